@@ -1,0 +1,29 @@
+// Time as something that is passed in, so that tests can move it.
+#ifndef PAWL_CLIENT_LIB_BASE_CLOCK_H_
+#define PAWL_CLIENT_LIB_BASE_CLOCK_H_
+
+#include <chrono>
+
+namespace pawl {
+
+// Time that never goes back and knows no date: leases, deadlines and figures are
+// measured on it, so that a wall clock that is set changes nothing.
+using MonotonicTime = std::chrono::steady_clock::time_point;
+using MonotonicDuration = std::chrono::steady_clock::duration;
+
+// Thread-safe.
+class Clock {
+ public:
+  virtual ~Clock() = default;
+
+  virtual MonotonicTime Now() const = 0;
+
+  // The machine's own clock; lives for the whole process.
+  static const Clock& Real();
+};
+
+inline double Seconds(MonotonicDuration duration) { return std::chrono::duration<double>(duration).count(); }
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_BASE_CLOCK_H_

@@ -1,0 +1,24 @@
+#include "client_lib/base/crc32c.h"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace pawl {
+
+uint32_t Crc32c(uint32_t crc, const void* data, size_t size) {
+  // ISA-L neither inverts at the ends nor changes the data that it asks for as non-const.
+  constexpr size_t kMaxChunkBytes = std::numeric_limits<int>::max();
+  auto* bytes = static_cast<unsigned char*>(const_cast<void*>(data));
+  crc = ~crc;
+  while (size > 0) {
+    const size_t chunk = std::min(size, kMaxChunkBytes);
+    crc = crc32_iscsi(bytes, static_cast<int>(chunk), crc);
+    bytes += chunk;
+    size -= chunk;
+  }
+  return ~crc;
+}
+
+}  // namespace pawl

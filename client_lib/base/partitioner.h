@@ -1,0 +1,28 @@
+// Which partition a key belongs to. Part of the wire protocol: every client must
+// compute the same, so the function never changes.
+#ifndef PAWL_CLIENT_LIB_BASE_PARTITIONER_H_
+#define PAWL_CLIENT_LIB_BASE_PARTITIONER_H_
+
+#include <cstdint>
+
+namespace pawl {
+
+// Elements in a block of a dense tensor; its last block may have fewer.
+inline constexpr uint64_t kBlockElements = 65536;
+
+// A bijection of 64-bit integers that spreads neighbouring ones: the finalizer of
+// SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", figure 17).
+inline constexpr uint64_t Mix64(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// The partition of `key` of the table with id `table`, for `partitions` > 0.
+inline constexpr uint32_t PartitionOf(uint32_t table, uint64_t key, uint32_t partitions) {
+  return static_cast<uint32_t>(Mix64(key + table * 0x9e3779b97f4a7c15u) % partitions);
+}
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_BASE_PARTITIONER_H_

@@ -1,0 +1,38 @@
+// A counter-based random generator: the n-th number of a stream is a function of
+// (key, counter), without state, so that anyone computes it at any time.
+//
+// Philox4x32 with 10 rounds: Salmon, Moraes, Dror and Shaw 2011, "Parallel random
+// numbers: as easy as 1, 2, 3", section 3.3.
+#ifndef PAWL_CLIENT_LIB_BASE_PHILOX_H_
+#define PAWL_CLIENT_LIB_BASE_PHILOX_H_
+
+#include <array>
+#include <cstdint>
+
+namespace pawl {
+
+using PhiloxCounter = std::array<uint32_t, 4>;
+using PhiloxKey = std::array<uint32_t, 2>;
+
+inline constexpr PhiloxCounter Philox4x32(PhiloxCounter counter, PhiloxKey key) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xD2511F53u} * counter[0];
+    const uint64_t product1 = uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
+               static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
+    key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};
+  }
+  return counter;
+}
+
+// The counter and key as 64-bit halves, low half first.
+inline constexpr PhiloxCounter Philox4x32(uint64_t counter_low, uint64_t counter_high, uint64_t key) {
+  return Philox4x32(
+      PhiloxCounter{static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
+                    static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)},
+      PhiloxKey{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+}
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_BASE_PHILOX_H_

@@ -1,0 +1,23 @@
+// A clock that stands still until a test moves it.
+#ifndef PAWL_CLIENT_LIB_BASE_SIMULATED_CLOCK_H_
+#define PAWL_CLIENT_LIB_BASE_SIMULATED_CLOCK_H_
+
+#include <atomic>
+
+#include "client_lib/base/clock.h"
+
+namespace pawl {
+
+// Thread-safe.
+class SimulatedClock final : public Clock {
+ public:
+  MonotonicTime Now() const override { return MonotonicTime(MonotonicDuration(ticks_.load())); }
+  void Advance(MonotonicDuration by) { ticks_ += by.count(); }
+
+ private:
+  std::atomic<MonotonicDuration::rep> ticks_{1};
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_BASE_SIMULATED_CLOCK_H_
