@@ -1,0 +1,76 @@
+// The data plane's messages (proto/parameter.proto) written and read without
+// copying keys or values: small headers are encoded into memory of their own, keys
+// and values are referred to where they lie. The bytes are exactly those that
+// protobuf would have written; codec_test shows it.
+#ifndef PAWL_CLIENT_LIB_RPC_CODEC_H_
+#define PAWL_CLIENT_LIB_RPC_CODEC_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client_lib/base/byte_view.h"
+#include "client_lib/rpc/message.h"
+#include "proto/parameter.pb.h"
+
+namespace pawl {
+
+// Limits on what a decoder accepts; beyond them it answers INVALID_ARGUMENT.
+inline constexpr size_t kMaxMessageBytes = 64u << 20;
+inline constexpr size_t kMaxSegmentsInMessage = 16384;
+
+struct PushSegmentView {
+  uint32_t table = 0;
+  uint32_t partition = 0;
+  uint64_t ordinal = 0;
+  ElementType element_type = ELEMENT_TYPE_UNSPECIFIED;
+  ByteView keys;
+  ByteView values;
+};
+
+struct PushRequestView {
+  RequestHeader header;
+  std::vector<PushSegmentView> segments;
+};
+
+struct PullSegmentView {
+  uint32_t table = 0;
+  uint32_t partition = 0;
+  ByteView keys;
+};
+
+struct PullRequestView {
+  RequestHeader header;
+  std::vector<PullSegmentView> segments;
+};
+
+struct PullResponseView {
+  // The values of each segment.
+  std::vector<ByteView> results;
+};
+
+// Encoders. The message borrows the memory that the views refer to; `header` and
+// everything else is copied. `owner` is kept alive with the message.
+OutgoingMessage EncodePushRequest(const RequestHeader& header, absl::Span<const PushSegmentView> segments,
+                                  std::shared_ptr<const void> owner = nullptr);
+OutgoingMessage EncodePullRequest(const RequestHeader& header, absl::Span<const PullSegmentView> segments,
+                                  std::shared_ptr<const void> owner = nullptr);
+OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results, std::shared_ptr<const void> owner = nullptr);
+// Any small message (PushResponse, EndStepRequest, ...), serialized by protobuf.
+OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message);
+
+// Decoders, for bytes from anybody: INVALID_ARGUMENT, with the reason, for what
+// protobuf would not parse, for what is beyond the limits above, and for `bytes`
+// fields given twice. Fields that the .proto file does not know are skipped. The
+// views point into `message`, whose owner the caller keeps.
+absl::StatusOr<PushRequestView> DecodePushRequest(const ByteView& message);
+absl::StatusOr<PullRequestView> DecodePullRequest(const ByteView& message);
+absl::StatusOr<PullResponseView> DecodePullResponse(const ByteView& message);
+// Copies the bytes (at most 1 MiB) and lets protobuf parse them.
+absl::Status DecodeSmall(const ByteView& message, google::protobuf::MessageLite& out);
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_RPC_CODEC_H_

@@ -1,0 +1,39 @@
+// The samples that one logical worker trains on in one step, ready for a model.
+#ifndef PAWL_WORKER_DATA_BATCH_H_
+#define PAWL_WORKER_DATA_BATCH_H_
+
+#include <cstdint>
+#include <vector>
+
+namespace pawl {
+
+struct Batch {
+  uint32_t samples = 0;
+  // Numbers (dense inputs) and categorical fields in each sample.
+  uint32_t numeric_count = 0;
+  uint32_t field_count = 0;
+
+  // [samples]
+  std::vector<float> labels;
+  // [samples, numeric_count], row-major
+  std::vector<float> numerics;
+
+  // The distinct keys of the batch in the order of their first appearance.
+  std::vector<uint64_t> keys;
+  // Field f of sample s has the entries field_begin[s * field_count + f] to
+  // field_begin[s * field_count + f + 1]; entry e is the category keys[entry_key[e]]
+  // with the weight entry_value[e] (1 for a plain category).
+  std::vector<uint32_t> field_begin;  // [samples * field_count + 1]
+  std::vector<uint32_t> entry_key;
+  std::vector<float> entry_value;
+};
+
+// What a model must know of the data before it sees any.
+struct DataShape {
+  uint32_t numeric_count = 0;
+  uint32_t field_count = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DATA_BATCH_H_
