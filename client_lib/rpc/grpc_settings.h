@@ -1,0 +1,57 @@
+// How Pawl sets up gRPC's channels and servers: one place, because a default that
+// is wrong in one process alone (no keepalive, reconnecting after two minutes) is
+// found only when a machine goes silent.
+#ifndef PAWL_CLIENT_LIB_RPC_GRPC_SETTINGS_H_
+#define PAWL_CLIENT_LIB_RPC_GRPC_SETTINGS_H_
+
+#include <chrono>
+
+#include "grpcpp/server_builder.h"
+#include "grpcpp/support/channel_arguments.h"
+
+namespace pawl {
+
+// What a channel carries. The two never share a connection: a heartbeat that waits
+// behind 64 MiB looks like death.
+enum class ChannelKind {
+  // Push and Pull.
+  kBulk,
+  // Everything else: registration, heartbeats, routing, tables, barriers, reports.
+  kControl,
+};
+
+// The largest message that a bulk endpoint takes; the codec's limit is the same.
+inline constexpr int kMaxBulkMessageBytes = 64 << 20;
+// The same for control messages; the largest is a server's digests (16 bytes for
+// each partition of each table).
+inline constexpr int kMaxControlMessageBytes = 16 << 20;
+// Bytes of metadata a call may carry: room for a status payload with a routing
+// table, which travels as metadata (2 bytes a partition and 64 a server).
+inline constexpr int kMaxMetadataBytes = 1 << 20;
+// Calls in flight on one connection; more wait in the client. A bound on what one client can park here.
+inline constexpr int kMaxStreamsPerConnection = 64;
+// A silent peer is noticed after keepalive time plus timeout.
+inline constexpr std::chrono::milliseconds kKeepaliveTime{2000};
+inline constexpr std::chrono::milliseconds kKeepaliveTimeout{2000};
+// Pings more frequent than this are answered by closing the connection.
+inline constexpr std::chrono::milliseconds kMinimumPingInterval{1000};
+inline constexpr std::chrono::milliseconds kInitialReconnectBackoff{100};
+inline constexpr std::chrono::milliseconds kMaxReconnectBackoff{1000};
+// A connection that has not finished its handshake by then is closed.
+inline constexpr std::chrono::milliseconds kHandshakeTimeout{5000};
+// The deadline of a control call that does not wait for others by design.
+inline constexpr std::chrono::milliseconds kControlDeadline{500};
+
+// For grpc::CreateCustomChannel. The library's own retries are off: a push that is
+// sent again keeps its push id, which only the client knows. Proxies named by the
+// environment are not used. Every channel has a connection of its own.
+grpc::ChannelArguments ChannelSettings(ChannelKind kind);
+
+// To be called once before BuildAndStart. `kind` bounds the messages received: kBulk for a server that
+// takes pushes, kControl for the scheduler. Compressed messages are refused with
+// UNIMPLEMENTED: their size is known only after they have been unpacked. Two processes cannot listen on one port.
+void ApplyServerSettings(grpc::ServerBuilder& builder, ChannelKind kind = ChannelKind::kBulk);
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_RPC_GRPC_SETTINGS_H_
