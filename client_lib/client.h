@@ -1,0 +1,287 @@
+// Pawl's client library: how a program trains against the servers of a job.
+//
+// A Client is one process's membership in a job. Through it a program creates
+// tables and opens sessions; a session pushes gradients and pulls parameters.
+//
+//   pawl::ClientOptions options;
+//   options.scheduler = "10.0.0.1:7000";
+//   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<pawl::Client> client, pawl::Client::Connect(options));
+//
+//   pawl::TableSpec spec;
+//   spec.set_name("embeddings");
+//   spec.set_kind(pawl::SPARSE);
+//   spec.set_row_width(16);
+//   spec.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0.05);
+//   PAWL_ASSIGN_OR_RETURN(pawl::Table table, client->CreateTable(spec).get());
+//
+//   std::vector<uint64_t> keys = {7, 42, 7};
+//   std::vector<float> rows(keys.size() * 16), gradients(keys.size() * 16);
+//   pawl::Session& session = client->free_running();
+//   PAWL_RETURN_IF_ERROR(session.Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(rows)}}).get());
+//   ... compute gradients ...
+//   PAWL_RETURN_IF_ERROR(session.Push({{.table = table, .keys = keys, .gradients = gradients}}).get());
+//
+// client_lib/example/ has the whole program.
+//
+// # Two kinds of senders
+//
+// *Free-running* (Client::free_running): pushes are applied on arrival, pulls
+// answer at once. For tools, for serving, for a loop without ranks.
+//
+// *Logical worker* (Client::OpenLogicalWorker): one rank of the job's data
+// parallelism, which goes through steps 0, 1, 2, ... In each it pulls, pushes, and
+// calls EndStep. The job's consistency mode decides when its pulls answer and when
+// its pushes are applied (README.md, "Consistency").
+//
+// # Every call
+//
+// - is asynchronous: it returns at once, with a future, or takes a callback
+//   instead. A callback runs once, on a thread of the library's or, if the call
+//   ends at once, on the caller's, before the call returns. It must not block, and
+//   may make further calls; it must not destroy the client.
+// - has a deadline (CallOptions::timeout). Until then the library retries: a lost
+//   server, connection or message is not seen by the caller. What it repeats it
+//   repeats under the same push id, so that nothing is applied twice.
+// - may be made from any thread.
+// - borrows memory: what the spans of a PushItem or PullItem refer to must stay
+//   where it is, and unchanged by others, until the callback runs or the future
+//   is ready. The items themselves are copied.
+//
+// # Failure
+//
+// If the job fails (a server or a worker died, say) every pending call ends with
+// FAILED_PRECONDITION and the scheduler's words, which name who it was, and so do
+// all calls after that. The same goes for a job that was stopped, and for a client
+// that the scheduler has declared dead (ABORTED). Nothing hangs.
+//
+// # Codes
+//
+//   INVALID_ARGUMENT     the call is wrong (table, lengths); nothing was sent. Or the server refuses the content (NaN)
+//   OUT_OF_RANGE         a rank outside the job
+//   NOT_FOUND            no such table
+//   DEADLINE_EXCEEDED    not done in time. A push may have been applied or not
+//   RESOURCE_EXHAUSTED   one of the limits below
+//   FAILED_PRECONDITION  the job has failed or was stopped; a step out of turn
+//   ABORTED              this client is no longer a member of the job
+//   CANCELLED            the client is being destroyed
+#ifndef PAWL_CLIENT_LIB_CLIENT_H_
+#define PAWL_CLIENT_LIB_CLIENT_H_
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/table.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+class ClientCore;
+class ControlChannel;
+class Transport;
+
+// Limits. Beyond them a call gets RESOURCE_EXHAUSTED, or INVALID_ARGUMENT where no waiting would help.
+//
+// Calls that wait because ClientOptions::max_bytes_in_flight are under way.
+inline constexpr size_t kMaxWaitingCalls = 4096;
+// Tables in one call.
+inline constexpr size_t kMaxItemsInCall = 1024;
+// Keys in one call: positions are kept in 32 bits.
+inline constexpr size_t kMaxKeysInCall = size_t{1} << 30;
+
+using Callback = absl::AnyInvocable<void(absl::Status)>;
+
+struct ClientOptions {
+  // The scheduler's host:port. Required.
+  std::string scheduler;
+  // WORKER_ROLE for a process that hosts logical workers; the job waits for it and fails with it.
+  Role role = CLIENT_ROLE;
+  // WORKER_ROLE: the ranks to host; empty: the scheduler assigns some (Client::Assignment).
+  std::vector<uint32_t> logical_workers;
+  // What logs and `pawlctl nodes` show; empty: "host:pid".
+  std::string description;
+  // How long Connect waits for the scheduler, and for the job's servers to be there.
+  MonotonicDuration connect_timeout = std::chrono::seconds(60);
+  // The deadline of calls that give none. Long, since a logical worker's pull waits
+  // for its peers; a failure ends it sooner.
+  MonotonicDuration call_timeout = std::chrono::seconds(120);
+  // Bytes of keys and values in pushes under way, and likewise in pulls. Calls
+  // beyond it wait for their turn, without having been copied; one call that is
+  // larger goes alone.
+  size_t max_bytes_in_flight = size_t{256} << 20;
+
+  // For tests; null: gRPC.
+  std::shared_ptr<Transport> transport;
+  std::shared_ptr<ControlChannel> control;
+};
+
+struct CallOptions {
+  // From now; unset: ClientOptions::call_timeout.
+  std::optional<MonotonicDuration> timeout;
+  // A logical worker's pull for a later step than its own: it is sent at once and
+  // answers when that step's parameters are there (to have the next batch on its way early).
+  std::optional<uint64_t> step;
+};
+
+// Gradients for one table.
+struct PushItem {
+  Table table = {};
+  // Sparse: the rows. Gradients of a key that comes more than once are added up, in
+  // the order given here, before they are sent. Dense: empty.
+  absl::Span<const uint64_t> keys = {};
+  // Sparse: row_width floats for each key. Dense: the whole tensor; it goes to the
+  // socket from where it lies.
+  absl::Span<const float> gradients = {};
+  // The caller knows that no key comes twice: saves looking.
+  bool keys_are_distinct = false;
+};
+
+// Memory for parameters of one table.
+struct PullItem {
+  Table table = {};
+  // Sparse: the rows; a key that comes more than once is fetched once. Dense: empty.
+  absl::Span<const uint64_t> keys = {};
+  // Sparse: row_width floats for each key, at each of its places. Dense: the whole
+  // tensor. The content is undefined if the call fails.
+  absl::Span<float> values = {};
+  bool keys_are_distinct = false;
+};
+
+// One sender of pushes and pulls. Thread-safe; but see Push about order. Lives
+// until its client's end.
+//
+// A push that has failed leaves the session broken, since what was to follow may
+// not be applied without it: every further call gets the same status.
+class Session {
+ public:
+  virtual ~Session() = default;
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Done when every server has taken its part, once. Calls may overlap. Their
+  // order names the pushes: in SYNC the pushes of a step must be made in the same order,
+  // with the same keys, whenever the step is computed again, so make them from one thread.
+  // A call that fails may have been taken in part.
+  std::future<absl::Status> Push(absl::Span<const PushItem> items, const CallOptions& options = {});
+  virtual void Push(absl::Span<const PushItem> items, const CallOptions& options, Callback done) = 0;
+
+  // Done when all values are there. Never changes state: an absent row reads as its
+  // initial value. Not ordered with pushes under way: wait for them to see them. A logical
+  // worker's pull after EndStep is sent when EndStep is done, unless options.step is given.
+  std::future<absl::Status> Pull(absl::Span<const PullItem> items, const CallOptions& options = {});
+  virtual void Pull(absl::Span<const PullItem> items, const CallOptions& options, Callback done) = 0;
+
+  // Push, and when that is done, Pull, within one deadline.
+  std::future<absl::Status> PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
+                                     const CallOptions& options = {});
+  void PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls, const CallOptions& options,
+                Callback done);
+
+ protected:
+  Session() = default;
+};
+
+// A rank of the job. Obtained from Client::OpenLogicalWorker.
+class LogicalWorker : public Session {
+ public:
+  virtual uint32_t rank() const = 0;
+
+  // The step that calls made now belong to.
+  virtual uint64_t step() const = 0;
+
+  // Ends the step; calls made after this one belong to the next. The library sends
+  // it when all pushes of the step have been acknowledged, and holds back later
+  // calls until every server has answered it. To be called once a step, also by a
+  // rank that pushed nothing in it.
+  std::future<absl::Status> EndStep(const CallOptions& options = {});
+  virtual void EndStep(const CallOptions& options, Callback done) = 0;
+};
+
+// What the client has done since it connected.
+struct ClientCounters {
+  // Push segments the servers took, recognised as repeated, and dropped as late.
+  uint64_t segments_accepted = 0;
+  uint64_t segments_deduplicated = 0;
+  uint64_t segments_late = 0;
+  // Messages sent, and of those again.
+  uint64_t messages = 0;
+  uint64_t retries = 0;
+  // Times a newer routing table was adopted.
+  uint64_t routing_changes = 0;
+};
+
+// Thread-safe.
+class Client {
+ public:
+  // Registers with the scheduler, begins to send heartbeats, and waits until the job has a routing table.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
+
+  // Ends pending calls with CANCELLED, waits for their callbacks, and says good-bye to the scheduler.
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // As registered: "worker-1", and so on.
+  const std::string& node() const;
+  uint64_t incarnation() const;
+  uint64_t job_id() const;
+  const Job& job() const;
+
+  // As of the last heartbeat.
+  JobState job_state() const;
+  // OK, or why all calls fail: see "Failure" above.
+  absl::Status status() const;
+  // True when the job has ended (COMPLETED, FAILED or STOPPED) or status() is not OK; waits for that until `timeout`.
+  bool WaitForEnd(MonotonicDuration timeout) const;
+  ClientCounters counters() const;
+
+  // Creates the table, on every server. An equal table that is there already is the
+  // result, so that all workers may call it; another one under the name gives ALREADY_EXISTS.
+  std::future<absl::StatusOr<Table>> CreateTable(const TableSpec& spec, const CallOptions& options = {});
+  void CreateTable(const TableSpec& spec, const CallOptions& options,
+                   absl::AnyInvocable<void(absl::StatusOr<Table>)> done);
+  // NOT_FOUND without such a table.
+  std::future<absl::StatusOr<Table>> OpenTable(const std::string& name, const CallOptions& options = {});
+  std::future<absl::StatusOr<std::vector<Table>>> ListTables(const CallOptions& options = {});
+
+  // CLIENT_ROLE: the client's one free-running session. Pulls work in every role; pushes
+  // of a WORKER_ROLE client through it get FAILED_PRECONDITION.
+  Session& free_running();
+  // WORKER_ROLE: a rank that this process hosts, about to do `first_step`.
+  // OUT_OF_RANGE for a rank outside the job, ALREADY_EXISTS if it is open already.
+  absl::StatusOr<LogicalWorker*> OpenLogicalWorker(uint32_t rank, uint64_t first_step = 0);
+
+  // Done when all `parties` have called it with this name; ABORTED for all if one of
+  // them gives up or dies. `party` is which of them this is, from 0. A name is used once.
+  std::future<absl::Status> Barrier(const std::string& name, uint32_t parties, uint32_t party,
+                                    const CallOptions& options = {});
+  void Barrier(const std::string& name, uint32_t parties, uint32_t party, const CallOptions& options, Callback done);
+
+  // What the scheduler offers to the worker daemon and to pawlctl; proto/scheduler.proto has each
+  // one's meaning. `node` and `incarnation` are filled in.
+  std::future<absl::StatusOr<GetAssignmentResponse>> Assignment(const CallOptions& options = {});
+  std::future<absl::StatusOr<ReportEvaluationResponse>> ReportEvaluation(ReportEvaluationRequest request,
+                                                                         const CallOptions& options = {});
+  std::future<absl::Status> FinishWork(const WorkerProgress& progress, const CallOptions& options = {});
+  std::future<absl::StatusOr<GetStatusResponse>> GetStatus(const CallOptions& options = {});
+  std::future<absl::Status> StopJob(const std::string& reason, const CallOptions& options = {});
+  // Goes out with the next heartbeat.
+  void SetProgress(const WorkerProgress& progress);
+
+ private:
+  explicit Client(std::shared_ptr<ClientCore> core);
+
+  const std::shared_ptr<ClientCore> core_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_CLIENT_H_

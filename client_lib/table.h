@@ -1,0 +1,45 @@
+// A handle to a table of the job.
+#ifndef PAWL_CLIENT_LIB_TABLE_H_
+#define PAWL_CLIENT_LIB_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "proto/types.pb.h"
+
+namespace pawl {
+
+// A value: copies are cheap and name the same table. Immutable, hence thread-safe.
+class Table {
+ public:
+  // Of no table; calls with it are refused.
+  Table() = default;
+  // `spec` is as the scheduler gave it, with its id.
+  explicit Table(TableSpec spec) : spec_(std::make_shared<const TableSpec>(std::move(spec))) {
+    if (dense()) {
+      elements_ = 1;
+      for (const uint64_t extent : spec_->shape()) elements_ *= extent;
+    }
+  }
+
+  explicit operator bool() const { return spec_ != nullptr; }
+
+  // REQUIRES of all below: *this is of a table.
+  const TableSpec& spec() const { return *spec_; }
+  uint32_t id() const { return spec_->id(); }
+  const std::string& name() const { return spec_->name(); }
+  bool dense() const { return spec_->kind() == DENSE; }
+  // Sparse: floats in a row.
+  uint64_t row_width() const { return spec_->row_width(); }
+  // Dense: floats in the tensor.
+  uint64_t elements() const { return elements_; }
+
+ private:
+  std::shared_ptr<const TableSpec> spec_;
+  uint64_t elements_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_TABLE_H_
