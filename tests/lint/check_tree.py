@@ -1,0 +1,289 @@
+#!/usr/bin/env python3
+"""Checks the rules about which part of Pawl may know which other part.
+
+Usage: check_tree.py [ROOT]     (default: the workspace that this file lies in)
+
+Reads every source file and every BUILD file under the folders of TOP_LEVEL and prints one line
+"path:line: what is wrong, and what to do" for each broken rule. Exit code: 0 none broken, 1 some, 2 wrong usage.
+
+A file of a test is a file named *_test.<ext>, one that a cc_test or a target with testonly = True names in
+srcs or hdrs, and everything in tests/. What a test may use is not restricted by the layers.
+"""
+
+import ast
+import fnmatch
+import os
+import re
+import sys
+
+TOP_LEVEL = ("proto", "client_lib", "server", "worker", "scheduler", "tests", "deploy", "third_party")
+SKIPPED_FOLDERS = {"node_modules", "__pycache__", "out"}
+SOURCES = (".h", ".cc", ".cu", ".cuh")
+
+# What a folder may use of the project: the first entry whose folder holds the file counts. Files of
+# system libraries (third_party) may be used by all; FORBIDDEN_HEADERS has the exceptions.
+LAYERS = (
+    ("proto", ("proto",)),
+    ("client_lib/base", ("proto", "client_lib/base")),
+    ("client_lib/rpc", ("proto", "client_lib/base", "client_lib/rpc")),
+    ("client_lib", ("proto", "client_lib")),
+    ("server/optimizer", ("proto", "client_lib/base", "server/optimizer")),
+    ("server/shard", ("proto", "client_lib/base", "server/optimizer", "server/shard")),
+    ("server", ("proto", "client_lib", "server")),
+    ("worker", ("proto", "client_lib", "worker")),
+    ("scheduler", ("proto", "client_lib", "scheduler")),
+    ("deploy", ("proto", "client_lib", "scheduler", "deploy")),
+)
+
+# The state machine and its arithmetic: neither gRPC nor files nor time nor threads.
+PURE_FOLDERS = ("server/shard", "server/optimizer")
+FORBIDDEN_IN_PURE = (
+    (r"(grpc|grpcpp|grpc\+\+)/", "gRPC"),
+    (r"proto/.*\.grpc\.pb\.h$", "gRPC"),
+    (r"spdlog/", "logging"),
+    (r"(fstream|iostream|filesystem|cstdio|stdio\.h|fcntl\.h|unistd\.h|sys/.*)$", "files"),
+    (r"client_lib/base/(file|env)[a-z_]*\.h$", "files"),
+    (r"(chrono|ctime|time\.h)$", "time"),
+    (r"(client_lib/base/clock\.h|client_lib/base/simulated_clock\.h|absl/time/.*)$", "time"),
+    (r"(thread|future|stop_token|pthread\.h)$", "threads"),
+)
+FORBIDDEN_TARGETS_IN_PURE = (
+    (r"//third_party:(grpc|grpc_reflection)$", "gRPC"),
+    (r"//proto:.*_grpc$", "gRPC"),
+    (r"//third_party:spdlog$", "logging"),
+    (r"//client_lib/base:(file|env)[a-z_]*$", "files"),
+    (r"//client_lib/base:(clock|simulated_clock)$", "time"),
+)
+
+# Flags are read by a program's main file; pawlctl's command_line.cc sets absl's flags for its subcommands.
+FLAG_READERS = ("main.cc", "deploy/pawlctl/command_line.cc")
+
+# A path of somebody's machine. Written in two parts so that this file does not break its own rule.
+MACHINE_PATH = re.compile(r"(?<![\w./$})*-])/(ho" r"me|wo" r"rk|ro" r"ot|Us" r"ers)/\w")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
+PROTO_IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"]+)"')
+
+
+def is_in(path, folder):
+    return path == folder or path.startswith(folder + "/")
+
+
+def layer_of(path):
+    for folder, allowed in LAYERS:
+        if is_in(path, folder):
+            return folder, allowed
+    return None, None
+
+
+def is_project_path(path):
+    return path.split("/", 1)[0] in TOP_LEVEL and not is_in(path, "third_party")
+
+
+class Target:
+    """One rule of a BUILD file."""
+
+    def __init__(self, package, rule, name, line, files, deps, testonly):
+        self.package = package
+        self.rule = rule
+        self.name = name
+        self.line = line
+        self.files = files
+        self.deps = deps
+        self.testonly = testonly
+
+
+def strings_in(node):
+    """The string constants in an expression, with the patterns of globs among them."""
+    return [part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+
+
+def read_targets(package, text):
+    """The targets of a BUILD file. BUILD files are Python by their grammar. Raises SyntaxError."""
+    targets = []
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+            continue
+        values = {keyword.arg: keyword.value for keyword in node.keywords}
+        if "name" not in values:
+            continue
+        files, deps = [], []
+        for attribute in ("srcs", "hdrs", "src"):
+            if attribute in values:
+                files += strings_in(values[attribute])
+        for attribute in ("deps", "implementation_deps", "data"):
+            if attribute in values:
+                deps += strings_in(values[attribute])
+        testonly = values.get("testonly")
+        is_testonly = isinstance(testonly, ast.Constant) and testonly.value in (True, 1)
+        targets.append(
+            Target(package, node.func.id, "".join(strings_in(values["name"])), node.lineno, files, deps,
+                   is_testonly or node.func.id.endswith("_test")))
+    return targets
+
+
+def absolute_label(package, label):
+    """//package:target of a label, or None for one of another repository or a plain file."""
+    if label.startswith("@"):
+        return None
+    if label.startswith(":"):
+        return "//%s%s" % (package, label)
+    if label.startswith("//"):
+        return label if ":" in label else "%s:%s" % (label, label.rsplit("/", 1)[-1].lstrip("/"))
+    return None
+
+
+class Checker:
+    def __init__(self, root):
+        self.root = root
+        self.errors = []
+        self.test_files = set()
+        self.testonly_targets = set()
+
+    def error(self, path, line, message):
+        self.errors.append("%s:%d: %s" % (path, line, message))
+
+    def files(self):
+        for top in TOP_LEVEL:
+            for folder, subfolders, names in os.walk(os.path.join(self.root, top)):
+                subfolders[:] = sorted(name for name in subfolders if name not in SKIPPED_FOLDERS)
+                for name in sorted(names):
+                    yield os.path.relpath(os.path.join(folder, name), self.root)
+        for name in sorted(os.listdir(self.root)):
+            if os.path.isfile(os.path.join(self.root, name)):
+                yield name
+
+    def read(self, path):
+        """The text, or None for a file that is not text."""
+        try:
+            with open(os.path.join(self.root, path), encoding="utf-8") as file:
+                return file.read()
+        except (UnicodeDecodeError, FileNotFoundError):
+            return None
+
+    def is_test(self, path):
+        stem = os.path.splitext(path)[0]
+        return is_in(path, "tests") or stem.endswith("_test") or path in self.test_files
+
+    def run(self):
+        texts = {}
+        for path in self.files():
+            text = self.read(path)
+            if text is not None:
+                texts[path] = text
+        targets = []
+        for path, text in texts.items():
+            if os.path.basename(path) in ("BUILD", "BUILD.bazel"):
+                try:
+                    targets += read_targets(os.path.dirname(path), text)
+                except SyntaxError as problem:
+                    self.error(path, problem.lineno or 1, "cannot be read as a BUILD file: %s" % problem.msg)
+        self.find_test_files(targets, texts)
+        for target in targets:
+            self.check_target(target)
+        for path, text in texts.items():
+            self.check_machine_paths(path, text)
+            if path.endswith(SOURCES):
+                self.check_includes(path, text)
+            if path.endswith(".h"):
+                self.check_guard(path, text)
+            if path.endswith(".proto"):
+                self.check_imports(path, text)
+        return self.errors
+
+    def find_test_files(self, targets, texts):
+        for target in targets:
+            if not target.testonly:
+                continue
+            self.testonly_targets.add("//%s:%s" % (target.package, target.name))
+            for pattern in target.files:
+                self.test_files.update(fnmatch.filter(texts, os.path.join(target.package, pattern)))
+
+    def check_target(self, target):
+        path = os.path.join(target.package, "BUILD")
+        folder, allowed = layer_of(target.package)
+        for label in target.deps:
+            label = absolute_label(target.package, label)
+            if label is None or target.testonly or is_in(target.package, "tests"):
+                continue
+            name = "//%s:%s" % (target.package, target.name)
+            package = label[2:].split(":")[0]
+            if re.match(r"//third_party:gtest", label):
+                self.error(path, target.line, "%s depends on %s but is no test: make it testonly = True" % (name, label))
+            if folder is None:
+                continue
+            if is_project_path(package) and not any(is_in(package, part) for part in allowed):
+                self.error(path, target.line, "%s depends on %s: %s may use only %s" %
+                           (name, label, folder, ", ".join(allowed)))
+            if folder in PURE_FOLDERS:
+                for pattern, what in FORBIDDEN_TARGETS_IN_PURE:
+                    if re.match(pattern, label):
+                        self.error(path, target.line, "%s depends on %s: %s knows no %s; pass in what it needs" %
+                                   (name, label, folder, what))
+            if label == "//third_party:absl_flags" and target.rule != "cc_binary" and \
+                    not any(is_in(reader, target.package) for reader in FLAG_READERS if "/" in reader):
+                self.error(path, target.line, "%s depends on %s: only a program's main.cc reads flags" % (name, label))
+
+    def check_includes(self, path, text):
+        folder, allowed = layer_of(path)
+        if self.is_test(path):
+            return
+        for number, line in enumerate(text.splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            header = match.group(1)
+            if re.match(r"(gtest|gmock)/", header):
+                self.error(path, number, "includes %s but is no test: name it *_test.cc or make its target testonly" %
+                           header)
+            if header.startswith("absl/flags/") and not (os.path.basename(path) in FLAG_READERS or path in FLAG_READERS):
+                self.error(path, number, "includes %s: only a program's main.cc reads flags; pass an options struct" %
+                           header)
+            if header.startswith(("./", "../")):
+                self.error(path, number, "includes %s: write the path from the workspace's root" % header)
+            if header in self.test_files:
+                self.error(path, number, "includes %s, which belongs to a testonly target" % header)
+            if allowed is not None and is_project_path(header) and not any(is_in(header, part) for part in allowed):
+                self.error(path, number, "includes %s: %s may use only %s" % (header, folder, ", ".join(allowed)))
+            if folder in PURE_FOLDERS:
+                for pattern, what in FORBIDDEN_IN_PURE:
+                    if re.match(pattern, header):
+                        self.error(path, number, "includes %s: %s knows no %s; pass in what it needs" %
+                                   (header, folder, what))
+
+    def check_imports(self, path, text):
+        for number, line in enumerate(text.splitlines(), 1):
+            match = PROTO_IMPORT.match(line)
+            if match and not match.group(1).startswith(("proto/", "google/protobuf/")):
+                self.error(path, number, "imports %s: messages may use only proto/" % match.group(1))
+
+    def check_guard(self, path, text):
+        guard = "PAWL_" + re.sub(r"[^A-Za-z0-9]", "_", path).upper() + "_"
+        lines = [line.strip() for line in text.splitlines()]
+        for wanted in ("#ifndef " + guard, "#define " + guard, "#endif  // " + guard):
+            if wanted not in lines:
+                self.error(path, 1, "lacks the line '%s'" % wanted)
+
+    def check_machine_paths(self, path, text):
+        for number, line in enumerate(text.splitlines(), 1):
+            match = MACHINE_PATH.search(line)
+            if match:
+                self.error(path, number, "names a path of one machine (%s...): take it from a flag or the environment" %
+                           match.group(0))
+
+
+def main(arguments):
+    if len(arguments) > 1 or (arguments and not os.path.isdir(arguments[0])):
+        print(__doc__, file=sys.stderr)
+        return 2
+    root = arguments[0] if arguments else os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..")
+    errors = Checker(os.path.realpath(root)).run()
+    for error in errors:
+        print(error)
+    if errors:
+        print("%d rules broken; tests/lint/check_tree.py states them" % len(errors))
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
