@@ -1,0 +1,98 @@
+// Which samples each logical worker trains on in each step.
+#ifndef PAWL_WORKER_DATA_SAMPLER_H_
+#define PAWL_WORKER_DATA_SAMPLER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace pawl {
+
+// Where a job stands in its data. All that is needed to go on from there.
+struct SamplePosition {
+  uint64_t epoch = 0;
+  uint64_t step = 0;  // in the epoch: 0 .. steps_per_epoch() - 1
+
+  friend bool operator==(const SamplePosition&, const SamplePosition&) = default;
+};
+
+// The half-open range [begin, end).
+struct SampleRange {
+  uint64_t begin = 0;
+  uint64_t end = 0;
+
+  uint64_t size() const { return end - begin; }
+  friend bool operator==(const SampleRange&, const SampleRange&) = default;
+};
+
+// Part `rank` of `size` things cut into `parts` contiguous pieces, whose sizes
+// differ by at most one: [size * rank / parts, size * (rank + 1) / parts).
+// REQUIRES: rank < parts; size <= 2^32.
+SampleRange ShareOf(uint64_t size, uint32_t rank, uint32_t parts);
+
+// The samples of an evaluation file that `rank` of `ranks` evaluates, in the file's order.
+inline SampleRange EvaluationShard(uint64_t samples, uint32_t rank, uint32_t ranks) {
+  return ShareOf(samples, rank, ranks);
+}
+
+// A pure function of (seed, epoch, step, rank), so that a successor of a dead
+// worker, and a job that goes on from a checkpoint, take the same samples.
+//
+// An epoch visits every sample once, in an order of its own (the file's order
+// with keep_order). Step s of an epoch takes the positions [s * batch_size,
+// min((s + 1) * batch_size, samples)) of that order, and the logical workers
+// take contiguous shares of them in rank order: sizes differ by at most one, and
+// in an epoch's last step a share may be empty.
+//
+// Immutable, hence thread-safe.
+class Sampler {
+ public:
+  struct Options {
+    uint64_t samples = 0;
+    uint64_t batch_size = 0;  // of all logical workers together
+    uint32_t logical_workers = 1;
+    uint64_t seed = 0;
+    bool keep_order = false;
+  };
+
+  // INVALID_ARGUMENT for a number that is 0 or above its limit (kMaxSamples,
+  // kMaxBatchSize, kMaxLogicalWorkers).
+  static absl::StatusOr<Sampler> Create(const Options& options);
+
+  // The order's arithmetic stays below 2^62; a share's below 2^64.
+  static constexpr uint64_t kMaxSamples = uint64_t{1} << 32;
+  static constexpr uint64_t kMaxBatchSize = uint64_t{1} << 24;
+  static constexpr uint32_t kMaxLogicalWorkers = 1 << 16;
+
+  const Options& options() const { return options_; }
+  uint64_t steps_per_epoch() const { return steps_per_epoch_; }
+
+  // From and to the number of steps since the beginning of the job.
+  SamplePosition PositionOf(uint64_t job_step) const;
+  uint64_t JobStepOf(const SamplePosition& position) const;
+
+  // The samples of all logical workers in step `step` of any epoch: what the sum
+  // of their gradients is divided by. At least 1.
+  // REQUIRES: step < steps_per_epoch().
+  uint64_t GlobalSize(uint64_t step) const;
+
+  // The positions in the epoch's order that `rank` takes.
+  // REQUIRES: step < steps_per_epoch(); rank < logical_workers.
+  SampleRange PositionsOf(uint64_t step, uint32_t rank) const;
+
+  // Replaces *indices by the samples that `rank` takes, in the order in which
+  // they enter the batch.
+  // REQUIRES: position.step < steps_per_epoch(); rank < logical_workers.
+  void Indices(const SamplePosition& position, uint32_t rank, std::vector<uint64_t>* indices) const;
+
+ private:
+  explicit Sampler(const Options& options);
+
+  Options options_;
+  uint64_t steps_per_epoch_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DATA_SAMPLER_H_
