@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Tests of the scripts in deploy/: what summarize_tests counts, and how the others answer wrong usage."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+HERE = os.path.dirname(os.path.realpath(__file__))
+
+
+def load(name):
+    loader = importlib.machinery.SourceFileLoader(name, os.path.join(HERE, name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+def test_event(label, status):
+    return {"id": {"testSummary": {"label": label}}, "testSummary": {"overallStatus": status}}
+
+
+def completed(label, success):
+    return {"id": {"targetCompleted": {"label": label}}, "completed": {"success": success}}
+
+
+def finished(success, name):
+    return {"id": {"buildFinished": {}}, "finished": {"overallSuccess": success, "exitCode": {"name": name}}}
+
+
+class SummarizeTestsTest(unittest.TestCase):
+
+    def summarize(self, *events):
+        return load("summarize_tests").summarize([json.dumps(event) for event in events])
+
+    def test_counts_tests_by_their_summary(self):
+        tests, broken = self.summarize(completed("//a:t", True), test_event("//a:t", "FAILED"),
+                                       test_event("//a:u", "PASSED"), finished(False, "TESTS_FAILED"))
+        self.assertEqual(tests, {"//a:t": "FAILED", "//a:u": "PASSED"})
+        self.assertEqual(broken, {})
+
+    def test_what_cannot_be_built_is_counted_once(self):
+        tests, broken = self.summarize(completed("//a:t", False), test_event("//a:t", "NO_STATUS"),
+                                       finished(False, "BUILD_FAILURE"))
+        self.assertEqual(tests, {})
+        self.assertEqual(list(broken), ["//a:t"])
+
+    def test_a_run_that_was_cut_off_has_failed(self):
+        self.assertIn("bazel", self.summarize(test_event("//a:u", "PASSED"))[1])
+
+    def test_a_failure_that_no_event_names_is_a_failure(self):
+        self.assertIn("bazel", self.summarize(test_event("//a:u", "PASSED"), finished(False, "PARSING_FAILURE"))[1])
+        self.assertEqual(self.summarize(test_event("//a:u", "PASSED"), finished(True, "SUCCESS"))[1], {})
+
+    def test_the_last_line_says_how_many(self):
+        path = os.path.join(os.environ.get("TEST_TMPDIR", "."), "events.json")
+        for statuses, line, code in ((("PASSED", "FLAKY"), "2 passed, 0 failed", 0),
+                                     (("PASSED", "TIMEOUT"), "1 passed, 1 failed", 1), ((), "0 passed, 0 failed", 1)):
+            success = "TIMEOUT" not in statuses
+            with open(path, "w", encoding="utf-8") as file:
+                for number, status in enumerate(statuses):
+                    file.write(json.dumps(test_event("//a:t%d" % number, status)) + "\n")
+                file.write(json.dumps(finished(success, "SUCCESS" if success else "TESTS_FAILED")) + "\n")
+            done = subprocess.run([os.path.join(HERE, "summarize_tests"), path], capture_output=True, text=True,
+                                  timeout=60, check=False)
+            self.assertEqual((done.stdout.splitlines()[-1], done.returncode), (line, code))
+
+
+class UsageTest(unittest.TestCase):
+
+    def run_script(self, *command):
+        return subprocess.run([os.path.join(HERE, command[0])] + list(command[1:]), capture_output=True, text=True,
+                              timeout=60, check=False, stdin=subprocess.DEVNULL)
+
+    def test_help_teaches_and_changes_nothing(self):
+        for script in ("install_packages", "test", "quickstart"):
+            with self.subTest(script=script):
+                done = self.run_script(script, "--help")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("Usage: deploy/%s" % script, done.stdout)
+                self.assertIn("Exit codes:", done.stdout)
+
+    def test_a_wrong_argument_is_named_and_exits_with_2(self):
+        for script in ("install_packages", "test", "quickstart"):
+            with self.subTest(script=script):
+                done = self.run_script(script, "nonsense")
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("'nonsense'", done.stderr)
+
+    def test_an_unknown_job_is_refused_with_the_ones_there_are(self):
+        done = self.run_script("quickstart", "--job=nonsense")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("'nonsense'", done.stderr)
+
+    def test_the_list_of_packages_has_no_package_twice(self):
+        packages = self.run_script("install_packages", "--with-clang", "--list").stdout.split()
+        self.assertIn("bazel-bootstrap", packages)
+        self.assertEqual(len(packages), len(set(packages)))
+
+
+if __name__ == "__main__":
+    unittest.main()
