@@ -1,0 +1,52 @@
+// Reads a job file (proto/job.proto as protobuf text) and changes single values of it.
+//
+//   PAWL_ASSIGN_OR_RETURN(Job job, ReadJobFile("flights.job"));
+//   PAWL_RETURN_IF_ERROR(ApplyOverride(job, "optimizer.adagrad.learning_rate=0.1"));
+//   ResolvePaths(job, current_folder);
+//   FillDefaults(job, workers);
+//   PAWL_RETURN_IF_ERROR(ValidateJob(job, {}));   // client_lib/job/job_validation.h
+#ifndef PAWL_CLIENT_LIB_JOB_JOB_FILE_H_
+#define PAWL_CLIENT_LIB_JOB_JOB_FILE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
+
+namespace pawl {
+
+// A longer file is not a job file.
+inline constexpr size_t kMaxJobFileBytes = 1 << 20;
+// What 0 means in the job file.
+inline constexpr uint32_t kDefaultPartitions = 256;
+
+// Parses `text`. INVALID_ARGUMENT with "name:line:column: reason", one line for each mistake.
+absl::StatusOr<Job> ParseJob(absl::string_view text, const std::string& name);
+
+// Reads and parses the file and resolves its paths against its folder; fills in no defaults and
+// checks no values. NOT_FOUND if there is no such file.
+absl::StatusOr<Job> ReadJobFile(const std::string& path);
+
+// Makes relative paths of the job absolute by putting `folder` (itself made absolute) before them.
+void ResolvePaths(Job& job, const std::string& folder);
+
+// Sets one field: "batch_size=8192", "consistency.mode=ASYNC", "model.deepfm.hidden=[64, 32]",
+// "data.train=other.libsvm" (strings go without quotes; a relative path stays relative, see ResolvePaths).
+// A list is replaced as a whole; a field of another kind of a oneof replaces the kind. INVALID_ARGUMENT, naming the
+// part of the path or the value that is wrong and what is possible; the job is then unchanged.
+absl::Status ApplyOverride(Job& job, absl::string_view override_text);
+
+// Puts in what 0 or an unset field means: partitions, consistency.mode SYNC, dense_path SERVER,
+// logical_workers (one for each of `workers`, at least 1), epochs 1, the model's loss, the metric and
+// patience of early stopping. Idempotent.
+void FillDefaults(Job& job, uint32_t workers);
+
+// The job as text that ParseJob reads.
+std::string JobText(const Job& job);
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_JOB_JOB_FILE_H_

@@ -1,0 +1,412 @@
+#include "client_lib/job/job_validation.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/job/table_validation.h"
+
+namespace pawl {
+namespace {
+
+template <typename... Parts>
+absl::Status Invalid(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+
+absl::Status ValidateName(const std::string& name) {
+  bool good = !name.empty() && name.size() <= kMaxJobNameBytes;
+  for (const char c : name) good = good && (absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-');
+  if (good) return absl::OkStatus();
+  return Invalid("name is '", absl::CEscape(name.substr(0, 2 * kMaxJobNameBytes)), "'; it must be 1 to ",
+                 kMaxJobNameBytes, " letters, digits or characters of _.-");
+}
+
+absl::Status ValidateFile(const std::string& field, const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return Invalid(field, ": ", path, " is a folder, not a file");
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  if (file) return absl::OkStatus();
+  const std::string text = absl::StrCat(field, ": cannot open ", path, ": ", std::strerror(errno));
+  return errno == ENOENT ? absl::NotFoundError(text) : absl::InvalidArgumentError(text);
+}
+
+absl::Status ValidateDataFile(const std::string& field, const std::string& path, DataFormat format) {
+  PAWL_RETURN_IF_ERROR(ValidateFile(field, path));
+  if (format != IDX) return absl::OkStatus();
+  const std::filesystem::path images(path);
+  const std::string labels = absl::StrReplaceAll(images.filename().string(), {{"images-idx3", "labels-idx1"}});
+  if (labels == images.filename().string()) {
+    return Invalid(field, ": ", path, " has no \"images-idx3\" in its name, by which the label file is found");
+  }
+  return ValidateFile(absl::StrCat(field, " (labels)"), (images.parent_path() / labels).string());
+}
+
+// What the data gives to a model.
+struct Inputs {
+  uint64_t numerics = 0;
+  uint64_t fields = 0;
+};
+
+absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
+  if (csv.columns_size() == 0) {
+    return Invalid("data.csv.columns is empty; a CSV file needs a label column and at least one feature");
+  }
+  if (csv.columns_size() > kMaxCsvColumns) {
+    return Invalid("data.csv.columns has ", csv.columns_size(), " entries; at most ", kMaxCsvColumns, " are possible");
+  }
+  int labels = 0;
+  // By name: whether the column is categorical.
+  absl::flat_hash_map<std::string, bool> categorical;
+  for (int i = 0; i < csv.columns_size(); ++i) {
+    const CsvColumn& column = csv.columns(i);
+    const std::string where = absl::StrCat("data.csv.columns[", i, "]",
+                                           column.name().empty() ? "" : absl::StrCat(" (", column.name(), ")"));
+    if (column.name().empty()) return Invalid(where, ".name is empty; write the column's name in the header line");
+    bool is_categorical = false;
+    switch (column.kind_case()) {
+      case CsvColumn::kLabel:
+        ++labels;
+        if (column.label().has_greater_than() && !std::isfinite(column.label().greater_than())) {
+          return Invalid(where, ".label.greater_than is not a finite number");
+        }
+        break;
+      case CsvColumn::kNumeric:
+        if (!std::isfinite(column.numeric().mean()) || !std::isfinite(column.numeric().scale()) ||
+            column.numeric().scale() < 0) {
+          return Invalid(where, ".numeric: mean is ", column.numeric().mean(), " and scale ", column.numeric().scale(),
+                         "; both must be finite, scale at least 0 (0 means 1)");
+        }
+        ++inputs.numerics;
+        break;
+      case CsvColumn::kBucketized: {
+        const CsvColumn::Bucketized& buckets = column.bucketized();
+        if ((buckets.width() != 0) == (buckets.boundaries_size() > 0)) {
+          return Invalid(where, ".bucketized: set either width or boundaries");
+        }
+        if (!std::isfinite(buckets.width()) || buckets.width() < 0) {
+          return Invalid(where, ".bucketized.width is ", buckets.width(), "; it must be above 0");
+        }
+        for (int b = 0; b < buckets.boundaries_size(); ++b) {
+          if (!std::isfinite(buckets.boundaries(b)) || (b > 0 && buckets.boundaries(b) <= buckets.boundaries(b - 1))) {
+            return Invalid(where, ".bucketized.boundaries[", b, "] is ", buckets.boundaries(b),
+                           "; boundaries must be finite and ascend");
+          }
+        }
+        is_categorical = true;
+        break;
+      }
+      case CsvColumn::kCategorical:
+        is_categorical = true;
+        break;
+      case CsvColumn::kHashed:
+        if (column.hashed().buckets() == 0) return Invalid(where, ".hashed.buckets is 0; it must be at least 1");
+        is_categorical = true;
+        break;
+      case CsvColumn::kCrossed:
+        if (!column.source().empty()) {
+          return Invalid(where, ".source is set; a crossed feature has no column of its own, only crossed.columns");
+        }
+        is_categorical = true;
+        break;
+      case CsvColumn::KIND_NOT_SET:
+        return Invalid(where, " has no kind; set one of label, numeric, bucketized, categorical, hashed, crossed");
+    }
+    if (!categorical.emplace(column.name(), is_categorical && !column.has_crossed()).second) {
+      return Invalid(where, ": the name is used twice; to use one column twice give it two names and one source");
+    }
+    inputs.fields += is_categorical;
+  }
+  if (labels != 1) return Invalid("data.csv.columns has ", labels, " label columns; it must have exactly one");
+  for (int i = 0; i < csv.columns_size(); ++i) {
+    const CsvColumn& column = csv.columns(i);
+    if (!column.has_crossed()) continue;
+    const std::string where = absl::StrCat("data.csv.columns[", i, "] (", column.name(), ").crossed.columns");
+    if (column.crossed().columns_size() < 2) {
+      return Invalid(where, " has ", column.crossed().columns_size(), " entries; crossing takes at least 2");
+    }
+    absl::flat_hash_set<std::string> crossed;
+    for (const std::string& name : column.crossed().columns()) {
+      const auto it = categorical.find(name);
+      if (it == categorical.end()) return Invalid(where, " names '", name, "', which is not in data.csv.columns");
+      if (!it->second) {
+        return Invalid(where, " names '", name, "', which is not bucketized, categorical or hashed");
+      }
+      if (!crossed.insert(name).second) return Invalid(where, " names '", name, "' twice");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateData(const Data& data, const JobValidationOptions& options, Inputs& inputs) {
+  if (data.train().empty()) return Invalid("data.train is empty; it must name the file with the training samples");
+  if (data.format() != CSV && data.has_csv()) {
+    return Invalid("data.csv is set, but data.format is ", DataFormat_Name(data.format()), "; set format: CSV");
+  }
+  if (data.format() != LIBSVM && data.libsvm_fields() != 0) {
+    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), ", but data.format is ",
+                   DataFormat_Name(data.format()), "; leave it out");
+  }
+  switch (data.format()) {
+    case LIBSVM:
+      // How many fields a line has, only the file knows.
+      inputs.fields = data.libsvm_fields() == 0 ? 2 : data.libsvm_fields();
+      break;
+    case CSV:
+      PAWL_RETURN_IF_ERROR(ValidateCsv(data.csv(), inputs));
+      break;
+    case IDX:
+      inputs.numerics = 1;
+      break;
+    default:
+      return Invalid("data.format is not set; it must be LIBSVM, CSV or IDX");
+  }
+  if (!options.check_files) return absl::OkStatus();
+  PAWL_RETURN_IF_ERROR(ValidateDataFile("data.train", data.train(), data.format()));
+  if (!data.eval().empty()) PAWL_RETURN_IF_ERROR(ValidateDataFile("data.eval", data.eval(), data.format()));
+  return absl::OkStatus();
+}
+
+absl::Status ValidateDim(const std::string& where, uint32_t dim) {
+  if (dim >= 1 && dim <= kMaxEmbeddingDim) return absl::OkStatus();
+  return Invalid(where, ".dim is ", dim, "; it must be 1 to ", kMaxEmbeddingDim);
+}
+
+absl::Status ValidateStddev(const std::string& where, float stddev) {
+  if (std::isfinite(stddev) && stddev >= 0) return absl::OkStatus();
+  return Invalid(where, ".init_stddev is ", stddev, "; it must be at least 0 (0 means 0.01)");
+}
+
+template <typename Layers>
+absl::Status ValidateLayers(const std::string& field, const Layers& widths) {
+  if (widths.size() > kMaxHiddenLayers) {
+    return Invalid(field, " has ", widths.size(), " layers; at most ", kMaxHiddenLayers, " are possible");
+  }
+  for (int i = 0; i < widths.size(); ++i) {
+    if (widths.Get(i) < 1 || widths.Get(i) > kMaxLayerWidth) {
+      return Invalid(field, "[", i, "] is ", widths.Get(i), "; a layer is 1 to ", kMaxLayerWidth, " wide");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NeedFields(const std::string& where, const Inputs& inputs, uint64_t fields) {
+  if (inputs.fields >= fields) return absl::OkStatus();
+  return Invalid(where, " needs at least ", fields, " categorical field", fields == 1 ? "" : "s", ", but data has ",
+                 inputs.fields, "; add bucketized, categorical, hashed or crossed columns, or choose mlp");
+}
+
+absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
+  switch (model.kind_case()) {
+    case Model::kLogisticRegression:
+      break;
+    case Model::kFm:
+      PAWL_RETURN_IF_ERROR(NeedFields("model.fm", inputs, 1));
+      PAWL_RETURN_IF_ERROR(ValidateDim("model.fm", model.fm().dim()));
+      PAWL_RETURN_IF_ERROR(ValidateStddev("model.fm", model.fm().init_stddev()));
+      break;
+    case Model::kWideDeep:
+      PAWL_RETURN_IF_ERROR(NeedFields("model.wide_deep", inputs, 1));
+      PAWL_RETURN_IF_ERROR(ValidateDim("model.wide_deep", model.wide_deep().dim()));
+      PAWL_RETURN_IF_ERROR(ValidateStddev("model.wide_deep", model.wide_deep().init_stddev()));
+      PAWL_RETURN_IF_ERROR(ValidateLayers("model.wide_deep.hidden", model.wide_deep().hidden()));
+      break;
+    case Model::kDeepfm:
+      PAWL_RETURN_IF_ERROR(NeedFields("model.deepfm", inputs, 1));
+      PAWL_RETURN_IF_ERROR(ValidateDim("model.deepfm", model.deepfm().dim()));
+      PAWL_RETURN_IF_ERROR(ValidateStddev("model.deepfm", model.deepfm().init_stddev()));
+      PAWL_RETURN_IF_ERROR(ValidateLayers("model.deepfm.hidden", model.deepfm().hidden()));
+      break;
+    case Model::kDlrm: {
+      const Model::Dlrm& dlrm = model.dlrm();
+      PAWL_RETURN_IF_ERROR(NeedFields("model.dlrm", inputs, 1));
+      PAWL_RETURN_IF_ERROR(ValidateDim("model.dlrm", dlrm.dim()));
+      PAWL_RETURN_IF_ERROR(ValidateStddev("model.dlrm", dlrm.init_stddev()));
+      PAWL_RETURN_IF_ERROR(ValidateLayers("model.dlrm.bottom", dlrm.bottom()));
+      PAWL_RETURN_IF_ERROR(ValidateLayers("model.dlrm.top", dlrm.top()));
+      if (inputs.numerics == 0 && dlrm.bottom_size() > 0) {
+        return Invalid("model.dlrm.bottom is set, but data has no numeric inputs; leave it out");
+      }
+      if (inputs.numerics > 0 && (dlrm.bottom_size() == 0 || dlrm.bottom(dlrm.bottom_size() - 1) != dlrm.dim())) {
+        return Invalid("model.dlrm.bottom must end with a layer as wide as dim, ", dlrm.dim(),
+                       ", since data has numeric inputs");
+      }
+      break;
+    }
+    case Model::kMlp:
+      if (inputs.numerics == 0) {
+        return Invalid("model.mlp needs numeric inputs, but data has none; use IDX, or CSV with numeric columns");
+      }
+      PAWL_RETURN_IF_ERROR(ValidateLayers("model.mlp.hidden", model.mlp().hidden()));
+      if (model.mlp().classes() < 1 || model.mlp().classes() > kMaxClasses) {
+        return Invalid("model.mlp.classes is ", model.mlp().classes(), "; it must be 1 to ", kMaxClasses);
+      }
+      break;
+    case Model::kMatrixFactorization:
+      PAWL_RETURN_IF_ERROR(NeedFields("model.matrix_factorization", inputs, 2));
+      PAWL_RETURN_IF_ERROR(ValidateDim("model.matrix_factorization", model.matrix_factorization().dim()));
+      PAWL_RETURN_IF_ERROR(
+          ValidateStddev("model.matrix_factorization", model.matrix_factorization().init_stddev()));
+      if (!std::isfinite(model.matrix_factorization().mean())) {
+        return Invalid("model.matrix_factorization.mean is not a finite number");
+      }
+      break;
+    case Model::KIND_NOT_SET:
+      return Invalid("model has no kind; set one of logistic_regression, fm, wide_deep, deepfm, dlrm, mlp, "
+                     "matrix_factorization");
+  }
+  const bool many_classes = model.has_mlp() && model.mlp().classes() > 1;
+  if (!Loss_IsValid(model.loss())) return Invalid("model.loss is ", static_cast<int>(model.loss()), ", which is unknown");
+  if (model.loss() != LOSS_UNSPECIFIED && (model.loss() == SOFTMAX_CROSS_ENTROPY) != many_classes) {
+    return Invalid("model.loss is ", Loss_Name(model.loss()), "; mlp with classes > 1 takes SOFTMAX_CROSS_ENTROPY, ",
+                   "every other model LOGISTIC or SQUARED");
+  }
+  return absl::OkStatus();
+}
+
+Loss LossOf(const Model& model) {
+  if (model.loss() != LOSS_UNSPECIFIED) return model.loss();
+  if (model.has_mlp() && model.mlp().classes() > 1) return SOFTMAX_CROSS_ENTROPY;
+  return model.has_matrix_factorization() ? SQUARED : LOGISTIC;
+}
+
+absl::Status ValidateEvaluation(const Job& job) {
+  const Evaluation& evaluation = job.evaluation();
+  if (job.data().eval().empty()) {
+    if (evaluation.every_steps() != 0) {
+      return Invalid("evaluation.every_steps is ", evaluation.every_steps(), ", but data.eval is empty");
+    }
+    if (evaluation.has_early_stopping()) {
+      return Invalid("evaluation.early_stopping is set, but data.eval is empty; name a file to evaluate on");
+    }
+  }
+  if (!evaluation.has_early_stopping()) return absl::OkStatus();
+  const EarlyStopping& early_stopping = evaluation.early_stopping();
+  if (!std::isfinite(early_stopping.min_delta()) || early_stopping.min_delta() < 0) {
+    return Invalid("evaluation.early_stopping.min_delta is ", early_stopping.min_delta(), "; it must be at least 0");
+  }
+  const Loss loss = LossOf(job.model());
+  bool applies = false;
+  switch (early_stopping.metric()) {
+    case METRIC_UNSPECIFIED:
+      applies = true;
+      break;
+    case AUC:
+      applies = loss == LOGISTIC;
+      break;
+    case LOGLOSS:
+    case ACCURACY:
+      applies = loss != SQUARED;
+      break;
+    case RMSE:
+      applies = loss == SQUARED;
+      break;
+    default:
+      return Invalid("evaluation.early_stopping.metric is ", static_cast<int>(early_stopping.metric()),
+                     ", which is unknown");
+  }
+  if (!applies) {
+    return Invalid("evaluation.early_stopping.metric is ", Metric_Name(early_stopping.metric()),
+                   ", which does not apply to the loss ", Loss_Name(loss),
+                   "; LOGISTIC has AUC, LOGLOSS, ACCURACY, SOFTMAX_CROSS_ENTROPY has LOGLOSS, ACCURACY, SQUARED has RMSE");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateConsistency(const Job& job, uint32_t logical_workers) {
+  const Consistency& consistency = job.consistency();
+  const ConsistencyMode mode =
+      consistency.mode() == CONSISTENCY_MODE_UNSPECIFIED ? SYNC : consistency.mode();
+  if (!ConsistencyMode_IsValid(mode)) {
+    return Invalid("consistency.mode is ", static_cast<int>(mode), "; it must be SYNC, BOUNDED or ASYNC");
+  }
+  if (consistency.staleness() != 0 && mode != BOUNDED) {
+    return Invalid("consistency.staleness is ", consistency.staleness(), ", but consistency.mode is ",
+                   ConsistencyMode_Name(mode), "; leave it out or use mode: BOUNDED");
+  }
+  if (consistency.staleness() > kMaxStaleness) {
+    return Invalid("consistency.staleness is ", consistency.staleness(), "; at most ", kMaxStaleness,
+                   " is possible, or use mode: ASYNC");
+  }
+  if (consistency.backup_workers() == 0) return absl::OkStatus();
+  if (mode != SYNC) {
+    return Invalid("consistency.backup_workers is ", consistency.backup_workers(), ", but consistency.mode is ",
+                   ConsistencyMode_Name(mode), "; only SYNC has backup workers");
+  }
+  // Whoever does not know V yet checks again when it does.
+  if (logical_workers != 0 && consistency.backup_workers() >= logical_workers) {
+    return Invalid("consistency.backup_workers is ", consistency.backup_workers(), " of ", logical_workers,
+                   " logical_workers; at least one must count");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsServeOnly(const Job& job) { return !job.has_data() && !job.has_model(); }
+
+absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
+  PAWL_RETURN_IF_ERROR(ValidateName(job.name()));
+  if (job.has_model() && !job.has_data()) return Invalid("data is missing; a job with a model needs data to train on");
+  if (job.has_data() && !job.has_model()) return Invalid("model is missing; a job with data needs a model to train");
+
+  const uint32_t logical_workers = job.logical_workers() != 0 ? job.logical_workers() : options.workers;
+  if (job.logical_workers() > kMaxLogicalWorkers) {
+    return Invalid("logical_workers is ", job.logical_workers(), "; at most ", kMaxLogicalWorkers, " are possible");
+  }
+  if (!IsServeOnly(job) && logical_workers != 0 && options.workers > logical_workers) {
+    return Invalid("logical_workers is ", logical_workers, ", fewer than the ", options.workers,
+                   " workers; start fewer workers or raise it (it changes the order of the samples)");
+  }
+  if (job.partitions() > kMaxPartitions) {
+    return Invalid("partitions is ", job.partitions(), "; at most ", kMaxPartitions, " are possible");
+  }
+  if (!DensePath_IsValid(job.dense_path())) {
+    return Invalid("dense_path is ", static_cast<int>(job.dense_path()), "; it must be SERVER");
+  }
+  if (job.dense_path() == ALLREDUCE) {
+    return absl::UnimplementedError("dense_path: ALLREDUCE is not available yet; use dense_path: SERVER");
+  }
+  PAWL_RETURN_IF_ERROR(ValidateConsistency(job, logical_workers));
+  if (job.has_optimizer()) PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.optimizer(), "optimizer"));
+  if (job.has_sparse_optimizer()) PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.sparse_optimizer(), "sparse_optimizer"));
+  if (IsServeOnly(job)) {
+    if (job.has_evaluation()) return Invalid("evaluation is set, but the job has neither data nor model");
+    return absl::OkStatus();
+  }
+
+  if (!job.has_optimizer()) {
+    return Invalid("optimizer is missing; write one, as in optimizer { adagrad { learning_rate: 0.05 } }");
+  }
+  if (job.batch_size() == 0 || job.batch_size() > kMaxBatchSize) {
+    return Invalid("batch_size is ", job.batch_size(), "; it must be 1 to ", kMaxBatchSize,
+                   ", the samples of one step over all logical workers");
+  }
+  if (job.batch_size() < logical_workers) {
+    return Invalid("batch_size is ", job.batch_size(), ", fewer than the ", logical_workers,
+                   " logical_workers; each needs at least one sample a step");
+  }
+  if (job.epochs() > kMaxEpochs) return Invalid("epochs is ", job.epochs(), "; at most ", kMaxEpochs, " are possible");
+  Inputs inputs;
+  // Values before files: a mistake in the job file is named even where the data is on another machine.
+  JobValidationOptions values_only = options;
+  values_only.check_files = false;
+  PAWL_RETURN_IF_ERROR(ValidateData(job.data(), values_only, inputs));
+  PAWL_RETURN_IF_ERROR(ValidateModel(job.model(), inputs));
+  PAWL_RETURN_IF_ERROR(ValidateEvaluation(job));
+  if (options.check_files) PAWL_RETURN_IF_ERROR(ValidateData(job.data(), options, inputs));
+  return absl::OkStatus();
+}
+
+}  // namespace pawl

@@ -1,0 +1,44 @@
+// Whether a job is possible: everything that can be said before anything runs.
+#ifndef PAWL_CLIENT_LIB_JOB_JOB_VALIDATION_H_
+#define PAWL_CLIENT_LIB_JOB_JOB_VALIDATION_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "proto/job.pb.h"
+
+namespace pawl {
+
+inline constexpr size_t kMaxJobNameBytes = 64;
+// A partition costs a lock and some KiB on its server; placement is a list of this length in every routing table.
+inline constexpr uint32_t kMaxPartitions = 65536;
+// Every partition keeps a clock and a push window for each.
+inline constexpr uint32_t kMaxLogicalWorkers = 1024;
+inline constexpr uint32_t kMaxBatchSize = 1u << 24;
+inline constexpr uint32_t kMaxEpochs = 1000000;
+inline constexpr uint32_t kMaxStaleness = 1u << 20;
+inline constexpr int kMaxHiddenLayers = 32;
+inline constexpr uint32_t kMaxLayerWidth = 65536;
+// One less than a row's greatest width: models keep a bias beside the factors.
+inline constexpr uint32_t kMaxEmbeddingDim = 4095;
+inline constexpr uint32_t kMaxClasses = 65536;
+inline constexpr int kMaxCsvColumns = 4096;
+
+struct JobValidationOptions {
+  // Look whether the data files can be opened.
+  bool check_files = true;
+  // Physical workers that the job will be given; 0: not known.
+  uint32_t workers = 0;
+};
+
+// True if the job only serves tables: neither data nor model.
+bool IsServeOnly(const Job& job);
+
+// INVALID_ARGUMENT naming the first impossible field, its value and the way out; NOT_FOUND naming a
+// missing data file; UNIMPLEMENTED for what Pawl cannot do yet. Accepts a job with and without its defaults filled in.
+absl::Status ValidateJob(const Job& job, const JobValidationOptions& options);
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_JOB_JOB_VALIDATION_H_
