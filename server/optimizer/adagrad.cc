@@ -1,0 +1,46 @@
+// Adagrad: Duchi, Hazan and Singer 2011, "Adaptive subgradient methods for online learning and stochastic
+// optimization", figure 1 with the diagonal matrix of equation 1; epsilon stands outside of the root, as in PyTorch.
+//
+//   a <- a + g g
+//   w <- w - (rate g) / (sqrt(a) + epsilon)
+#include "server/optimizer/hyper_parameter.h"
+#include "server/optimizer/make_rule.h"
+
+namespace pawl {
+namespace {
+
+constexpr float kDefaultInitialAccumulator = 0.1f;
+constexpr float kDefaultEpsilon = 1e-10f;
+
+struct AdagradKernel {
+  static constexpr size_t kSlotArrays = 1;
+  static constexpr size_t kRowSlots = 0;
+  struct Pass {
+    float rate;
+    float epsilon;
+  };
+
+  float initial_accumulator;
+  float epsilon;
+
+  float InitialSlot() const { return initial_accumulator; }
+  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, epsilon}; }
+  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w, float& a) {
+    a = a + g * g;
+    w = w - (pass.rate * g) / (std::sqrt(a) + pass.epsilon);
+  }
+};
+
+}  // namespace
+
+UpdateRuleOr MakeAdagrad(const Optimizer& spec, Isa isa) {
+  const Optimizer::Adagrad& own = spec.adagrad();
+  AdagradKernel kernel;
+  kernel.initial_accumulator = own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
+  kernel.epsilon = own.has_epsilon() ? own.epsilon() : kDefaultEpsilon;
+  PAWL_RETURN_IF_ERROR(RequireNotNegative("optimizer.adagrad.initial_accumulator", kernel.initial_accumulator));
+  PAWL_RETURN_IF_ERROR(RequirePositive("optimizer.adagrad.epsilon", kernel.epsilon));
+  return MakeRule(kernel, "optimizer.adagrad.learning_rate", own.learning_rate(), spec, isa);
+}
+
+}  // namespace pawl

@@ -1,0 +1,235 @@
+// From a formula for one element to an UpdateRule: the loops over a row, the
+// preparation of the gradient, and the choice of vector instructions, shared by all optimizers.
+#ifndef PAWL_SERVER_OPTIMIZER_KERNEL_RULE_H_
+#define PAWL_SERVER_OPTIMIZER_KERNEL_RULE_H_
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "server/optimizer/gradient_settings.h"
+#include "server/optimizer/isa.h"
+#include "server/optimizer/learning_rate.h"
+#include "server/optimizer/update_rule.h"
+
+namespace pawl {
+
+// How much is to be done to a gradient besides scaling it.
+enum class GradientMode {
+  kPlain,
+  kClipped,      // clip_value or clip_norm
+  kRegularized,  // l1 or l2, and perhaps clips
+};
+
+// What the loops over one row know about its gradient. Values that switch an operation off make it exact:
+// no bound is infinity, no norm clip is a factor of 1.
+struct GradientPass {
+  float scale;
+  float bound;
+  float factor;
+  float l1;
+  float l2;
+};
+
+PAWL_ALWAYS_INLINE float LoadFloat(const char* at) {
+  float value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// Element i of the gradient, scaled and clipped by value.
+template <GradientMode kMode>
+PAWL_ALWAYS_INLINE float ClippedElement(const GradientPass& pass, const char* gradient, size_t i) {
+  float g = LoadFloat(gradient + i * sizeof(float)) * pass.scale;
+  if constexpr (kMode != GradientMode::kPlain) {
+    g = g < -pass.bound ? -pass.bound : g;
+    g = g > pass.bound ? pass.bound : g;
+  }
+  return g;
+}
+
+// Element i of the gradient as the optimizer sees it; `weight` is its weight.
+template <GradientMode kMode>
+PAWL_ALWAYS_INLINE float PreparedElement(const GradientPass& pass, const char* gradient, size_t i, float weight) {
+  float g = ClippedElement<kMode>(pass, gradient, i);
+  if constexpr (kMode != GradientMode::kPlain) g = g * pass.factor;
+  if constexpr (kMode == GradientMode::kRegularized) {
+    const float sign = weight > 0.0f ? 1.0f : (weight < 0.0f ? -1.0f : 0.0f);
+    g = g + (pass.l2 * weight + pass.l1 * sign);
+  }
+  return g;
+}
+
+// Sums over a row run in 16 lanes whatever the vector width, so that all widths give the same bits.
+inline constexpr size_t kSumLanes = 16;
+
+// The sum of the squares of `count` elements: lane j sums elements j, j + 16, ... in double, where the
+// squares are exact; then lane j takes in lane j + 8, lane j + 4, j + 2 and j + 1 in turn.
+// kPrepared: of PreparedElement, otherwise of ClippedElement.
+template <GradientMode kMode, bool kPrepared>
+PAWL_ALWAYS_INLINE double SumOfSquares(const GradientPass& pass, const char* gradient, size_t count,
+                                       const float* weights) {
+  // Half of the lanes each. Vector types of the compiler, because neither compiler keeps an array in registers here.
+  typedef float Floats __attribute__((vector_size(32)));
+  typedef double Doubles __attribute__((vector_size(64)));
+  Doubles low = {};
+  Doubles high = {};
+  float chunk[kSumLanes];
+  for (size_t begin = 0; begin < count; begin += kSumLanes) {
+    const size_t lanes = count - begin < kSumLanes ? count - begin : kSumLanes;
+    if (lanes == kSumLanes) {
+      for (size_t j = 0; j < kSumLanes; ++j) {
+        chunk[j] = kPrepared ? PreparedElement<kMode>(pass, gradient, begin + j, weights[begin + j])
+                             : ClippedElement<kMode>(pass, gradient, begin + j);
+      }
+    } else {
+      // Lanes without an element add 0, which changes no sum of squares.
+      for (size_t j = 0; j < kSumLanes; ++j) chunk[j] = 0.0f;
+      for (size_t j = 0; j < lanes; ++j) {
+        chunk[j] = kPrepared ? PreparedElement<kMode>(pass, gradient, begin + j, weights[begin + j])
+                             : ClippedElement<kMode>(pass, gradient, begin + j);
+      }
+    }
+    Floats part;
+    std::memcpy(&part, chunk, sizeof part);
+    const Doubles a = __builtin_convertvector(part, Doubles);
+    std::memcpy(&part, chunk + kSumLanes / 2, sizeof part);
+    const Doubles b = __builtin_convertvector(part, Doubles);
+    low += a * a;
+    high += b * b;
+  }
+  const Doubles eight = low + high;
+  const double four[4] = {eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6], eight[3] + eight[7]};
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+// An UpdateRule from a Kernel, which has
+//   kSlotArrays            slot arrays as long as the weights: 0, 1 or 2
+//   kRowSlots              1 if, instead, one slot serves the whole row, which makes the rule not elementwise
+//   InitialSlot()          the value of every slot of the first array before the first update; the second begins at 0
+//   Pass                   what the loop over a row needs
+//   Begin(rate, prior_updates)                        the Pass of one row
+//   Begin(rate, mean_square, float* slot)             the same with kRowSlots; it updates the row's slot
+//   Element(pass, g, weight, slots...)                the formula for one element
+template <typename Kernel>
+class KernelRule final : public UpdateRule {
+ public:
+  KernelRule(Kernel kernel, LearningRate rate, const GradientSettings& settings, Isa isa)
+      : kernel_(std::move(kernel)), rate_(rate), settings_(settings), apply_(ChooseMode(settings, isa)) {}
+
+  size_t SlotCount(size_t width) const override { return Kernel::kSlotArrays * width + Kernel::kRowSlots; }
+
+  void InitializeSlots(size_t width, float* slots) const override {
+    const size_t first = Kernel::kRowSlots + (Kernel::kSlotArrays > 0 ? width : 0);
+    const size_t all = SlotCount(width);
+    for (size_t i = 0; i < first; ++i) slots[i] = kernel_.InitialSlot();
+    for (size_t i = first; i < all; ++i) slots[i] = 0.0f;
+  }
+
+  bool IsElementwise() const override { return Kernel::kRowSlots == 0 && settings_.clip_norm == 0.0f; }
+
+  void Apply(const UpdatePosition& position, float scale, const void* gradient, size_t width, size_t begin,
+             size_t count, float* weights, float* slots) const override {
+    apply_(*this, position, scale, static_cast<const char*>(gradient), width, begin, count, weights, slots);
+  }
+
+ private:
+  using ApplyFunction = void (*)(const KernelRule& rule, const UpdatePosition& position, float scale,
+                                 const char* gradient, size_t width, size_t begin, size_t count, float* weights,
+                                 float* slots);
+
+  template <GradientMode kMode>
+  PAWL_ALWAYS_INLINE static void Body(const KernelRule& rule, const UpdatePosition& position, float scale,
+                                      const char* gradient, size_t width, size_t begin, size_t count, float* weights,
+                                      float* slots) {
+    const float rate = rule.rate_.At(position.step);
+    GradientPass pass = {scale, rule.settings_.bound, 1.0f, rule.settings_.l1, rule.settings_.l2};
+    if constexpr (kMode != GradientMode::kPlain) {
+      if (rule.settings_.clip_norm > 0.0f) {
+        const double norm = std::sqrt(SumOfSquares<kMode, false>(pass, gradient, count, weights));
+        const double limit = rule.settings_.clip_norm;
+        if (norm > limit) pass.factor = static_cast<float>(limit / norm);
+      }
+    }
+    // A row in memory is weights, then slots: they do not overlap.
+    float* __restrict w = weights + begin;
+    if constexpr (Kernel::kRowSlots == 1) {
+      const double sum = SumOfSquares<kMode, true>(pass, gradient, count, weights);
+      const float mean_square = static_cast<float>(sum / static_cast<double>(width));
+      const typename Kernel::Pass k = rule.kernel_.Begin(rate, mean_square, slots);
+      PAWL_INDEPENDENT_ITERATIONS
+      for (size_t i = 0; i < count; ++i) Kernel::Element(k, PreparedElement<kMode>(pass, gradient, i, w[i]), w[i]);
+    } else {
+      const typename Kernel::Pass k = rule.kernel_.Begin(rate, position.prior_updates);
+      if constexpr (Kernel::kSlotArrays == 0) {
+        PAWL_INDEPENDENT_ITERATIONS
+        for (size_t i = 0; i < count; ++i) Kernel::Element(k, PreparedElement<kMode>(pass, gradient, i, w[i]), w[i]);
+      } else if constexpr (Kernel::kSlotArrays == 1) {
+        float* __restrict s = slots + begin;
+        PAWL_INDEPENDENT_ITERATIONS
+        for (size_t i = 0; i < count; ++i) {
+          Kernel::Element(k, PreparedElement<kMode>(pass, gradient, i, w[i]), w[i], s[i]);
+        }
+      } else {
+        float* __restrict s = slots + begin;
+        float* __restrict t = slots + width + begin;
+        PAWL_INDEPENDENT_ITERATIONS
+        for (size_t i = 0; i < count; ++i) {
+          Kernel::Element(k, PreparedElement<kMode>(pass, gradient, i, w[i]), w[i], s[i], t[i]);
+        }
+      }
+    }
+  }
+
+  template <GradientMode kMode>
+  static void ApplyPortable(const KernelRule& rule, const UpdatePosition& position, float scale, const char* gradient,
+                            size_t width, size_t begin, size_t count, float* weights, float* slots) {
+    Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
+  }
+  template <GradientMode kMode>
+  PAWL_TARGET_AVX2 static void ApplyAvx2(const KernelRule& rule, const UpdatePosition& position, float scale,
+                                         const char* gradient, size_t width, size_t begin, size_t count,
+                                         float* weights, float* slots) {
+    Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
+  }
+  template <GradientMode kMode>
+  PAWL_TARGET_AVX512 static void ApplyAvx512(const KernelRule& rule, const UpdatePosition& position, float scale,
+                                             const char* gradient, size_t width, size_t begin, size_t count,
+                                             float* weights, float* slots) {
+    Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
+  }
+
+  template <GradientMode kMode>
+  static ApplyFunction ChooseIsa(Isa isa) {
+    switch (isa) {
+      case Isa::kPortable:
+        break;
+      case Isa::kAvx2:
+        return &ApplyAvx2<kMode>;
+      case Isa::kAvx512:
+        return &ApplyAvx512<kMode>;
+    }
+    return &ApplyPortable<kMode>;
+  }
+
+  static ApplyFunction ChooseMode(const GradientSettings& settings, Isa isa) {
+    if (settings.l1 != 0.0f || settings.l2 != 0.0f) return ChooseIsa<GradientMode::kRegularized>(isa);
+    if (settings.clip_norm != 0.0f || settings.bound != std::numeric_limits<float>::infinity()) {
+      return ChooseIsa<GradientMode::kClipped>(isa);
+    }
+    return ChooseIsa<GradientMode::kPlain>(isa);
+  }
+
+  const Kernel kernel_;
+  const LearningRate rate_;
+  const GradientSettings settings_;
+  const ApplyFunction apply_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_OPTIMIZER_KERNEL_RULE_H_

@@ -1,0 +1,47 @@
+// The learning rate at each step.
+#ifndef PAWL_SERVER_OPTIMIZER_LEARNING_RATE_H_
+#define PAWL_SERVER_OPTIMIZER_LEARNING_RATE_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/types.pb.h"
+
+namespace pawl {
+
+// A learning rate with its schedule, a pure function of the step: immutable, hence
+// thread-safe. In doubles, rounded to float once at the end:
+//   rate(t) = float(base * warmup(t) * factor(t)), multiplied from left to right, where
+//   warmup(t) = 1 if t + 1 >= warmup_steps, else (t + 1) / warmup_steps
+//   factor(t) = 1                                                        constant
+//             = DeterministicPower(gamma, t / every_steps)               step
+//             = floor + (1 - floor) * ((1 + cos) * 0.5), where           cosine
+//               cos = DeterministicCosPi(t / total_steps), -1 if t >= total_steps
+//               (Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts)
+class LearningRate {
+ public:
+  // `field` is what errors call `base`. INVALID_ARGUMENT for an impossible value.
+  static absl::StatusOr<LearningRate> Create(absl::string_view field, float base, const LearningRateSchedule& schedule);
+
+  float At(uint64_t step) const { return kind_ == Kind::kFixed ? base_ : Scheduled(step); }
+
+ private:
+  // kFixed: constant without warm-up.
+  enum class Kind { kFixed, kConstant, kStep, kCosine };
+
+  LearningRate() = default;
+  float Scheduled(uint64_t step) const;
+
+  Kind kind_ = Kind::kFixed;
+  float base_ = 0.0f;
+  uint64_t warmup_steps_ = 0;
+  // Step: every_steps. Cosine: total_steps.
+  uint64_t period_ = 1;
+  double gamma_ = 1.0;
+  double floor_ = 0.0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_OPTIMIZER_LEARNING_RATE_H_

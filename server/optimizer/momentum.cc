@@ -1,0 +1,46 @@
+// Momentum: Polyak 1964, "Some methods of speeding up the convergence of iteration methods", equation 9,
+// and Nesterov's variant in the form of Sutskever, Martens, Dahl and Hinton 2013, "On the importance of
+// initialization and momentum in deep learning", equations 1 to 4, both with the learning rate outside of
+// the velocity, as PyTorch has them:
+//
+//   v <- momentum v + g
+//   w <- w - rate v                     or, Nesterov: w <- w - rate (g + momentum v)
+#include "server/optimizer/hyper_parameter.h"
+#include "server/optimizer/make_rule.h"
+
+namespace pawl {
+namespace {
+
+constexpr float kDefaultMomentum = 0.9f;
+
+template <bool kNesterov>
+struct MomentumKernel {
+  static constexpr size_t kSlotArrays = 1;
+  static constexpr size_t kRowSlots = 0;
+  struct Pass {
+    float rate;
+    float momentum;
+  };
+
+  float momentum;
+
+  float InitialSlot() const { return 0.0f; }
+  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, momentum}; }
+  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w, float& v) {
+    v = pass.momentum * v + g;
+    w = w - pass.rate * (kNesterov ? g + pass.momentum * v : v);
+  }
+};
+
+}  // namespace
+
+UpdateRuleOr MakeMomentum(const Optimizer& spec, Isa isa) {
+  const Optimizer::Momentum& own = spec.momentum();
+  const float momentum = own.has_momentum() ? own.momentum() : kDefaultMomentum;
+  PAWL_RETURN_IF_ERROR(RequireDecay("optimizer.momentum.momentum", momentum));
+  constexpr char kRateField[] = "optimizer.momentum.learning_rate";
+  if (own.nesterov()) return MakeRule(MomentumKernel<true>{momentum}, kRateField, own.learning_rate(), spec, isa);
+  return MakeRule(MomentumKernel<false>{momentum}, kRateField, own.learning_rate(), spec, isa);
+}
+
+}  // namespace pawl

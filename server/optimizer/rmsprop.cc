@@ -1,0 +1,50 @@
+// RMSProp: Tieleman and Hinton 2012, "Neural networks for machine learning", lecture 6.5, slide 29; epsilon
+// stands outside of the root, as in PyTorch.
+//
+//   a <- rho a + (1 - rho) (g g)
+//   w <- w - (rate g) / (sqrt(a) + epsilon)
+#include "server/optimizer/hyper_parameter.h"
+#include "server/optimizer/make_rule.h"
+
+namespace pawl {
+namespace {
+
+constexpr float kDefaultRho = 0.99f;
+constexpr float kDefaultEpsilon = 1e-8f;
+
+struct RmsPropKernel {
+  static constexpr size_t kSlotArrays = 1;
+  static constexpr size_t kRowSlots = 0;
+  struct Pass {
+    float rate;
+    float rho;
+    float one_minus_rho;
+    float epsilon;
+  };
+
+  float rho;
+  float epsilon;
+
+  float InitialSlot() const { return 0.0f; }
+  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t /*prior_updates*/) const {
+    return {rate, rho, 1.0f - rho, epsilon};
+  }
+  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w, float& a) {
+    a = pass.rho * a + pass.one_minus_rho * (g * g);
+    w = w - (pass.rate * g) / (std::sqrt(a) + pass.epsilon);
+  }
+};
+
+}  // namespace
+
+UpdateRuleOr MakeRmsProp(const Optimizer& spec, Isa isa) {
+  const Optimizer::RmsProp& own = spec.rmsprop();
+  RmsPropKernel kernel;
+  kernel.rho = own.has_rho() ? own.rho() : kDefaultRho;
+  kernel.epsilon = own.has_epsilon() ? own.epsilon() : kDefaultEpsilon;
+  PAWL_RETURN_IF_ERROR(RequireDecay("optimizer.rmsprop.rho", kernel.rho));
+  PAWL_RETURN_IF_ERROR(RequirePositive("optimizer.rmsprop.epsilon", kernel.epsilon));
+  return MakeRule(kernel, "optimizer.rmsprop.learning_rate", own.learning_rate(), spec, isa);
+}
+
+}  // namespace pawl

@@ -1,0 +1,47 @@
+// Row-wise Adagrad: Adagrad with one accumulator for a row, so that an embedding's state is one float:
+// Gupta, Bengio and Weston 2014, "Training highly multiclass classifiers", section 4 (AdaGrad that is fixed
+// within a class's parameters), in the form of DLRM's and FBGEMM's `rowwise_adagrad`.
+//
+//   a <- a + mean(g g)                                  over the row; see SumOfSquares
+//   w <- w - (rate / (sqrt(a) + epsilon)) g
+#include "server/optimizer/hyper_parameter.h"
+#include "server/optimizer/make_rule.h"
+
+namespace pawl {
+namespace {
+
+constexpr float kDefaultInitialAccumulator = 0.1f;
+constexpr float kDefaultEpsilon = 1e-10f;
+
+struct RowWiseAdagradKernel {
+  static constexpr size_t kSlotArrays = 0;
+  static constexpr size_t kRowSlots = 1;
+  struct Pass {
+    float factor;
+  };
+
+  float initial_accumulator;
+  float epsilon;
+
+  float InitialSlot() const { return initial_accumulator; }
+  PAWL_ALWAYS_INLINE Pass Begin(float rate, float mean_square, float* slot) const {
+    const float a = *slot + mean_square;
+    *slot = a;
+    return {rate / (std::sqrt(a) + epsilon)};
+  }
+  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w) { w = w - pass.factor * g; }
+};
+
+}  // namespace
+
+UpdateRuleOr MakeRowWiseAdagrad(const Optimizer& spec, Isa isa) {
+  const Optimizer::RowWiseAdagrad& own = spec.rowwise_adagrad();
+  RowWiseAdagradKernel kernel;
+  kernel.initial_accumulator = own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
+  kernel.epsilon = own.has_epsilon() ? own.epsilon() : kDefaultEpsilon;
+  PAWL_RETURN_IF_ERROR(RequireNotNegative("optimizer.rowwise_adagrad.initial_accumulator", kernel.initial_accumulator));
+  PAWL_RETURN_IF_ERROR(RequirePositive("optimizer.rowwise_adagrad.epsilon", kernel.epsilon));
+  return MakeRule(kernel, "optimizer.rowwise_adagrad.learning_rate", own.learning_rate(), spec, isa);
+}
+
+}  // namespace pawl
