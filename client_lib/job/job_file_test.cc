@@ -1,0 +1,160 @@
+#include "client_lib/job/job_file.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kFlights[] = R"(
+name: "flights"
+seed: 7
+data { train: "train.libsvm" eval: "/data/eval.libsvm" format: LIBSVM }
+model { deepfm { dim: 16 hidden: [128, 64] } }
+optimizer { adagrad { learning_rate: 0.05 } }
+consistency { mode: SYNC }
+batch_size: 4096
+epochs: 2
+logical_workers: 4
+)";
+
+Job Flights() { return *ParseJob(kFlights, "flights.job"); }
+
+TEST(JobFileTest, EveryFieldOfTheTextIsRead) {
+  const Job job = Flights();
+  EXPECT_EQ(job.name(), "flights");
+  EXPECT_EQ(job.model().deepfm().hidden(1), 64u);
+  EXPECT_FLOAT_EQ(job.optimizer().adagrad().learning_rate(), 0.05f);
+  EXPECT_EQ(job.logical_workers(), 4u);
+}
+
+TEST(JobFileTest, UnknownFieldIsRefusedWithItsPlace) {
+  const auto job = ParseJob("name: \"x\"\n  bach_size: 3\n", "x.job");
+  ASSERT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(job.status().message().find("x.job:2:12: "), absl::string_view::npos) << job.status();
+  EXPECT_NE(job.status().message().find("bach_size"), absl::string_view::npos) << job.status();
+}
+
+TEST(JobFileTest, UnknownEnumValueIsRefusedWithItsPlace) {
+  const auto job = ParseJob("data { format: LIBSVN }", "x.job");
+  ASSERT_FALSE(job.ok());
+  EXPECT_NE(job.status().message().find("x.job:1:"), absl::string_view::npos) << job.status();
+  EXPECT_NE(job.status().message().find("LIBSVN"), absl::string_view::npos) << job.status();
+}
+
+TEST(JobFileTest, OverlongFileIsRefused) {
+  EXPECT_EQ(ParseJob(std::string(kMaxJobFileBytes + 1, ' '), "x.job").status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(JobFileTest, MissingFileIsNamed) {
+  const auto job = ReadJobFile("/nowhere/flights.job");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(job.status().message().find("/nowhere/flights.job"), absl::string_view::npos);
+}
+
+TEST(JobFileTest, RelativeDataPathsCountFromTheJobFilesFolder) {
+  const std::filesystem::path folder = std::filesystem::path(std::getenv("TEST_TMPDIR")) / "jobs";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "flights.job") << kFlights;
+  const auto job = ReadJobFile((folder / "flights.job").string());
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->data().train(), (folder / "train.libsvm").string());
+  EXPECT_EQ(job->data().eval(), "/data/eval.libsvm");
+}
+
+TEST(JobFileTest, OverrideSetsANestedField) {
+  Job job = Flights();
+  ASSERT_TRUE(ApplyOverride(job, "optimizer.adagrad.learning_rate=0.1").ok());
+  EXPECT_FLOAT_EQ(job.optimizer().adagrad().learning_rate(), 0.1f);
+  ASSERT_TRUE(ApplyOverride(job, "consistency.mode=ASYNC").ok());
+  EXPECT_EQ(job.consistency().mode(), ASYNC);
+  ASSERT_TRUE(ApplyOverride(job, "data.train=other file.libsvm").ok());
+  EXPECT_EQ(job.data().train(), "other file.libsvm");
+  ASSERT_TRUE(ApplyOverride(job, "name=\"quoted\"").ok());
+  EXPECT_EQ(job.name(), "quoted");
+  ASSERT_TRUE(ApplyOverride(job, "batch_size=8192").ok());
+  EXPECT_EQ(job.batch_size(), 8192u);
+}
+
+TEST(JobFileTest, OverrideReplacesAListAsAWhole) {
+  Job job = Flights();
+  ASSERT_TRUE(ApplyOverride(job, "model.deepfm.hidden=[32, 16, 8]").ok());
+  ASSERT_EQ(job.model().deepfm().hidden_size(), 3);
+  EXPECT_EQ(job.model().deepfm().hidden(0), 32u);
+  EXPECT_EQ(job.model().deepfm().dim(), 16u);
+}
+
+TEST(JobFileTest, OverrideOfAnotherKindReplacesTheKind) {
+  Job job = Flights();
+  ASSERT_TRUE(ApplyOverride(job, "optimizer.sgd.learning_rate=1").ok());
+  EXPECT_TRUE(job.optimizer().has_sgd());
+  ASSERT_TRUE(ApplyOverride(job, "model.fm={ dim: 8 }").ok());
+  EXPECT_EQ(job.model().fm().dim(), 8u);
+}
+
+TEST(JobFileTest, ImpossibleOverrideNamesTheMistakeAndChangesNothing) {
+  const Job before = Flights();
+  for (const auto& [text, mistake] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"batch_size", "path=value"},
+           {"=3", "path=value"},
+           {"optimizer.adagrad.rate=0.1", "learning_rate"},
+           {"bach_size=3", "batch_size"},
+           {"batch_size.x=3", "no fields"},
+           {"batch_size=-3", "-3"},
+           {"batch_size=abc", "abc"},
+           {"consistency.mode=FAST", "FAST"},
+           {"batch_size=3 } epochs: 4 {", "override"},
+           {"data.csv.columns=x", "list of messages"}}) {
+    Job job = before;
+    const absl::Status status = ApplyOverride(job, text);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(status.message().find(mistake), absl::string_view::npos) << status;
+    EXPECT_EQ(job.SerializeAsString(), before.SerializeAsString()) << text;
+  }
+}
+
+TEST(JobFileTest, DefaultsAreFilledInOnceAndKeepWhatIsSet) {
+  Job job = Flights();
+  job.clear_logical_workers();
+  job.mutable_evaluation()->mutable_early_stopping();
+  FillDefaults(job, 3);
+  EXPECT_EQ(job.partitions(), 256u);
+  EXPECT_EQ(job.logical_workers(), 3u);
+  EXPECT_EQ(job.dense_path(), SERVER);
+  EXPECT_EQ(job.model().loss(), LOGISTIC);
+  EXPECT_EQ(job.evaluation().early_stopping().metric(), AUC);
+  EXPECT_EQ(job.evaluation().early_stopping().patience(), 1u);
+  EXPECT_EQ(job.epochs(), 2u);
+  const std::string once = job.SerializeAsString();
+  FillDefaults(job, 5);
+  EXPECT_EQ(job.SerializeAsString(), once);
+}
+
+TEST(JobFileTest, LossAndMetricFollowTheModel) {
+  Job mlp;
+  mlp.mutable_model()->mutable_mlp()->set_classes(10);
+  mlp.mutable_evaluation()->mutable_early_stopping();
+  FillDefaults(mlp, 0);
+  EXPECT_EQ(mlp.logical_workers(), 1u);
+  EXPECT_EQ(mlp.model().loss(), SOFTMAX_CROSS_ENTROPY);
+  EXPECT_EQ(mlp.evaluation().early_stopping().metric(), ACCURACY);
+  Job factorization;
+  factorization.mutable_model()->mutable_matrix_factorization();
+  factorization.mutable_evaluation()->mutable_early_stopping();
+  FillDefaults(factorization, 0);
+  EXPECT_EQ(factorization.model().loss(), SQUARED);
+  EXPECT_EQ(factorization.evaluation().early_stopping().metric(), RMSE);
+}
+
+TEST(JobFileTest, JobTextIsReadBack) {
+  const Job job = Flights();
+  EXPECT_EQ(ParseJob(JobText(job), "again")->SerializeAsString(), job.SerializeAsString());
+}
+
+}  // namespace
+}  // namespace pawl

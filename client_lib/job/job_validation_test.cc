@@ -1,0 +1,181 @@
+#include "client_lib/job/job_validation.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "client_lib/job/job_file.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kFlights[] = R"(
+name: "flights"
+data { train: "train.csv" eval: "eval.csv" format: CSV csv {
+  columns { name: "late" label { greater_than: 15 } }
+  columns { name: "distance" numeric { scale: 100 } }
+  columns { name: "origin" categorical {} }
+  columns { name: "hour" bucketized { width: 1 } }
+  columns { name: "origin_hour" crossed { columns: ["origin", "hour"] buckets: 1000 } }
+} }
+model { deepfm { dim: 16 hidden: [128, 64] } }
+optimizer { adagrad { learning_rate: 0.05 } }
+batch_size: 4096
+epochs: 2
+logical_workers: 4
+)";
+
+Job Changed(const std::vector<std::string>& overrides) {
+  Job job = *ParseJob(kFlights, "flights.job");
+  for (const std::string& text : overrides) {
+    const absl::Status status = ApplyOverride(job, text);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  return job;
+}
+
+absl::Status Validate(const Job& job, uint32_t workers = 0) {
+  JobValidationOptions options;
+  options.check_files = false;
+  options.workers = workers;
+  return ValidateJob(job, options);
+}
+
+void ExpectRefused(const std::vector<std::string>& overrides, const std::string& text,
+                   absl::StatusCode code = absl::StatusCode::kInvalidArgument) {
+  const absl::Status status = Validate(Changed(overrides));
+  EXPECT_EQ(status.code(), code) << status;
+  EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
+}
+
+TEST(JobValidationTest, PossibleJobPassesWithAndWithoutItsDefaults) {
+  Job job = Changed({});
+  EXPECT_EQ(Validate(job), absl::OkStatus());
+  FillDefaults(job, 2);
+  EXPECT_EQ(Validate(job, 2), absl::OkStatus());
+}
+
+TEST(JobValidationTest, ServeOnlyJobNeedsNothingButAName) {
+  Job job;
+  job.set_name("tables");
+  EXPECT_TRUE(IsServeOnly(job));
+  EXPECT_EQ(Validate(job), absl::OkStatus());
+  job.clear_name();
+  EXPECT_FALSE(Validate(job).ok());
+}
+
+TEST(JobValidationTest, ImpossibleValuesOfTheJobAreNamed) {
+  ExpectRefused({"name=two words"}, "name is 'two words'");
+  ExpectRefused({"logical_workers=1025"}, "logical_workers is 1025");
+  ExpectRefused({"partitions=65537"}, "partitions is 65537");
+  ExpectRefused({"batch_size=0"}, "batch_size is 0");
+  ExpectRefused({"batch_size=3"}, "batch_size is 3");
+  ExpectRefused({"epochs=1000001"}, "epochs is 1000001");
+  ExpectRefused({"dense_path=ALLREDUCE"}, "use dense_path: SERVER", absl::StatusCode::kUnimplemented);
+  ExpectRefused({"optimizer.adagrad.learning_rate=-1"}, "optimizer.adagrad.learning_rate is -1");
+}
+
+TEST(JobValidationTest, OptimizerAndModelAndDataBelongTogether) {
+  Job job = Changed({});
+  job.clear_optimizer();
+  EXPECT_NE(Validate(job).message().find("optimizer is missing"), absl::string_view::npos);
+  job = Changed({});
+  job.clear_model();
+  EXPECT_NE(Validate(job).message().find("model is missing"), absl::string_view::npos);
+  job = Changed({});
+  job.clear_data();
+  EXPECT_NE(Validate(job).message().find("data is missing"), absl::string_view::npos);
+}
+
+TEST(JobValidationTest, ConsistencyFieldsBelongToTheirModes) {
+  ExpectRefused({"consistency.staleness=3"}, "use mode: BOUNDED");
+  ExpectRefused({"consistency.mode=ASYNC", "consistency.backup_workers=1"}, "only SYNC");
+  ExpectRefused({"consistency.backup_workers=4"}, "backup_workers is 4 of 4");
+  EXPECT_EQ(Validate(Changed({"consistency.mode=BOUNDED", "consistency.staleness=3"})), absl::OkStatus());
+  EXPECT_EQ(Validate(Changed({"consistency.backup_workers=3"})), absl::OkStatus());
+}
+
+TEST(JobValidationTest, MoreWorkersThanRanksAreRefused) {
+  EXPECT_EQ(Validate(Changed({}), 4), absl::OkStatus());
+  EXPECT_NE(Validate(Changed({}), 5).message().find("fewer than the 5 workers"), absl::string_view::npos);
+}
+
+TEST(JobValidationTest, DataMustSuitTheModel) {
+  ExpectRefused({"model.mlp={ hidden: 8 classes: 2 }", "data.format=LIBSVM", "data.csv={}"}, "data.csv is set");
+  ExpectRefused({"model.dlrm={ dim: 8 top: 4 }"}, "bottom must end with");
+  ExpectRefused({"model.dlrm={ dim: 8 bottom: [16, 4] top: 4 }"}, "bottom must end with");
+  EXPECT_EQ(Validate(Changed({"model.dlrm={ dim: 8 bottom: [16, 8] top: 4 }"})), absl::OkStatus());
+  ExpectRefused({"model.deepfm.dim=0"}, "model.deepfm.dim is 0");
+  ExpectRefused({"model.deepfm.hidden=[8, 0]"}, "hidden[1] is 0");
+  ExpectRefused({"model.mlp={ hidden: 8 classes: 0 }"}, "classes is 0");
+  ExpectRefused({"model.loss=SOFTMAX_CROSS_ENTROPY"}, "model.loss is SOFTMAX_CROSS_ENTROPY");
+  ExpectRefused({"data.format=DATA_FORMAT_UNSPECIFIED", "data.csv={}"}, "data.csv is set");
+  ExpectRefused({"data.libsvm_fields=3"}, "libsvm_fields is 3");
+  Job libsvm = Changed({"data.format=LIBSVM", "model.mlp={ hidden: 8 classes: 2 }"});
+  libsvm.mutable_data()->clear_csv();
+  EXPECT_NE(Validate(libsvm).message().find("needs numeric inputs"), absl::string_view::npos);
+}
+
+TEST(JobValidationTest, CsvColumnsAreChecked) {
+  const auto refused = [](auto change, const std::string& text) {
+    Job job = Changed({});
+    change(*job.mutable_data()->mutable_csv());
+    const absl::Status status = Validate(job);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
+  };
+  refused([](CsvSpec& csv) { csv.clear_columns(); }, "columns is empty");
+  refused([](CsvSpec& csv) { csv.mutable_columns(0)->mutable_categorical(); }, "0 label columns");
+  refused([](CsvSpec& csv) { csv.mutable_columns(2)->mutable_label(); }, "2 label columns");
+  refused([](CsvSpec& csv) { csv.mutable_columns(2)->clear_kind(); }, "(origin) has no kind");
+  refused([](CsvSpec& csv) { csv.mutable_columns(2)->set_name("hour"); }, "used twice");
+  refused([](CsvSpec& csv) { csv.mutable_columns(2)->mutable_hashed(); }, "buckets is 0");
+  refused([](CsvSpec& csv) { csv.mutable_columns(3)->mutable_bucketized()->add_boundaries(1); }, "either width or");
+  refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "nowhere"); }, "'nowhere'");
+  refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "distance"); },
+          "is not bucketized");
+  refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "hour"); }, "twice");
+}
+
+TEST(JobValidationTest, EarlyStoppingNeedsAnEvaluationAndAMetricThatApplies) {
+  ExpectRefused({"evaluation.early_stopping.metric=RMSE"}, "does not apply");
+  ExpectRefused({"data.eval=\"\"", "evaluation.early_stopping.patience=2"}, "data.eval is empty");
+  ExpectRefused({"data.eval=\"\"", "evaluation.every_steps=2"}, "data.eval is empty");
+  ExpectRefused({"evaluation.early_stopping.min_delta=-1"}, "min_delta is -1");
+  EXPECT_EQ(Validate(Changed({"evaluation.early_stopping.metric=LOGLOSS"})), absl::OkStatus());
+}
+
+TEST(JobValidationTest, MissingDataFilesAreNamed) {
+  const std::filesystem::path folder(std::getenv("TEST_TMPDIR"));
+  Job job = Changed({});
+  ResolvePaths(job, folder.string());
+  absl::Status status = ValidateJob(job, {});
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("data.train: cannot open " + (folder / "train.csv").string()),
+            absl::string_view::npos)
+      << status;
+  std::ofstream(folder / "train.csv") << "late\n";
+  status = ValidateJob(job, {});
+  EXPECT_NE(status.message().find("data.eval: cannot open"), absl::string_view::npos) << status;
+  std::ofstream(folder / "eval.csv") << "late\n";
+  EXPECT_EQ(ValidateJob(job, {}), absl::OkStatus());
+}
+
+TEST(JobValidationTest, IdxImagesNeedTheirLabelFile) {
+  const std::filesystem::path folder(std::getenv("TEST_TMPDIR"));
+  Job job = Changed({"model.mlp={ hidden: 8 classes: 10 }", "data.format=IDX", "data.eval=\"\"",
+                     "data.train=train-images-idx3-ubyte.gz"});
+  job.mutable_data()->clear_csv();
+  ResolvePaths(job, folder.string());
+  std::ofstream(folder / "train-images-idx3-ubyte.gz") << "x";
+  const absl::Status status = ValidateJob(job, {});
+  EXPECT_NE(status.message().find("train-labels-idx1-ubyte.gz"), absl::string_view::npos) << status;
+  std::ofstream(folder / "train-labels-idx1-ubyte.gz") << "x";
+  EXPECT_EQ(ValidateJob(job, {}), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,119 @@
+#include "client_lib/job/table_validation.h"
+
+#include <limits>
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+TableSpec SparseTable() {
+  TableSpec table;
+  table.set_name("embedding/origin");
+  table.set_kind(SPARSE);
+  table.set_row_width(16);
+  table.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0.05f);
+  return table;
+}
+
+TableSpec DenseTable() {
+  TableSpec table = SparseTable();
+  table.set_kind(DENSE);
+  table.clear_row_width();
+  table.add_shape(784);
+  table.add_shape(256);
+  return table;
+}
+
+// Expects INVALID_ARGUMENT with `text` in the message.
+void ExpectRefused(const TableSpec& table, const std::string& text) {
+  const absl::Status status = ValidateTableSpec(table);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
+}
+
+TEST(TableValidationTest, PossibleTablesPass) {
+  EXPECT_EQ(ValidateTableSpec(SparseTable()), absl::OkStatus());
+  EXPECT_EQ(ValidateTableSpec(DenseTable()), absl::OkStatus());
+}
+
+TEST(TableValidationTest, NamesAreBounded) {
+  for (const std::string& name : {std::string(), std::string("a b"), std::string(129, 'x'), std::string("a\n")}) {
+    TableSpec table = SparseTable();
+    table.set_name(name);
+    ExpectRefused(table, "table name");
+  }
+}
+
+TEST(TableValidationTest, ShapeAndWidthBelongToTheirKinds) {
+  TableSpec table = SparseTable();
+  table.set_kind(TABLE_KIND_UNSPECIFIED);
+  ExpectRefused(table, "kind");
+  table = SparseTable();
+  table.set_row_width(0);
+  ExpectRefused(table, "row_width is 0");
+  table.set_row_width(4097);
+  ExpectRefused(table, "row_width is 4097");
+  table = SparseTable();
+  table.add_shape(3);
+  ExpectRefused(table, "shape");
+  table = DenseTable();
+  table.set_row_width(3);
+  ExpectRefused(table, "row_width is 3");
+  table = DenseTable();
+  table.clear_shape();
+  ExpectRefused(table, "0 dimensions");
+  for (int i = 0; i < 9; ++i) table.add_shape(1);
+  ExpectRefused(table, "9 dimensions");
+  table = DenseTable();
+  table.add_shape(0);
+  ExpectRefused(table, "shape has a 0");
+}
+
+TEST(TableValidationTest, ShapeThatOverflowsSixtyFourBitsIsRefused) {
+  TableSpec table = DenseTable();
+  table.clear_shape();
+  for (int i = 0; i < 4; ++i) table.add_shape(uint64_t{1} << 16);
+  ExpectRefused(table, "elements");
+}
+
+TEST(TableValidationTest, ImpossibleHyperParametersAreNamed) {
+  TableSpec table = SparseTable();
+  table.clear_optimizer();
+  ExpectRefused(table, "optimizer has no kind");
+  table = SparseTable();
+  table.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0);
+  ExpectRefused(table, "optimizer.adagrad.learning_rate is 0");
+  table.mutable_optimizer()->mutable_adagrad()->set_learning_rate(std::numeric_limits<float>::quiet_NaN());
+  ExpectRefused(table, "learning_rate is nan");
+  table = SparseTable();
+  table.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1f);
+  EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
+  table.mutable_optimizer()->mutable_adam()->set_beta1(1);
+  ExpectRefused(table, "adam.beta1 is 1");
+  table = SparseTable();
+  table.mutable_optimizer()->set_clip_norm(-1);
+  ExpectRefused(table, "clip_norm is -1");
+  table = SparseTable();
+  table.mutable_optimizer()->mutable_schedule()->mutable_cosine()->set_floor(0.5f);
+  ExpectRefused(table, "cosine.total_steps is 0");
+}
+
+TEST(TableValidationTest, FtrlRefusesTheGeneralPenalties) {
+  TableSpec table = SparseTable();
+  table.mutable_optimizer()->mutable_ftrl()->set_learning_rate(0.1f);
+  table.mutable_optimizer()->set_l1(0.5f);
+  ExpectRefused(table, "set ftrl.l1");
+}
+
+TEST(TableValidationTest, ImpossibleInitializersAreNamed) {
+  TableSpec table = SparseTable();
+  table.mutable_initializer()->mutable_uniform()->set_low(1);
+  ExpectRefused(table, "uniform.high is 0");
+  table.mutable_initializer()->mutable_normal()->set_stddev(-1);
+  ExpectRefused(table, "normal.stddev is -1");
+}
+
+}  // namespace
+}  // namespace pawl
