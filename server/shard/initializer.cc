@@ -1,0 +1,209 @@
+#include "server/shard/initializer.h"
+
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/philox.h"
+#include "client_lib/base/status_macros.h"
+#include "server/optimizer/deterministic_math.h"
+
+namespace pawl {
+namespace {
+
+// The normal distribution's CDF at -2.
+constexpr double kTailBelowMinusTwo = 0.022750131948179209;
+constexpr double kTruncation = 2.0;
+// InverseNormal's results lie within this for 32-bit words.
+constexpr double kMostDeviations = 7.0;
+// Words that are made at a time.
+constexpr size_t kChunk = 64;
+constexpr size_t kLanes = 4;
+
+class ConstantInitializer final : public TableInitializer {
+ public:
+  explicit ConstantInitializer(float value) : value_(value) {}
+  void Fill(uint64_t /*key*/, size_t /*begin*/, size_t count, float* out) const override {
+    std::fill(out, out + count, value_);
+  }
+
+ private:
+  const float value_;
+};
+
+// Distribution has Map(const uint32_t* words, size_t count, float* out).
+template <typename Distribution>
+class RandomInitializer final : public TableInitializer {
+ public:
+  RandomInitializer(uint64_t stream, Distribution distribution) : stream_(stream), distribution_(distribution) {}
+
+  void Fill(uint64_t key, size_t begin, size_t count, float* out) const override {
+    while (count > 0) {
+      const size_t skip = begin % kLanes;
+      const size_t here = std::min(count, kChunk - skip);
+      const size_t groups = (skip + here + kLanes - 1) / kLanes;
+      std::array<uint32_t, kChunk> words;
+      for (size_t i = 0; i < groups; ++i) {
+        const PhiloxCounter four = Philox4x32(key, begin / kLanes + i, stream_);
+        std::copy(four.begin(), four.end(), words.begin() + i * kLanes);
+      }
+      distribution_.Map(words.data() + skip, here, out);
+      begin += here;
+      count -= here;
+      out += here;
+    }
+  }
+
+ private:
+  const uint64_t stream_;
+  const Distribution distribution_;
+};
+
+class UniformDistribution {
+ public:
+  UniformDistribution(float low, float high)
+      : low_(low), range_(static_cast<double>(high) - static_cast<double>(low)), high_(high),
+        below_high_(std::nextafter(high, low)) {}
+
+  void Map(const uint32_t* words, size_t count, float* out) const {
+    for (size_t i = 0; i < count; ++i) {
+      const double u = static_cast<double>(static_cast<int32_t>(words[i] >> 8)) * 0x1p-24;
+      const float v = static_cast<float>(low_ + range_ * u);
+      out[i] = v >= high_ ? below_high_ : v;
+    }
+  }
+
+ private:
+  double low_;
+  double range_;
+  float high_;
+  float below_high_;
+};
+
+class NormalDistribution {
+ public:
+  // Of the middle of the distribution, all but `tail` at either end.
+  NormalDistribution(float mean, float stddev, double tail, double most_deviations)
+      : mean_(mean), stddev_(stddev), tail_(tail), body_(1.0 - 2.0 * tail), most_(most_deviations) {}
+
+  // REQUIRES: count <= kChunk.
+  void Map(const uint32_t* words, size_t count, float* out) const {
+    double p[kChunk];
+    double z[kChunk];
+    for (size_t i = 0; i < count; ++i) {
+      p[i] = tail_ + body_ * ((static_cast<double>(words[i]) + 0.5) * 0x1p-32);
+    }
+    // Most values take the branch without logarithm: it goes over all of them, which the compiler vectorises.
+    for (size_t i = 0; i < count; ++i) z[i] = InverseNormalCentral(p[i] - 0.5);
+    for (size_t i = 0; i < count; ++i) {
+      if (p[i] - 0.5 < -0.425 || p[i] - 0.5 > 0.425) z[i] = InverseNormal(p[i]);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      out[i] = static_cast<float>(mean_ + stddev_ * std::clamp(z[i], -most_, most_));
+    }
+  }
+
+ private:
+  double mean_;
+  double stddev_;
+  double tail_;
+  double body_;
+  double most_;
+};
+
+template <typename Distribution>
+std::unique_ptr<const TableInitializer> MakeRandom(const TableSpec& table, uint64_t job_seed,
+                                                   Distribution distribution) {
+  const uint64_t stream = XXH64(table.name().data(), table.name().size(), job_seed);
+  return std::make_unique<RandomInitializer<Distribution>>(stream, distribution);
+}
+
+absl::Status Impossible(absl::string_view field, float value, absl::string_view range) {
+  return absl::InvalidArgumentError(absl::StrCat("initializer.", field, " is ", value, ": it must be ", range));
+}
+
+absl::Status CheckNormal(absl::string_view kind, float mean, float stddev) {
+  if (!std::isfinite(mean)) return Impossible(absl::StrCat(kind, ".mean"), mean, "finite");
+  if (!std::isfinite(stddev) || stddev < 0.0f) {
+    return Impossible(absl::StrCat(kind, ".stddev"), stddev, "finite and at least 0");
+  }
+  const double farthest = std::fabs(static_cast<double>(mean)) + kMostDeviations * static_cast<double>(stddev);
+  if (!std::isfinite(static_cast<float>(farthest))) {
+    return Impossible(absl::StrCat(kind, ".stddev"), stddev, "small enough that mean + 7 stddev is a float");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<float> XavierLimit(const TableSpec& table) {
+  const Initializer::Xavier& xavier = table.initializer().xavier();
+  if (!std::isfinite(xavier.gain()) || xavier.gain() < 0.0f) {
+    return Impossible("xavier.gain", xavier.gain(), "finite and at least 0 (0 means 1)");
+  }
+  double fan_in = xavier.fan_in();
+  double fan_out = xavier.fan_out();
+  if (table.kind() == SPARSE) {
+    if (fan_in == 0.0) fan_in = 1.0;
+    if (fan_out == 0.0) fan_out = table.row_width();
+  } else if (table.shape_size() == 2) {
+    if (fan_in == 0.0) fan_in = static_cast<double>(table.shape(0));
+    if (fan_out == 0.0) fan_out = static_cast<double>(table.shape(1));
+  }
+  if (fan_in == 0.0 || fan_out == 0.0) {
+    return absl::InvalidArgumentError(absl::StrCat("initializer.xavier.", fan_in == 0.0 ? "fan_in" : "fan_out",
+                                                   " is 0: a tensor of ", table.shape_size(),
+                                                   " dimensions does not give the fans, set fan_in and fan_out"));
+  }
+  const double gain = xavier.gain() == 0.0f ? 1.0 : xavier.gain();
+  const float limit = static_cast<float>(gain * std::sqrt(6.0 / (fan_in + fan_out)));
+  if (!std::isfinite(limit) || !(limit > 0.0f)) {
+    return Impossible("xavier.gain", xavier.gain(), "such that the limit is a float above 0");
+  }
+  return limit;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create(const TableSpec& table,
+                                                                                 uint64_t job_seed) {
+  const Initializer& spec = table.initializer();
+  switch (spec.kind_case()) {
+    case Initializer::KIND_NOT_SET:
+      return std::make_unique<ConstantInitializer>(0.0f);
+    case Initializer::kConstant: {
+      const float value = spec.constant().value();
+      if (!std::isfinite(value)) return Impossible("constant.value", value, "finite");
+      return std::make_unique<ConstantInitializer>(value);
+    }
+    case Initializer::kUniform: {
+      const float low = spec.uniform().low();
+      const float high = spec.uniform().high();
+      if (!std::isfinite(low)) return Impossible("uniform.low", low, "finite");
+      if (!std::isfinite(high)) return Impossible("uniform.high", high, "finite");
+      if (!(low < high)) return Impossible("uniform.high", high, absl::StrCat("above low, which is ", low));
+      return MakeRandom(table, job_seed, UniformDistribution(low, high));
+    }
+    case Initializer::kNormal: {
+      const float mean = spec.normal().mean();
+      const float stddev = spec.normal().stddev();
+      PAWL_RETURN_IF_ERROR(CheckNormal("normal", mean, stddev));
+      return MakeRandom(table, job_seed, NormalDistribution(mean, stddev, 0.0, kMostDeviations));
+    }
+    case Initializer::kTruncatedNormal: {
+      const float mean = spec.truncated_normal().mean();
+      const float stddev = spec.truncated_normal().stddev();
+      PAWL_RETURN_IF_ERROR(CheckNormal("truncated_normal", mean, stddev));
+      return MakeRandom(table, job_seed, NormalDistribution(mean, stddev, kTailBelowMinusTwo, kTruncation));
+    }
+    case Initializer::kXavier: {
+      PAWL_ASSIGN_OR_RETURN(const float limit, XavierLimit(table));
+      return MakeRandom(table, job_seed, UniformDistribution(-limit, limit));
+    }
+  }
+  return absl::InvalidArgumentError("initializer has an unknown kind");
+}
+
+}  // namespace pawl
