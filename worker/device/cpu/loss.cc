@@ -1,0 +1,53 @@
+#include <algorithm>
+#include <cmath>
+
+#include "worker/device/cpu/stream.h"
+
+namespace pawl {
+
+void CpuStream::LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
+                             float* gradients, double* loss_sum) {
+  double sum = 0;
+  for (size_t s = 0; s < samples; ++s) {
+    const double z = logits[s];
+    const bool positive = labels[s] > 0;
+    // exp of what is not positive never overflows.
+    const double e = std::exp(-std::abs(z));
+    const double probability = (z < 0 ? e : 1.0) / (1.0 + e);
+    sum += std::log1p(e) + std::max(positive ? -z : z, 0.0);
+    gradients[s] = static_cast<float>(gradient_scale * (probability - (positive ? 1.0 : 0.0)));
+  }
+  *loss_sum = sum;
+}
+
+void CpuStream::SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale,
+                            float* gradients, double* loss_sum) {
+  double sum = 0;
+  for (size_t s = 0; s < samples; ++s) {
+    const double error = static_cast<double>(predictions[s]) - labels[s];
+    sum += error * error / 2;
+    gradients[s] = static_cast<float>(gradient_scale * error);
+  }
+  *loss_sum = sum;
+}
+
+void CpuStream::SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
+                            double* loss_sum) {
+  double sum = 0;
+  for (size_t s = 0; s < logits.rows; ++s) {
+    const float* z = logits.data + s * logits.stride;
+    float* gradient = gradients.data + s * gradients.stride;
+    const size_t label = static_cast<size_t>(labels[s]);
+    const double largest = *std::max_element(z, z + logits.columns);
+    double normalizer = 0;
+    for (size_t c = 0; c < logits.columns; ++c) normalizer += std::exp(z[c] - largest);
+    sum += std::log(normalizer) - (z[label] - largest);
+    for (size_t c = 0; c < logits.columns; ++c) {
+      const double probability = std::exp(z[c] - largest) / normalizer;
+      gradient[c] = static_cast<float>(gradient_scale * (probability - (c == label ? 1.0 : 0.0)));
+    }
+  }
+  *loss_sum = sum;
+}
+
+}  // namespace pawl

@@ -1,0 +1,59 @@
+#include <cblas.h>
+
+#include <algorithm>
+
+#include "worker/device/cpu/stream.h"
+
+namespace pawl {
+namespace {
+
+// OpenBLAS refuses a leading dimension of 0, even of a matrix without elements.
+int LeadingDimension(size_t stride) { return static_cast<int>(std::max<size_t>(stride, 1)); }
+
+}  // namespace
+
+void CpuStream::Copy(ConstMatrix from, Write write, Matrix to) {
+  for (size_t r = 0; r < to.rows; ++r) {
+    const float* source = from.data + r * from.stride;
+    float* target = to.data + r * to.stride;
+    if (write == Write::kReplace) {
+      std::copy_n(source, to.columns, target);
+    } else {
+      for (size_t c = 0; c < to.columns; ++c) target[c] += source[c];
+    }
+  }
+}
+
+void CpuStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
+                     float beta, Matrix c) {
+  if (c.rows == 0 || c.columns == 0) return;
+  const size_t inner = transpose_a == Transpose::kNo ? a.columns : a.rows;
+  if (inner == 0) {
+    for (size_t r = 0; r < c.rows; ++r) {
+      float* row = c.data + r * c.stride;
+      for (size_t i = 0; i < c.columns; ++i) row[i] = beta == 0 ? 0.0f : beta * row[i];
+    }
+    return;
+  }
+  cblas_sgemm(CblasRowMajor, transpose_a == Transpose::kNo ? CblasNoTrans : CblasTrans,
+              transpose_b == Transpose::kNo ? CblasNoTrans : CblasTrans, static_cast<int>(c.rows),
+              static_cast<int>(c.columns), static_cast<int>(inner), alpha, a.data, LeadingDimension(a.stride), b.data,
+              LeadingDimension(b.stride), beta, c.data, LeadingDimension(c.stride));
+}
+
+void CpuStream::AddBias(const float* bias, Matrix x) {
+  for (size_t r = 0; r < x.rows; ++r) {
+    float* row = x.data + r * x.stride;
+    for (size_t c = 0; c < x.columns; ++c) row[c] += bias[c];
+  }
+}
+
+void CpuStream::SumColumns(ConstMatrix x, float* sums) {
+  std::fill_n(sums, x.columns, 0.0f);
+  for (size_t r = 0; r < x.rows; ++r) {
+    const float* row = x.data + r * x.stride;
+    for (size_t c = 0; c < x.columns; ++c) sums[c] += row[c];
+  }
+}
+
+}  // namespace pawl

@@ -1,0 +1,58 @@
+// The operations of a stream as loops in the calling thread.
+#ifndef PAWL_WORKER_DEVICE_CPU_STREAM_H_
+#define PAWL_WORKER_DEVICE_CPU_STREAM_H_
+
+#include "worker/device/device.h"
+
+namespace pawl {
+
+// Everything is done when the call returns, and nothing fails. Stateless.
+class CpuStream final : public Stream {
+ public:
+  // stream.cc
+  absl::Status Synchronize() override;
+  void WaitFor(Stream& other) override;
+  void CopyToDevice(const void* host, size_t bytes, void* to) override;
+  void CopyToHost(const void* from, size_t bytes, void* host) override;
+  void Zero(void* data, size_t bytes) override;
+
+  // matrix.cc
+  void Copy(ConstMatrix from, Write write, Matrix to) override;
+  void Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
+            Matrix c) override;
+  void AddBias(const float* bias, Matrix x) override;
+  void SumColumns(ConstMatrix x, float* sums) override;
+
+  // elementwise.cc
+  void Axpy(size_t count, float alpha, const float* x, float* y) override;
+  void AddConstant(size_t count, float value, float* x) override;
+  void Scale(size_t count, float alpha, float* x) override;
+  void Sigmoid(size_t count, const float* x, float* y) override;
+  void Relu(Matrix x) override;
+  void ReluBackward(ConstMatrix activation, Matrix gradient) override;
+
+  // embedding.cc
+  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) override;
+  void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
+                        float* rows_gradient) override;
+
+  // interaction.cc
+  void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override;
+  void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients, Write write,
+                         Matrix vectors_gradient) override;
+  void PairwiseDots(ConstMatrix vectors, size_t dim, Matrix dots) override;
+  void PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
+                            Matrix vectors_gradient) override;
+
+  // loss.cc
+  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale, float* gradients,
+                    double* loss_sum) override;
+  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale,
+                   float* gradients, double* loss_sum) override;
+  void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
+                   double* loss_sum) override;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DEVICE_CPU_STREAM_H_

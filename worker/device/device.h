@@ -1,0 +1,164 @@
+// What computes: memory, and operations on it in streams.
+//
+// A back end is a sibling folder with the same file names (cpu/, later cuda/).
+// Model code knows this interface alone.
+#ifndef PAWL_WORKER_DEVICE_DEVICE_H_
+#define PAWL_WORKER_DEVICE_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace pawl {
+
+// A row-major matrix in device memory that somebody else owns. Element (r, c) is
+// data[r * stride + c], so that a range of columns of a matrix is a matrix too.
+struct Matrix {
+  float* data = nullptr;
+  size_t rows = 0;
+  size_t columns = 0;
+  size_t stride = 0;
+
+  // REQUIRES: begin + count <= columns
+  Matrix Columns(size_t begin, size_t count) const { return {data + begin, rows, count, stride}; }
+};
+
+struct ConstMatrix {
+  ConstMatrix() = default;
+  ConstMatrix(const float* data, size_t rows, size_t columns, size_t stride)
+      : data(data), rows(rows), columns(columns), stride(stride) {}
+  ConstMatrix(const Matrix& other)  // NOLINT: every matrix can be read.
+      : data(other.data), rows(other.rows), columns(other.columns), stride(other.stride) {}
+
+  const float* data = nullptr;
+  size_t rows = 0;
+  size_t columns = 0;
+  size_t stride = 0;
+
+  ConstMatrix Columns(size_t begin, size_t count) const { return {data + begin, rows, count, stride}; }
+};
+
+// The categorical part of a batch in device memory; the members mean what they
+// mean in worker/data/batch.h.
+struct Entries {
+  size_t samples = 0;
+  size_t fields = 0;
+  size_t entries = 0;
+  // Distinct keys: rows of the sparse tables.
+  size_t keys = 0;
+  const uint32_t* field_begin = nullptr;  // [samples * fields + 1]
+  const uint32_t* entry_key = nullptr;    // [entries]
+  const float* entry_value = nullptr;     // [entries]
+};
+
+enum class Transpose { kNo, kYes };
+
+// What an operation does with what its output holds: replaces it (it may hold anything, also NaN), or adds to it.
+enum class Write { kReplace, kAdd };
+
+// Over what entries are summed: one sum for each field of each sample, or one for each sample.
+enum class PoolOver { kField, kSample };
+
+// A sequence of operations on one device, done in the order of the calls, perhaps
+// after the call has returned. An operation that fails makes the next Synchronize
+// fail; the ones after it then have no meaning.
+//
+// Pointers are to device memory unless they are called `host`; they must stay
+// valid until Synchronize returns. Sizes may be 0. Outputs overlap no input
+// unless said so. Every operation sums in an order that depends on the shapes
+// alone, so the same inputs give the same bits in every run on a device of the same kind.
+//
+// Not thread-safe: one thread at a time uses a stream.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  // Waits until all is done. DEADLINE_EXCEEDED after a limit of the back end: the device hangs.
+  virtual absl::Status Synchronize() = 0;
+  // What is called on this stream from now on is done after what `other` was given so far.
+  virtual void WaitFor(Stream& other) = 0;
+
+  virtual void CopyToDevice(const void* host, size_t bytes, void* to) = 0;
+  virtual void CopyToHost(const void* from, size_t bytes, void* host) = 0;
+  virtual void Zero(void* data, size_t bytes) = 0;
+
+  // to (+)= from, of the same shape: with Matrix::Columns, concatenation and splitting.
+  virtual void Copy(ConstMatrix from, Write write, Matrix to) = 0;
+
+  // c = alpha * op(a) * op(b) + beta * c; with beta == 0, c may hold anything.
+  virtual void Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
+                    Matrix c) = 0;
+  // Adds bias[columns] to every row.
+  virtual void AddBias(const float* bias, Matrix x) = 0;
+  // sums[c] = the sum of column c, from the first row to the last.
+  virtual void SumColumns(ConstMatrix x, float* sums) = 0;
+
+  // y += alpha * x
+  virtual void Axpy(size_t count, float alpha, const float* x, float* y) = 0;
+  // x += value
+  virtual void AddConstant(size_t count, float value, float* x) = 0;
+  // x *= alpha
+  virtual void Scale(size_t count, float alpha, float* x) = 0;
+  // y = 1 / (1 + exp(-x)); x and y may be the same.
+  virtual void Sigmoid(size_t count, const float* x, float* y) = 0;
+  // x = max(x, 0)
+  virtual void Relu(Matrix x) = 0;
+  // gradient = 0 where `activation`, the result of Relu, is 0.
+  virtual void ReluBackward(ConstMatrix activation, Matrix gradient) = 0;
+
+  // Sums of value * row over entries, in their order. rows: [keys, width];
+  // pooled: [samples, fields * width] for kField, [samples, width] for kSample.
+  virtual void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) = 0;
+  // Its derivative: rows_gradient[keys, width] becomes, for each key, the sum of
+  // value * pooled_gradient over the entries with that key, in the order of the entries.
+  virtual void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
+                                float* rows_gradient) = 0;
+
+  // Each row of `vectors` is n = columns / dim vectors v_1 to v_n.
+  //
+  // outputs[r] += sum over i < j of v_i . v_j, as (|sum v_i|^2 - sum |v_i|^2) / 2
+  // (Rendle 2010, lemma 3.1); sums[rows, dim] = sum v_i, for the derivative.
+  virtual void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) = 0;
+  virtual void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients,
+                                 Write write, Matrix vectors_gradient) = 0;
+  // dots[rows, n (n - 1) / 2] = v_i . v_j for i > j: (2,1), (3,1), (3,2), (4,1), ...
+  virtual void PairwiseDots(ConstMatrix vectors, size_t dim, Matrix dots) = 0;
+  virtual void PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
+                                    Matrix vectors_gradient) = 0;
+
+  // Losses: *loss_sum becomes the sum over the samples, the gradients those of
+  // the sum, times gradient_scale.
+  //
+  // log(1 + exp(-z)) for labels > 0, log(1 + exp(z)) for others.
+  virtual void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
+                            float* gradients, double* loss_sum) = 0;
+  // (prediction - label)^2 / 2
+  virtual void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale,
+                           float* gradients, double* loss_sum) = 0;
+  // -log(softmax(logits)[label]). REQUIRES: labels are 0, 1, ... logits.columns - 1.
+  virtual void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
+                           double* loss_sum) = 0;
+};
+
+// Thread-safe. Outlives its streams and what was allocated from it.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Aligned to 64 bytes at least. RESOURCE_EXHAUSTED if there is not so much.
+  virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
+  virtual void Free(void* data) = 0;
+
+  // True if host memory is device memory: copies are then not needed, and the
+  // results of a call are there when it returns.
+  virtual bool SharesHostMemory() const = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<Stream>> CreateStream() = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DEVICE_DEVICE_H_

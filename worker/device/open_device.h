@@ -1,0 +1,19 @@
+// Devices by the names that a user gives them.
+#ifndef PAWL_WORKER_DEVICE_OPEN_DEVICE_H_
+#define PAWL_WORKER_DEVICE_OPEN_DEVICE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker/device/device.h"
+
+namespace pawl {
+
+// "cpu", or "cuda:N" for the N-th GPU. INVALID_ARGUMENT for another name,
+// UNIMPLEMENTED for a back end that this program is built without.
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name);
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DEVICE_OPEN_DEVICE_H_

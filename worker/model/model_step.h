@@ -1,0 +1,39 @@
+// One pass of a model over one batch, in device memory.
+#ifndef PAWL_WORKER_MODEL_MODEL_STEP_H_
+#define PAWL_WORKER_MODEL_MODEL_STEP_H_
+
+#include <cstddef>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/device/device.h"
+#include "worker/device/workspace.h"
+
+namespace pawl {
+
+// What a network works on: the batch, the parameters and where the gradients go,
+// all as device memory, and the stream and workspace to use. Lives for one step.
+struct ModelStep {
+  ModelStep(Stream& stream, Workspace& workspace) : stream(stream), workspace(workspace) {}
+
+  Stream& stream;
+  Workspace& workspace;
+
+  size_t samples = 0;
+  Entries entries;
+  ConstMatrix numerics;  // [samples, numeric_count]
+
+  // By table: the whole tensor, or rows[keys, width]. Gradients are there only in training.
+  std::vector<const float*> parameters;
+  std::vector<float*> gradients;
+  // To be called once for each table when the last operation on its gradient has been given to the stream.
+  std::function<void(size_t table)> finish;
+
+  absl::StatusOr<Matrix> Allocate(size_t columns) { return workspace.AllocateMatrix(samples, columns); }
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_MODEL_MODEL_STEP_H_

@@ -1,0 +1,40 @@
+// The tables of a model while it is put together.
+#ifndef PAWL_WORKER_MODEL_TABLE_LIST_H_
+#define PAWL_WORKER_MODEL_TABLE_LIST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/types.pb.h"
+
+namespace pawl {
+
+// Tables are added in the order in which the forward pass needs them; each is
+// from then on known by its index.
+class TableList {
+ public:
+  TableList(Optimizer dense_optimizer, Optimizer sparse_optimizer)
+      : dense_optimizer_(std::move(dense_optimizer)), sparse_optimizer_(std::move(sparse_optimizer)) {}
+
+  size_t AddDense(std::string name, const std::vector<uint64_t>& shape, Initializer initializer);
+  size_t AddSparse(std::string name, uint32_t row_width, Initializer initializer);
+
+  const std::vector<TableSpec>& specs() const { return specs_; }
+
+ private:
+  const Optimizer dense_optimizer_;
+  const Optimizer sparse_optimizer_;
+  std::vector<TableSpec> specs_;
+};
+
+Initializer ZeroInitializer();
+// 0 means the default of the job file, 0.01.
+Initializer NormalInitializer(float stddev);
+Initializer XavierInitializer();
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_MODEL_TABLE_LIST_H_

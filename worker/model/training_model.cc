@@ -1,0 +1,333 @@
+#include "worker/model/training_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "worker/model/deep_fm.h"
+#include "worker/model/dlrm.h"
+#include "worker/model/factorization_machine.h"
+#include "worker/model/logistic_regression.h"
+#include "worker/model/matrix_factorization.h"
+#include "worker/model/mlp_classifier.h"
+#include "worker/model/wide_deep.h"
+
+namespace pawl {
+namespace {
+
+absl::StatusOr<std::unique_ptr<Network>> CreateNetwork(const Model& spec, const DataShape& shape, TableList& tables) {
+  switch (spec.kind_case()) {
+    case Model::kLogisticRegression:
+      return LogisticRegressionNetwork::Create(spec.logistic_regression(), shape, tables);
+    case Model::kFm:
+      return FactorizationMachineNetwork::Create(spec.fm(), shape, tables);
+    case Model::kWideDeep:
+      return WideDeepNetwork::Create(spec.wide_deep(), shape, tables);
+    case Model::kDeepfm:
+      return DeepFmNetwork::Create(spec.deepfm(), shape, tables);
+    case Model::kDlrm:
+      return DlrmNetwork::Create(spec.dlrm(), shape, tables);
+    case Model::kMlp:
+      return MlpClassifierNetwork::Create(spec.mlp(), shape, tables);
+    case Model::kMatrixFactorization:
+      return MatrixFactorizationNetwork::Create(spec.matrix_factorization(), shape, tables);
+    case Model::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "model: must be one of logistic_regression, fm, wide_deep, deepfm, dlrm, mlp, matrix_factorization");
+}
+
+absl::StatusOr<Loss> ChooseLoss(const Model& spec, uint32_t output_count) {
+  const bool has_classes = output_count > 1;
+  switch (spec.loss()) {
+    case LOSS_UNSPECIFIED:
+      if (has_classes) return SOFTMAX_CROSS_ENTROPY;
+      return spec.has_matrix_factorization() ? SQUARED : LOGISTIC;
+    case LOGISTIC:
+    case SQUARED:
+      if (!has_classes) return spec.loss();
+      return absl::InvalidArgumentError(absl::StrCat("model.loss: must be SOFTMAX_CROSS_ENTROPY for ", output_count,
+                                                     " classes, is ", Loss_Name(spec.loss())));
+    case SOFTMAX_CROSS_ENTROPY:
+      if (has_classes) return spec.loss();
+      return absl::InvalidArgumentError("model.loss: SOFTMAX_CROSS_ENTROPY needs model.mlp with classes > 1");
+    default:
+      return absl::InvalidArgumentError(absl::StrCat("model.loss: ", spec.loss(), " is no loss"));
+  }
+}
+
+size_t TableWidth(const TableSpec& table) {
+  if (table.kind() == SPARSE) return table.row_width();
+  size_t elements = 1;
+  for (const uint64_t dimension : table.shape()) elements *= dimension;
+  return elements;
+}
+
+absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
+  return absl::InvalidArgumentError(absl::StrCat(what, ": must have ", expected, " elements, has ", actual));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& job, const DataShape& shape,
+                                                                     Device& device) {
+  if (job.optimizer().kind_case() == Optimizer::KIND_NOT_SET) {
+    return absl::InvalidArgumentError("optimizer: must be set");
+  }
+  TableList tables(job.optimizer(), job.has_sparse_optimizer() ? job.sparse_optimizer() : job.optimizer());
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Network> network, CreateNetwork(job.model(), shape, tables));
+  PAWL_ASSIGN_OR_RETURN(const Loss loss, ChooseLoss(job.model(), network->output_count()));
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream());
+  return absl::WrapUnique(
+      new TrainingModel(shape, loss, tables.specs(), std::move(network), device, std::move(stream)));
+}
+
+TrainingModel::TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables,
+                             std::unique_ptr<Network> network, Device& device, std::unique_ptr<Stream> stream)
+    : shape_(shape),
+      loss_(loss),
+      tables_(std::move(tables)),
+      network_(std::move(network)),
+      device_(device),
+      stream_(std::move(stream)),
+      workspace_(device) {}
+
+size_t TrainingModel::SpanSize(size_t table, size_t keys) const {
+  return TableWidth(tables_[table]) * (tables_[table].kind() == SPARSE ? keys : 1);
+}
+
+absl::Status TrainingModel::CheckInputs(const Batch& batch,
+                                        absl::Span<const absl::Span<const float>> parameters) const {
+  const size_t samples = batch.samples;
+  if (batch.numeric_count != shape_.numeric_count || batch.field_count != shape_.field_count) {
+    return absl::InvalidArgumentError(absl::StrCat("batch: has ", batch.numeric_count, " numeric inputs and ",
+                                                   batch.field_count, " fields, the model was made for ",
+                                                   shape_.numeric_count, " and ", shape_.field_count));
+  }
+  if (batch.labels.size() != samples) return WrongSize("batch.labels", samples, batch.labels.size());
+  if (batch.numerics.size() != samples * batch.numeric_count) {
+    return WrongSize("batch.numerics", samples * batch.numeric_count, batch.numerics.size());
+  }
+  const std::vector<uint32_t>& begin = batch.field_begin;
+  const size_t fields = samples * batch.field_count;
+  // Without fields the list may be left out.
+  if (begin.size() != fields + 1 && !(begin.empty() && fields == 0)) {
+    return WrongSize("batch.field_begin", fields + 1, begin.size());
+  }
+  if (batch.entry_value.size() != batch.entry_key.size()) {
+    return WrongSize("batch.entry_value", batch.entry_key.size(), batch.entry_value.size());
+  }
+  if (!begin.empty() && (begin.front() != 0 || begin.back() != batch.entry_key.size())) {
+    return absl::InvalidArgumentError("batch.field_begin: must go from 0 to the number of entries");
+  }
+  for (size_t i = 0; i < fields; ++i) {
+    if (begin[i] > begin[i + 1]) {
+      return absl::InvalidArgumentError(absl::StrCat("batch.field_begin[", i + 1, "]: must not be less than the one before"));
+    }
+  }
+  const size_t keys = batch.keys.size();
+  for (size_t e = 0; e < batch.entry_key.size(); ++e) {
+    if (batch.entry_key[e] >= keys) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("batch.entry_key[", e, "]: must be less than ", keys, ", is ", batch.entry_key[e]));
+    }
+  }
+  PAWL_RETURN_IF_ERROR(CheckLabels(batch));
+
+  if (parameters.size() != tables_.size()) return WrongSize("parameters", tables_.size(), parameters.size());
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    if (parameters[t].size() != SpanSize(t, keys)) {
+      return WrongSize(absl::StrCat("parameters of ", tables_[t].name()), SpanSize(t, keys), parameters[t].size());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingModel::CheckLabels(const Batch& batch) const {
+  for (size_t s = 0; s < batch.samples; ++s) {
+    const float label = batch.labels[s];
+    switch (loss_) {
+      case LOGISTIC:
+        if (label == 0 || label == 1 || label == -1) continue;
+        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be 0 or -1, or 1, for LOGISTIC, is ",
+                                                       label, "; label { greater_than } of a CSV column makes it so"));
+      case SOFTMAX_CROSS_ENTROPY:
+        if (label >= 0 && label < network_->output_count() && label == std::floor(label)) continue;
+        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be a class, 0 to ",
+                                                       network_->output_count() - 1, ", is ", label));
+      default:
+        if (std::isfinite(label)) continue;
+        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be finite, is ", label));
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::StatusOr<const T*> TrainingModel::ToDevice(absl::Span<const T> host) {
+  if (device_.SharesHostMemory()) return host.data();
+  PAWL_ASSIGN_OR_RETURN(T* data, workspace_.Allocate<T>(host.size()));
+  stream_->CopyToDevice(host.data(), host.size() * sizeof(T), data);
+  return data;
+}
+
+absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch,
+                                                   absl::Span<const absl::Span<const float>> parameters) {
+  workspace_.Reset();
+  ModelStep step(*stream_, workspace_);
+  step.samples = batch.samples;
+  step.entries.samples = batch.samples;
+  step.entries.fields = batch.field_count;
+  step.entries.entries = batch.entry_key.size();
+  step.entries.keys = batch.keys.size();
+  PAWL_ASSIGN_OR_RETURN(step.entries.field_begin, ToDevice<uint32_t>(batch.field_begin));
+  PAWL_ASSIGN_OR_RETURN(step.entries.entry_key, ToDevice<uint32_t>(batch.entry_key));
+  PAWL_ASSIGN_OR_RETURN(step.entries.entry_value, ToDevice<float>(batch.entry_value));
+  PAWL_ASSIGN_OR_RETURN(const float* numerics, ToDevice<float>(batch.numerics));
+  step.numerics = ConstMatrix(numerics, batch.samples, batch.numeric_count, batch.numeric_count);
+  for (const absl::Span<const float> values : parameters) {
+    PAWL_ASSIGN_OR_RETURN(const float* data, ToDevice<float>(values));
+    step.parameters.push_back(data);
+  }
+  return step;
+}
+
+absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
+                                                        absl::Span<const absl::Span<const float>> parameters,
+                                                        float gradient_scale,
+                                                        absl::Span<const absl::Span<float>> gradients,
+                                                        const GradientSink& sink) {
+  PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
+  if (gradients.size() != tables_.size()) return WrongSize("gradients", tables_.size(), gradients.size());
+  for (size_t t = 0; t < tables_.size(); ++t) {
+    if (gradients[t].size() != parameters[t].size()) {
+      return WrongSize(absl::StrCat("gradients of ", tables_[t].name()), parameters[t].size(), gradients[t].size());
+    }
+  }
+
+  LossSum result;
+  // Tables whose gradient is on its way to the host, in the order of finishing.
+  std::vector<size_t> in_flight;
+  const absl::Status enqueued = EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, &result, &in_flight);
+  // Also after an error: the stream may still use the caller's memory.
+  const absl::Status done = stream_->Synchronize();
+  PAWL_RETURN_IF_ERROR(enqueued);
+  PAWL_RETURN_IF_ERROR(done);
+  if (sink) {
+    for (const size_t table : in_flight) sink(table);
+  }
+  return result;
+}
+
+absl::Status TrainingModel::EnqueueGradients(const Batch& batch,
+                                             absl::Span<const absl::Span<const float>> parameters,
+                                             float gradient_scale, absl::Span<const absl::Span<float>> gradients,
+                                             const GradientSink& sink, LossSum* result,
+                                             std::vector<size_t>* in_flight) {
+  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters));
+  const bool shares_host_memory = device_.SharesHostMemory();
+  for (const absl::Span<float> gradient : gradients) {
+    float* data = gradient.data();
+    if (!shares_host_memory) {
+      PAWL_ASSIGN_OR_RETURN(data, workspace_.Allocate<float>(gradient.size()));
+    }
+    step.gradients.push_back(data);
+  }
+  step.finish = [&](size_t table) {
+    if (shares_host_memory) {
+      if (sink) sink(table);
+      return;
+    }
+    stream_->CopyToHost(step.gradients[table], gradients[table].size() * sizeof(float), gradients[table].data());
+    in_flight->push_back(table);
+  };
+
+  PAWL_ASSIGN_OR_RETURN(const float* labels, ToDevice<float>(batch.labels));
+  PAWL_ASSIGN_OR_RETURN(double* loss_sum, workspace_.Allocate<double>(1));
+  PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
+  PAWL_ASSIGN_OR_RETURN(const Matrix output_gradients, step.Allocate(network_->output_count()));
+  PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
+  switch (loss_) {
+    case SOFTMAX_CROSS_ENTROPY:
+      stream_->SoftmaxLoss(outputs, labels, gradient_scale, output_gradients, loss_sum);
+      break;
+    case SQUARED:
+      stream_->SquaredLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, loss_sum);
+      break;
+    default:
+      stream_->LogisticLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, loss_sum);
+      break;
+  }
+  result->samples = batch.samples;
+  stream_->CopyToHost(loss_sum, sizeof(double), &result->loss_sum);
+  return network_->Backward(step, output_gradients);
+}
+
+absl::Status TrainingModel::Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+                                    Predictions* predictions) {
+  PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
+  std::vector<float> outputs(size_t{batch.samples} * network_->output_count());
+  const absl::Status enqueued = EnqueueOutputs(batch, parameters, absl::MakeSpan(outputs));
+  const absl::Status done = stream_->Synchronize();
+  PAWL_RETURN_IF_ERROR(enqueued);
+  PAWL_RETURN_IF_ERROR(done);
+  Evaluate(batch, outputs, predictions);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingModel::EnqueueOutputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+                                           absl::Span<float> host_outputs) {
+  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters));
+  PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
+  PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
+  stream_->CopyToHost(outputs.data, host_outputs.size() * sizeof(float), host_outputs.data());
+  return absl::OkStatus();
+}
+
+void TrainingModel::Evaluate(const Batch& batch, absl::Span<const float> outputs, Predictions* predictions) const {
+  *predictions = Predictions();
+  EvaluationSums& sums = predictions->sums;
+  sums.samples = batch.samples;
+  const size_t output_count = network_->output_count();
+  for (size_t s = 0; s < batch.samples; ++s) {
+    const float* output = outputs.data() + s * output_count;
+    const float label = batch.labels[s];
+    switch (loss_) {
+      case SOFTMAX_CROSS_ENTROPY: {
+        const size_t best = std::max_element(output, output + output_count) - output;
+        double normalizer = 0;
+        for (size_t c = 0; c < output_count; ++c) normalizer += std::exp(static_cast<double>(output[c]) - output[best]);
+        for (size_t c = 0; c < output_count; ++c) {
+          predictions->probabilities.push_back(
+              static_cast<float>(std::exp(static_cast<double>(output[c]) - output[best]) / normalizer));
+        }
+        const size_t label_class = static_cast<size_t>(label);
+        sums.logloss_sum += std::log(normalizer) - (static_cast<double>(output[label_class]) - output[best]);
+        sums.correct += best == label_class;
+        predictions->scores.push_back(static_cast<float>(best));
+        break;
+      }
+      case SQUARED: {
+        const double error = static_cast<double>(output[0]) - label;
+        sums.squared_error_sum += error * error;
+        predictions->scores.push_back(output[0]);
+        break;
+      }
+      default: {
+        const double logit = output[0];
+        const double e = std::exp(-std::abs(logit));
+        sums.logloss_sum += std::log1p(e) + std::max(label > 0 ? -logit : logit, 0.0);
+        sums.correct += (logit > 0) == (label > 0);
+        predictions->scores.push_back(output[0]);
+        predictions->probabilities.push_back(static_cast<float>((logit < 0 ? e : 1.0) / (1.0 + e)));
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace pawl

@@ -1,0 +1,111 @@
+// A model of the job file: which tables it has, its gradients and its predictions.
+//
+//   PAWL_ASSIGN_OR_RETURN(auto model, TrainingModel::Create(job, shape, device));
+//   for (const TableSpec& table : model->tables()) ...  // create it
+//   ...                                                 // pull: sparse rows at batch.keys, dense tensors whole
+//   model->ComputeGradients(batch, parameters, scale, gradients);
+//   ...                                                 // push
+#ifndef PAWL_WORKER_MODEL_TRAINING_MODEL_H_
+#define PAWL_WORKER_MODEL_TRAINING_MODEL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "worker/data/batch.h"
+#include "worker/device/device.h"
+#include "worker/device/workspace.h"
+#include "worker/model/model_step.h"
+#include "worker/model/network.h"
+#include "worker/model/predictions.h"
+#include "worker/model/table_list.h"
+
+namespace pawl {
+
+// The loss over a batch, before gradient_scale.
+struct LossSum {
+  double loss_sum = 0;
+  uint64_t samples = 0;
+};
+
+// Called with the index of a table when its gradient is final, once for each
+// table, by the thread that computes. Of layers the last one comes first, so that
+// its gradient may travel while the others are computed.
+using GradientSink = std::function<void(size_t table)>;
+
+// Holds no parameters: they come with every call, one span for each table in the
+// order of tables(). A dense table's span is the whole tensor, a sparse one's
+// holds the rows of batch.keys in that order, [keys, row_width].
+//
+// Labels: LOGISTIC takes 1 for yes and 0 or -1 for no, SOFTMAX_CROSS_ENTROPY the
+// class, 0 to classes - 1, SQUARED any finite number. Others are refused.
+//
+// The same inputs give the same bits, also on another TrainingModel of the same
+// spec. Not thread-safe: one for each thread; they may share the device.
+class TrainingModel {
+ public:
+  // INVALID_ARGUMENT, naming the field, for a model that is impossible or does not fit the data.
+  // `device` must outlive the model.
+  static absl::StatusOr<std::unique_ptr<TrainingModel>> Create(const Job& job, const DataShape& shape, Device& device);
+
+  TrainingModel(const TrainingModel&) = delete;
+  TrainingModel& operator=(const TrainingModel&) = delete;
+
+  // In the order in which the forward pass needs them. The optimizer is job.optimizer,
+  // for sparse tables job.sparse_optimizer if set. Ids are not set.
+  const std::vector<TableSpec>& tables() const { return tables_; }
+  // The job's, or the model's own where the job has none.
+  Loss loss() const { return loss_; }
+  // Elements of a table's span for a batch with so many keys.
+  size_t SpanSize(size_t table, size_t keys) const;
+
+  // Sets `gradients`, spans like those of `parameters`, to those of the sum of the
+  // losses of the samples, times gradient_scale. Values that are not finite go
+  // through to the gradients. INVALID_ARGUMENT for a batch that is not of the
+  // shape, bad labels or spans of a wrong size: nothing has been written then.
+  absl::StatusOr<LossSum> ComputeGradients(const Batch& batch,
+                                           absl::Span<const absl::Span<const float>> parameters, float gradient_scale,
+                                           absl::Span<const absl::Span<float>> gradients,
+                                           const GradientSink& sink = nullptr);
+
+  // Replaces *predictions. Errors as above.
+  absl::Status Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+                       Predictions* predictions);
+
+ private:
+  TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables, std::unique_ptr<Network> network,
+                Device& device, std::unique_ptr<Stream> stream);
+
+  absl::Status CheckInputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const;
+  absl::Status CheckLabels(const Batch& batch) const;
+  // A step with the batch and the parameters in device memory.
+  absl::StatusOr<ModelStep> BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters);
+  template <typename T>
+  absl::StatusOr<const T*> ToDevice(absl::Span<const T> host);
+  // Gives the stream all of the work; the caller synchronizes. in_flight: the
+  // tables whose sink is to be called then.
+  absl::Status EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+                                float gradient_scale, absl::Span<const absl::Span<float>> gradients,
+                                const GradientSink& sink, LossSum* result, std::vector<size_t>* in_flight);
+  absl::Status EnqueueOutputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+                              absl::Span<float> host_outputs);
+  void Evaluate(const Batch& batch, absl::Span<const float> outputs, Predictions* predictions) const;
+
+  const DataShape shape_;
+  const Loss loss_;
+  const std::vector<TableSpec> tables_;
+  const std::unique_ptr<Network> network_;
+  Device& device_;
+  const std::unique_ptr<Stream> stream_;
+  Workspace workspace_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_MODEL_TRAINING_MODEL_H_
