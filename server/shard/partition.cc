@@ -1,0 +1,235 @@
+#include "server/shard/partition.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+
+namespace pawl {
+
+Partition::Partition(uint32_t index, const PartitionOptions& options)
+    : index_(index),
+      options_(options),
+      workers_(options.logical_workers),
+      step_sum_(options.logical_workers, options.consistency.backup_workers() > 0) {}
+
+uint64_t Partition::row_count() const {
+  uint64_t rows = 0;
+  for (const auto& [id, part] : tables_) rows += part.row_count();
+  return rows;
+}
+
+uint64_t Partition::parameter_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [id, part] : tables_) bytes += part.parameter_bytes();
+  return bytes;
+}
+
+void Partition::CreateTable(std::shared_ptr<const TableSchema> table) {
+  const uint32_t id = table->id();
+  const bool is_new = tables_.try_emplace(id, std::move(table)).second;
+  assert(is_new);
+  (void)is_new;
+}
+
+const TablePart* Partition::FindTable(uint32_t table) const {
+  const auto found = tables_.find(table);
+  return found == tables_.end() ? nullptr : &found->second;
+}
+
+TablePart& Partition::MutableTable(uint32_t table) { return tables_.find(table)->second; }
+
+absl::Status Partition::CheckSender(const Sender& sender) const {
+  uint64_t incarnation = 0;
+  if (sender.kind == Sender::Kind::kLogicalWorker) {
+    if (sender.number >= workers_.size()) {
+      return absl::OutOfRangeError(absl::StrCat("logical worker ", sender.number, ": the job has ", workers_.size()));
+    }
+    incarnation = workers_[sender.number].incarnation;
+  } else {
+    if (sender.number >= kMaxClients) {
+      return absl::OutOfRangeError(absl::StrCat("client ", sender.number, ": numbers go up to ", kMaxClients - 1));
+    }
+    const auto found = clients_.find(sender.number);
+    if (found != clients_.end()) incarnation = found->second.incarnation;
+  }
+  if (sender.incarnation < incarnation) {
+    return absl::AbortedError(absl::StrCat("incarnation ", sender.incarnation, " of ",
+                                           sender.kind == Sender::Kind::kLogicalWorker ? "logical worker " : "client ",
+                                           sender.number, " is superseded by incarnation ", incarnation));
+  }
+  return absl::OkStatus();
+}
+
+bool Partition::CanPush(uint64_t step) const {
+  return options_.consistency.mode() != SYNC || step <= version_;
+}
+
+absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                  const Gradient& gradient) const {
+  PAWL_RETURN_IF_ERROR(CheckSender(sender));
+  PushWindow::Answer answer = PushWindow::Answer::kNew;
+  if (sender.kind == Sender::Kind::kLogicalWorker) {
+    const Worker& worker = workers_[sender.number];
+    if (sender.step < worker.clock) return absl::OkStatus();  // a duplicate
+    if (sender.step > worker.clock) {
+      return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " pushes for step ",
+                                                        sender.step, " but has not ended step ", worker.clock));
+    }
+    answer = worker.window.Look(ordinal);
+  } else if (const auto found = clients_.find(sender.number);
+             found != clients_.end() && found->second.incarnation == sender.incarnation) {
+    answer = found->second.window.Look(ordinal);
+  } else {
+    answer = PushWindow().Look(ordinal);
+  }
+  if (answer == PushWindow::Answer::kBeyondWindow) {
+    return absl::OutOfRangeError(absl::StrCat("ordinal ", ordinal, " is ", kPushWindow,
+                                              " or more ahead of the first one that is missing"));
+  }
+  if (answer == PushWindow::Answer::kDuplicate) return absl::OkStatus();
+  if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC && sender.step == version_ &&
+      !step_sum_.IsNext(sender.number) &&
+      step_sum_.staged_bytes() + gradient.values.size() > options_.max_staged_bytes) {
+    return absl::UnavailableError(absl::StrCat("partition ", index_, " keeps ", step_sum_.staged_bytes(),
+                                               " bytes of gradients that came before those of lower ranks; the limit is ",
+                                               options_.max_staged_bytes));
+  }
+  // Counting what is there is only needed near the limit.
+  const uint64_t upper_bound = row_count() + step_sum_.key_count() + gradient.keys.size() / sizeof(uint64_t);
+  if (upper_bound > options_.max_rows) {
+    const uint64_t missing = FindTable(table)->CountMissing(gradient.keys);
+    if (missing > 0 && row_count() + step_sum_.key_count() + missing > options_.max_rows) {
+      return absl::ResourceExhaustedError(absl::StrCat("partition ", index_, " holds ", row_count(),
+                                                       " rows of at most ", options_.max_rows));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                            Gradient gradient) {
+  PAWL_RETURN_IF_ERROR(CheckPush(sender, ordinal, table, gradient));
+  const bool is_worker = sender.kind == Sender::Kind::kLogicalWorker;
+  PushWindow::Answer answer = PushWindow::Answer::kDuplicate;
+  if (is_worker) {
+    Worker& worker = workers_[sender.number];
+    worker.incarnation = sender.incarnation;
+    if (sender.step == worker.clock) answer = worker.window.Take(ordinal);
+  } else {
+    Client& client = clients_[sender.number];
+    if (client.incarnation != sender.incarnation) client = Client{sender.incarnation, PushWindow()};
+    answer = client.window.Take(ordinal);
+  }
+  if (answer == PushWindow::Answer::kDuplicate) {
+    ++counters_.pushes_deduplicated;
+    return PushOutcome::kDuplicate;
+  }
+  TablePart& part = MutableTable(table);
+  if (is_worker && options_.consistency.mode() == SYNC) {
+    if (sender.step < version_) {
+      ++counters_.pushes_late;
+      return PushOutcome::kLate;
+    }
+    counters_.keys_pushed += gradient.keys.size() / sizeof(uint64_t);
+    // The table outlives the sum: tables are never dropped.
+    step_sum_.Add(sender.number, ordinal, part.shared_table(), std::move(gradient));
+  } else {
+    counters_.keys_pushed += gradient.keys.size() / sizeof(uint64_t);
+    part.Apply(is_worker ? sender.step : min_clock_, 1.0f, gradient);
+  }
+  ++counters_.pushes_applied;
+  return PushOutcome::kAccepted;
+}
+
+absl::Status Partition::CheckEndStep(const Sender& sender) const {
+  PAWL_RETURN_IF_ERROR(CheckSender(sender));
+  const Worker& worker = workers_[sender.number];
+  if (sender.step < worker.clock) return absl::OkStatus();
+  if (sender.step > worker.clock) {
+    return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " ends step ", sender.step,
+                                                      " but has not ended step ", worker.clock));
+  }
+  if (worker.window.has_gap()) {
+    return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " ends step ", sender.step,
+                                                      " but its push with ordinal ", worker.window.contiguous(),
+                                                      " has not arrived"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Partition::EndStep(const Sender& sender) {
+  PAWL_RETURN_IF_ERROR(CheckEndStep(sender));
+  Worker& worker = workers_[sender.number];
+  worker.incarnation = sender.incarnation;
+  if (sender.step < worker.clock) return absl::OkStatus();
+  worker.clock = sender.step + 1;
+  worker.window = PushWindow();
+  UpdateMinClock();
+  if (options_.consistency.mode() == SYNC) {
+    if (sender.step == version_) step_sum_.End(sender.number);
+    CloseSteps();
+  }
+  return absl::OkStatus();
+}
+
+void Partition::CloseSteps() {
+  const size_t needed = workers_.size() - options_.consistency.backup_workers();
+  for (;;) {
+    const size_t ended = std::count_if(workers_.begin(), workers_.end(),
+                                       [&](const Worker& worker) { return worker.clock > version_; });
+    if (ended < needed) return;
+    const float scale = 1.0f / static_cast<float>(ended);
+    step_sum_.Close([&](const TableSchema& table, uint64_t key, const float* sum) {
+      MutableTable(table.id()).ApplyRow(version_, scale, key, sum);
+    });
+    ++version_;
+    // Who has nothing to push here may be ahead.
+    for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
+      if (workers_[rank].clock > version_) step_sum_.End(rank);
+    }
+  }
+}
+
+void Partition::UpdateMinClock() {
+  min_clock_ = workers_[0].clock;
+  for (const Worker& worker : workers_) min_clock_ = std::min(min_clock_, worker.clock);
+}
+
+bool Partition::CanPull(uint64_t step) const {
+  switch (options_.consistency.mode()) {
+    case SYNC:
+      return version_ >= step;
+    case BOUNDED:
+      return min_clock_ + options_.consistency.staleness() >= step;
+    default:
+      return true;
+  }
+}
+
+void Partition::RecordStaleness(uint64_t step) {
+  // The bound is the promise of this mode: to break it is worse than to stop.
+  if (!CanPull(step)) std::abort();
+  const uint64_t behind = options_.consistency.mode() == SYNC ? version_ : min_clock_;
+  if (step > behind) counters_.staleness_max = std::max(counters_.staleness_max, step - behind);
+}
+
+void Partition::Pull(uint32_t table, const ByteView& keys, char* out) {
+  counters_.keys_pulled += keys.size() / sizeof(uint64_t);
+  MutableTable(table).Read(keys, out);
+}
+
+void Partition::KeepBest(uint64_t evaluation) {
+  if (evaluation <= best_evaluation_) return;
+  best_evaluation_ = evaluation;
+  for (auto& [id, part] : tables_) part.KeepBest();
+}
+
+void Partition::RestoreBest() {
+  for (auto& [id, part] : tables_) part.RestoreBest();
+}
+
+}  // namespace pawl

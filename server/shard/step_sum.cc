@@ -1,0 +1,75 @@
+#include "server/shard/step_sum.h"
+
+#include <cstring>
+#include <utility>
+
+namespace pawl {
+
+StepSum::StepSum(uint32_t ranks, bool sum_at_close) : sum_at_close_(sum_at_close), ranks_(ranks) {}
+
+void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table, Gradient gradient) {
+  key_count_ += gradient.keys.size() / sizeof(uint64_t);
+  staged_bytes_ += gradient.values.size();
+  ranks_[rank].early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
+  if (!sum_at_close_) FoldPrefix();
+}
+
+void StepSum::End(uint32_t rank) {
+  ranks_[rank].ended = true;
+  if (!sum_at_close_) FoldPrefix();
+}
+
+void StepSum::FoldPrefix() {
+  while (first_open_rank_ < ranks_.size()) {
+    Rank& rank = ranks_[first_open_rank_];
+    while (!rank.early.empty() && rank.early.begin()->first == rank.next_ordinal) {
+      Fold(rank.early.begin()->second);
+      rank.early.erase(rank.early.begin());
+      ++rank.next_ordinal;
+    }
+    if (!rank.ended) return;
+    ++first_open_rank_;
+  }
+}
+
+void StepSum::FoldAtClose() {
+  for (Rank& rank : ranks_) {
+    if (!rank.ended) continue;
+    for (const auto& [ordinal, staged] : rank.early) Fold(staged);
+    rank.early.clear();
+  }
+}
+
+void StepSum::Fold(const Staged& staged) {
+  staged_bytes_ -= staged.gradient.values.size();
+  const TableSchema& table = *staged.table;
+  const auto [entry, is_new_table] =
+      sums_.try_emplace(table.id(), Sum{staged.table, RowStore(table.is_dense() ? 0 : table.MaxRowWidth())});
+  RowStore& rows = entry->second.rows;
+  const std::vector<uint64_t> keys = CopyKeys(staged.gradient.keys);
+  float* row = nullptr;
+  bool first = false;
+  ForEachPart(table, keys, staged.gradient.values, [&](size_t i, size_t begin, size_t count, const char* data) {
+    if (begin == 0) row = rows.FindOrInsert(keys[i], table.RowWidth(keys[i]), first);
+    if (first) {
+      std::memcpy(row + begin, data, count * sizeof(float));
+      return;
+    }
+    float* sum = row + begin;
+    for (size_t k = 0; k < count; ++k) {
+      float value;
+      std::memcpy(&value, data + k * sizeof(float), sizeof(float));
+      sum[k] += value;
+    }
+  });
+}
+
+void StepSum::Clear() {
+  sums_.clear();
+  first_open_rank_ = 0;
+  key_count_ = 0;
+  staged_bytes_ = 0;
+  for (Rank& rank : ranks_) rank = Rank();
+}
+
+}  // namespace pawl

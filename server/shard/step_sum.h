@@ -1,0 +1,80 @@
+// The sum of the gradients of one step of a SYNC job, in one partition.
+#ifndef PAWL_SERVER_SHARD_STEP_SUM_H_
+#define PAWL_SERVER_SHARD_STEP_SUM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "server/shard/gradient.h"
+#include "server/shard/row_store.h"
+
+namespace pawl {
+
+// Adds gradients in the order (rank, ordinal), in whatever order they arrive, so
+// that the sum has the same bits every time. The prefix that is complete is added
+// up at once; only what arrived early is kept. Not thread-safe.
+//
+// With backup workers it is not known before the close whose gradients count, so all are kept until then.
+class StepSum {
+ public:
+  StepSum(uint32_t ranks, bool sum_at_close);
+
+  // REQUIRES: the rank has not ended, the (rank, ordinal) is new.
+  void Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table, Gradient gradient);
+  // No more gradients of this rank will come.
+  void End(uint32_t rank);
+
+  // Rows that the step can create at most, for the limit on rows.
+  uint64_t key_count() const { return key_count_; }
+  // Bytes of gradients that are kept because they arrived early.
+  size_t staged_bytes() const { return staged_bytes_; }
+  // Whether a gradient of this rank can be added up without being kept, if its ordinals come in order.
+  bool IsNext(uint32_t rank) const { return !sum_at_close_ && rank == first_open_rank_; }
+
+  // Adds up what is left, without the ranks that have not ended, calls
+  // visit(table, key, const float* sum) for every row that has a gradient, each once
+  // (rows do not depend on each other, so their order does not matter), and empties the sum.
+  template <typename Visit>
+  void Close(Visit visit) {
+    FoldAtClose();
+    for (auto& [id, sum] : sums_) {
+      sum.rows.ForEach([&](uint64_t key, const float* row) { visit(*sum.table, key, row); });
+    }
+    Clear();
+  }
+
+ private:
+  struct Staged {
+    std::shared_ptr<const TableSchema> table;
+    Gradient gradient;
+  };
+  struct Rank {
+    bool ended = false;
+    uint64_t next_ordinal = 0;  // to be added up
+    std::map<uint64_t, Staged> early;
+  };
+  struct Sum {
+    std::shared_ptr<const TableSchema> table;
+    RowStore rows;
+  };
+
+  void FoldPrefix();
+  void FoldAtClose();
+  void Fold(const Staged& staged);
+  void Clear();
+
+  const bool sum_at_close_;
+  std::vector<Rank> ranks_;
+  uint32_t first_open_rank_ = 0;
+  uint64_t key_count_ = 0;
+  size_t staged_bytes_ = 0;
+  std::map<uint32_t, Sum> sums_;  // by table id
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_SHARD_STEP_SUM_H_

@@ -1,0 +1,116 @@
+#include "server/shard/table_schema.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/partitioner.h"
+#include "client_lib/base/status_macros.h"
+#include "server/optimizer/finite.h"
+
+namespace pawl {
+namespace {
+
+absl::Status Invalid(const TableSpec& spec, absl::string_view problem) {
+  return absl::InvalidArgumentError(absl::StrCat("table '", spec.name(), "': ", problem));
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const TableSchema>> TableSchema::Create(const TableSpec& spec, uint64_t job_seed) {
+  std::shared_ptr<TableSchema> table(new TableSchema());
+  table->spec_ = spec;
+  if (spec.id() == 0) return Invalid(spec, "id is 0; the scheduler gives ids from 1 up");
+  if (spec.element_type() != FLOAT32) return Invalid(spec, "element_type must be FLOAT32");
+  switch (spec.kind()) {
+    case DENSE: {
+      if (spec.shape_size() < 1 || spec.shape_size() > kMaxDimensions) {
+        return Invalid(spec, absl::StrCat("shape has ", spec.shape_size(), " dimensions; 1 to ", kMaxDimensions,
+                                          " are possible"));
+      }
+      table->elements_ = 1;
+      for (const uint64_t size : spec.shape()) {
+        if (size < 1 || size > kMaxDenseElements / table->elements_) {
+          return Invalid(spec, absl::StrCat("shape has a dimension of ", size, "; each must be at least 1 and their product at most ",
+                                            kMaxDenseElements));
+        }
+        table->elements_ *= size;
+      }
+      if (spec.row_width() != 0) return Invalid(spec, "row_width is set, but a DENSE table has a shape instead");
+      table->block_count_ = (table->elements_ + kBlockElements - 1) / kBlockElements;
+      table->max_row_width_ = std::min(table->elements_, kBlockElements);
+      break;
+    }
+    case SPARSE:
+      if (spec.row_width() < 1 || spec.row_width() > kMaxRowWidth) {
+        return Invalid(spec, absl::StrCat("row_width is ", spec.row_width(), "; 1 to ", kMaxRowWidth, " are possible"));
+      }
+      if (spec.shape_size() != 0) return Invalid(spec, "shape is set, but a SPARSE table has a row_width instead");
+      table->max_row_width_ = spec.row_width();
+      break;
+    default:
+      return Invalid(spec, "kind must be DENSE or SPARSE");
+  }
+  auto rule = UpdateRule::Create(spec.optimizer());
+  if (!rule.ok()) return Annotate(rule.status(), absl::StrCat("table '", spec.name(), "': optimizer"));
+  table->rule_ = *std::move(rule);
+  auto initializer = TableInitializer::Create(spec, job_seed);
+  if (!initializer.ok()) return Annotate(initializer.status(), absl::StrCat("table '", spec.name(), "': initializer"));
+  table->initializer_ = *std::move(initializer);
+  return table;
+}
+
+size_t TableSchema::RowWidth(uint64_t key) const {
+  if (!is_dense()) return max_row_width_;
+  return std::min(kBlockElements, elements_ - key * kBlockElements);
+}
+
+absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions,
+                              size_t& value_bytes) const {
+  if (keys.size() % sizeof(uint64_t) != 0) {
+    return Invalid(spec_, absl::StrCat("keys are ", keys.size(), " bytes, which is not a multiple of 8"));
+  }
+  absl::Status status;
+  size_t elements = 0;
+  char scratch[sizeof(uint64_t)];
+  keys.ForEachRun(sizeof(uint64_t), scratch, [&](const char* data, size_t count) {
+    if (!status.ok()) return;
+    for (size_t i = 0; i < count; ++i) {
+      uint64_t key;
+      std::memcpy(&key, data + i * sizeof(key), sizeof(key));
+      if (is_dense() && key >= block_count_) {
+        status = absl::OutOfRangeError(absl::StrCat("table '", spec_.name(), "' has ", block_count_, " blocks; there is no block ", key));
+        return;
+      }
+      if (const uint32_t right = PartitionOf(id(), key, partitions); right != partition) {
+        status = Invalid(spec_, absl::StrCat("key ", key, " belongs to partition ", right, ", not ", partition));
+        return;
+      }
+      if (is_dense()) elements += RowWidth(key);
+    }
+    if (!is_dense()) elements += count * max_row_width_;
+  });
+  value_bytes = elements * sizeof(float);
+  return status;
+}
+
+absl::Status TableSchema::CheckGradient(ElementType element_type, const ByteView& keys, const ByteView& values,
+                                  uint32_t partition, uint32_t partitions) const {
+  if (element_type != spec_.element_type()) {
+    return Invalid(spec_, absl::StrCat("element type ", element_type, " was pushed; the table has ", spec_.element_type()));
+  }
+  size_t value_bytes = 0;
+  PAWL_RETURN_IF_ERROR(CheckKeys(keys, partition, partitions, value_bytes));
+  if (values.size() != value_bytes) {
+    return Invalid(spec_, absl::StrCat("values are ", values.size(), " bytes; ", keys.size() / sizeof(uint64_t),
+                                       " keys take ", value_bytes));
+  }
+  bool finite = true;
+  char scratch[sizeof(float)];
+  values.ForEachRun(sizeof(float), scratch,
+                    [&](const char* data, size_t count) { finite = finite && AllFinite(data, count); });
+  if (!finite) return Invalid(spec_, "the gradient has a value that is not finite (NaN or infinity)");
+  return absl::OkStatus();
+}
+
+}  // namespace pawl

@@ -1,0 +1,66 @@
+// A table as the servers see it: what all partitions share of it.
+#ifndef PAWL_SERVER_SHARD_TABLE_SCHEMA_H_
+#define PAWL_SERVER_SHARD_TABLE_SCHEMA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/byte_view.h"
+#include "proto/types.pb.h"
+#include "server/optimizer/update_rule.h"
+#include "server/shard/initializer.h"
+
+namespace pawl {
+
+// Widest row of a sparse table, in elements.
+inline constexpr uint32_t kMaxRowWidth = 4096;
+// Most elements of a dense table: 16 TiB of float32.
+inline constexpr uint64_t kMaxDenseElements = uint64_t{1} << 42;
+inline constexpr int kMaxDimensions = 8;
+
+// The spec of a table with its optimizer and initializer. Immutable, hence thread-safe.
+class TableSchema {
+ public:
+  // INVALID_ARGUMENT, naming the table and the field, for an impossible spec.
+  static absl::StatusOr<std::shared_ptr<const TableSchema>> Create(const TableSpec& spec, uint64_t job_seed);
+
+  const TableSpec& spec() const { return spec_; }
+  uint32_t id() const { return spec_.id(); }
+  bool is_dense() const { return spec_.kind() == DENSE; }
+  const UpdateRule& rule() const { return *rule_; }
+  const TableInitializer& initializer() const { return *initializer_; }
+  // Whether the rule needs to know how often a row was updated.
+  bool counts_updates() const { return spec_.optimizer().has_adam() || spec_.optimizer().has_adamw(); }
+
+  // Elements of the row or block `key`. REQUIRES: the key is in the table.
+  size_t RowWidth(uint64_t key) const;
+  // The most elements that a row or block of this table has.
+  size_t MaxRowWidth() const { return max_row_width_; }
+  // DENSE: the number of blocks.
+  uint64_t BlockCount() const { return block_count_; }
+
+  // Checks what a gradient can get wrong by itself, so that after it nothing can
+  // fail: whole keys, keys in range and in `partition` of `partitions`, as many values as the keys' rows
+  // have, all of them finite. INVALID_ARGUMENT or OUT_OF_RANGE, with the key.
+  absl::Status CheckGradient(ElementType element_type, const ByteView& keys, const ByteView& values,
+                             uint32_t partition, uint32_t partitions) const;
+  // The same for keys alone; on success `value_bytes` is what their rows take.
+  absl::Status CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions, size_t& value_bytes) const;
+
+ private:
+  TableSchema() = default;
+
+  TableSpec spec_;
+  uint64_t elements_ = 0;  // DENSE
+  uint64_t block_count_ = 0;
+  size_t max_row_width_ = 0;
+  std::unique_ptr<const UpdateRule> rule_;
+  std::unique_ptr<const TableInitializer> initializer_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_SHARD_TABLE_SCHEMA_H_
