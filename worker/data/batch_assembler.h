@@ -1,0 +1,55 @@
+// From sample indices to a batch.
+#ifndef PAWL_WORKER_DATA_BATCH_ASSEMBLER_H_
+#define PAWL_WORKER_DATA_BATCH_ASSEMBLER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "worker/data/batch.h"
+#include "worker/data/dataset.h"
+#include "worker/data/sampler.h"
+
+namespace pawl {
+
+// Holds 8 bytes for each distinct key of the data set, to find those of a batch
+// without hashing. Not thread-safe: one for each thread, all on one data set.
+class BatchAssembler {
+ public:
+  // Entries and (sample, field) pairs of a batch are counted in 32 bits.
+  static constexpr uint64_t kMaxBatchEntries = uint64_t{1} << 31;
+  // 4 bytes each: 8 GiB.
+  static constexpr uint64_t kMaxBatchNumerics = uint64_t{1} << 31;
+
+  // `dataset` must outlive the assembler.
+  explicit BatchAssembler(const Dataset& dataset);
+
+  // Overwrites *batch (whose memory is used again) by these samples, in this
+  // order. RESOURCE_EXHAUSTED above a limit; *batch is then in no useful state.
+  // REQUIRES: each index is below the data set's size.
+  absl::Status Assemble(absl::Span<const uint64_t> samples, Batch* batch);
+  // The same for samples next to each other.
+  absl::Status AssembleRange(SampleRange samples, Batch* batch);
+
+ private:
+  void AddFixed(absl::Span<const uint64_t> samples, Batch* batch) const;
+  absl::Status AddRagged(absl::Span<const uint64_t> samples, Batch* batch) const;
+  void AddNumerics(absl::Span<const uint64_t> samples, Batch* batch) const;
+  // Turns entry_key from key numbers of the data set into places in batch->keys, and fills that.
+  void FindDistinct(Batch* batch);
+
+  const SampleStore& store_;
+  // By key number: the last batch that had the key, and where in its keys.
+  struct Seen {
+    uint32_t batch;
+    uint32_t place;
+  };
+  std::vector<Seen> seen_;
+  uint32_t batch_number_ = 0;
+  std::vector<uint64_t> range_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DATA_BATCH_ASSEMBLER_H_

@@ -1,0 +1,87 @@
+#include "worker/data/dataset.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "worker/data/byte_source.h"
+#include "worker/data/csv_features.h"
+#include "worker/data/csv_reader.h"
+#include "worker/data/idx_reader.h"
+#include "worker/data/libsvm_reader.h"
+
+namespace pawl {
+namespace {
+
+absl::Status CheckLibsvmFields(uint32_t fields) {
+  if (fields <= SampleStore::kMaxFields) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data.libsvm_fields is ", fields, "; the limit is ", SampleStore::kMaxFields));
+}
+
+absl::Status Read(const Data& spec, const std::string& path, const DatasetOptions& options, SampleStore* store) {
+  if (spec.format() == IDX) {
+    PAWL_ASSIGN_OR_RETURN(const std::string label_path, IdxLabelPath(path));
+    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> images, OpenDataFile(path));
+    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> labels, OpenDataFile(label_path));
+    return ReadIdx(*images, path, *labels, label_path, store);
+  }
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, OpenDataFile(path));
+  if (spec.format() == CSV) return ReadCsv(*source, path, spec.csv(), store);
+  uint32_t fields = spec.libsvm_fields();
+  if (fields == 0 && options.shape.has_value()) fields = options.shape->field_count;
+  return ReadLibsvm(*source, path, fields, store);
+}
+
+}  // namespace
+
+absl::Status ValidateData(const Data& spec) {
+  if (spec.format() != CSV && spec.has_csv()) {
+    return absl::InvalidArgumentError("data.csv is set, but data.format is not CSV");
+  }
+  if (spec.format() != LIBSVM && spec.libsvm_fields() != 0) {
+    return absl::InvalidArgumentError("data.libsvm_fields is set, but data.format is not LIBSVM");
+  }
+  switch (spec.format()) {
+    case LIBSVM:
+      return CheckLibsvmFields(spec.libsvm_fields());
+    case CSV:
+      return CsvFeatures::Create(spec.csv()).status();
+    case IDX:
+      return absl::OkStatus();
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("data.format is ", spec.format(), "; it must be LIBSVM, CSV or IDX"));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Load(const Data& spec, const std::string& path,
+                                                       const DatasetOptions& options) {
+  PAWL_RETURN_IF_ERROR(ValidateData(spec));
+  auto dataset = std::unique_ptr<Dataset>(new Dataset(options.max_bytes));
+  SampleStore* const store = &dataset->store_;
+  PAWL_RETURN_IF_ERROR(Read(spec, path, options, store));
+  if (store->size() == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": has no samples"));
+  store->Finish();
+  const DataShape& shape = store->shape;
+  if (options.shape.has_value() &&
+      (shape.numeric_count != options.shape->numeric_count || shape.field_count != options.shape->field_count)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": a sample has ", shape.numeric_count, " numbers and ",
+                                                   shape.field_count, " categorical fields, in the training data ",
+                                                   options.shape->numeric_count, " and ", options.shape->field_count));
+  }
+  return dataset;
+}
+
+LabelSummary Dataset::labels() const {
+  LabelSummary summary{store_.labels[0], store_.labels[0], true};
+  for (const float label : store_.labels) {
+    summary.min = std::min(summary.min, label);
+    summary.max = std::max(summary.max, label);
+    summary.integers = summary.integers && label == std::floor(label);
+  }
+  return summary;
+}
+
+}  // namespace pawl

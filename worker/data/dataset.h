@@ -1,0 +1,72 @@
+// A data file in memory.
+#ifndef PAWL_WORKER_DATA_DATASET_H_
+#define PAWL_WORKER_DATA_DATASET_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "worker/data/batch.h"
+#include "worker/data/sample_store.h"
+
+namespace pawl {
+
+// What of the `data` part of a job file can be checked without the files:
+// INVALID_ARGUMENT naming the field.
+absl::Status ValidateData(const Data& spec);
+
+struct DatasetOptions {
+  // A file that needs more is refused with RESOURCE_EXHAUSTED. The default is
+  // above what a worker's machine holds; set it to what the worker may use.
+  uint64_t max_bytes = uint64_t{64} << 30;
+  // The shape of the training data, for the evaluation file: LIBSVM with
+  // automatic fields takes its number of fields from it, and a file of another
+  // shape is refused.
+  std::optional<DataShape> shape = std::nullopt;
+};
+
+// The labels of all samples in brief, to check whether a loss can take them.
+struct LabelSummary {
+  float min = 0;
+  float max = 0;
+  bool integers = true;
+};
+
+// All samples of one file: labels, numbers, and the numbers of their keys.
+// Batches are made of it by a BatchAssembler.
+//
+//   PAWL_ASSIGN_OR_RETURN(auto train, Dataset::Load(job.data(), job.data().train()));
+//   PAWL_ASSIGN_OR_RETURN(auto eval, Dataset::Load(job.data(), job.data().eval(), {.shape = train->shape()}));
+//
+// Immutable, hence thread-safe.
+class Dataset {
+ public:
+  // Reads the file at `path`, plain or gzip, as spec.format says; spec.train and
+  // spec.eval are not looked at. NOT_FOUND naming a missing file; INVALID_ARGUMENT
+  // naming file, line and column of what is malformed, the file if it has no
+  // samples, or the field of a bad spec; RESOURCE_EXHAUSTED beyond a limit.
+  static absl::StatusOr<std::unique_ptr<Dataset>> Load(const Data& spec, const std::string& path,
+                                                       const DatasetOptions& options = {});
+
+  // Samples, at least 1.
+  uint64_t size() const { return store_.size(); }
+  const DataShape& shape() const { return store_.shape; }
+  uint64_t distinct_keys() const { return store_.keys().size(); }
+  LabelSummary labels() const;
+  uint64_t memory_bytes() const { return store_.memory_bytes(); }
+
+ private:
+  friend class BatchAssembler;
+
+  explicit Dataset(uint64_t max_bytes) : store_(max_bytes) {}
+
+  SampleStore store_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DATA_DATASET_H_

@@ -1,0 +1,150 @@
+#include "worker/data/dataset.h"
+
+#include <zlib.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string Path(const std::string& name) { return std::string(std::getenv("TEST_TMPDIR")) + "/" + name; }
+
+std::string Write(const std::string& name, const std::string& bytes) {
+  std::ofstream(Path(name), std::ios::binary) << bytes;
+  return Path(name);
+}
+
+std::string WriteGzip(const std::string& name, const std::string& bytes) {
+  const gzFile file = gzopen(Path(name).c_str(), "wb");
+  EXPECT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())), static_cast<int>(bytes.size()));
+  EXPECT_EQ(gzclose(file), Z_OK);
+  return Path(name);
+}
+
+Data Libsvm(uint32_t fields = 0) {
+  Data spec;
+  spec.set_format(LIBSVM);
+  spec.set_libsvm_fields(fields);
+  return spec;
+}
+
+Data Csv() {
+  Data spec;
+  spec.set_format(CSV);
+  CsvColumn* const label = spec.mutable_csv()->add_columns();
+  label->set_name("y");
+  label->mutable_label();
+  CsvColumn* const feature = spec.mutable_csv()->add_columns();
+  feature->set_name("x");
+  feature->mutable_categorical();
+  return spec;
+}
+
+Data Idx() {
+  Data spec;
+  spec.set_format(IDX);
+  return spec;
+}
+
+absl::Status LoadError(const Data& spec, const std::string& path, const DatasetOptions& options = {}) {
+  return Dataset::Load(spec, path, options).status();
+}
+
+TEST(DatasetTest, EachFormatIsLoadedPlainAndCompressed) {
+  const std::string csv = "y,x\n0,a\n3,b\n";
+  for (const std::string& path : {Write("t.csv", csv), WriteGzip("t.csv.gz", csv)}) {
+    const auto dataset = Dataset::Load(Csv(), path);
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    EXPECT_EQ((*dataset)->size(), 2u);
+    EXPECT_EQ((*dataset)->shape().field_count, 1u);
+    EXPECT_EQ((*dataset)->distinct_keys(), 2u);
+  }
+  const auto libsvm = Dataset::Load(Libsvm(), WriteGzip("t.libsvm.gz", "1 1:1 2:1\n0 2:1\n0 1:1\n"));
+  ASSERT_TRUE(libsvm.ok()) << libsvm.status();
+  EXPECT_EQ((*libsvm)->size(), 3u);
+  EXPECT_EQ((*libsvm)->shape().field_count, 2u);
+  const std::string images("\0\0\10\3\0\0\0\1\0\0\0\1\0\0\0\2ab", 18);
+  const std::string labels("\0\0\10\1\0\0\0\1\7", 9);
+  Write("t-images-idx3-ubyte", images);
+  Write("t-labels-idx1-ubyte", labels);
+  const auto idx = Dataset::Load(Idx(), Path("t-images-idx3-ubyte"));
+  ASSERT_TRUE(idx.ok()) << idx.status();
+  EXPECT_EQ((*idx)->shape().numeric_count, 2u);
+  EXPECT_EQ((*idx)->labels().max, 7);
+}
+
+TEST(DatasetTest, MissingFileIsNotFoundAndNamed) {
+  for (const Data& spec : {Csv(), Libsvm()}) {
+    const absl::Status status = LoadError(spec, Path("absent.txt"));
+    EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(status.message(), HasSubstr("absent.txt"));
+  }
+  const absl::Status status = LoadError(Idx(), Write("lonely-images-idx3-ubyte", "x"));
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("lonely-labels-idx1-ubyte"));
+}
+
+TEST(DatasetTest, FileWithoutSamplesIsRefused) {
+  for (const auto& [spec, text] : {std::pair{Csv(), "y,x\n"}, std::pair{Libsvm(), "# nothing\n"}}) {
+    const absl::Status status = LoadError(spec, Write("empty.txt", text));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("empty.txt: has no samples"));
+  }
+}
+
+TEST(DatasetTest, MalformedLineIsNamedThroughGzip) {
+  EXPECT_THAT(LoadError(Csv(), WriteGzip("bad.csv.gz", "y,x\n1,a\nq,b\n")).message(),
+              HasSubstr("bad.csv.gz:3:1: column 'y': 'q' is not a number"));
+}
+
+TEST(DatasetTest, EvaluationFileTakesTheTrainingShape) {
+  const DatasetOptions options{.shape = DataShape{0, 3}};
+  const std::string path = Write("eval.libsvm", "1 1:1\n");
+  const auto dataset = Dataset::Load(Libsvm(), path, options);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->shape().field_count, 3u);
+  const absl::Status status = LoadError(Libsvm(2), path, options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("2 categorical fields, in the training data 0 and 3"));
+}
+
+TEST(DatasetTest, MemoryLimitIsNamed) {
+  std::string text = "y,x\n";
+  for (int i = 0; i < 1000; ++i) text += "1,a\n";
+  const absl::Status status = LoadError(Csv(), Write("large.csv", text), {.max_bytes = 1000});
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("the limit is 1000"));
+}
+
+TEST(DatasetTest, BadSpecIsRefusedBeforeTheFileIsOpened) {
+  EXPECT_THAT(LoadError(Data(), Path("absent")).message(), HasSubstr("data.format"));
+  EXPECT_THAT(LoadError(Libsvm(SampleStore::kMaxFields + 1), Path("absent")).message(),
+              HasSubstr("data.libsvm_fields is 4097"));
+  Data both = Csv();
+  both.set_format(LIBSVM);
+  EXPECT_THAT(ValidateData(both).message(), HasSubstr("data.csv is set"));
+  both = Csv();
+  both.set_libsvm_fields(1);
+  EXPECT_THAT(ValidateData(both).message(), HasSubstr("data.libsvm_fields is set"));
+  EXPECT_TRUE(ValidateData(Csv()).ok());
+  EXPECT_TRUE(ValidateData(Idx()).ok());
+}
+
+TEST(DatasetTest, LabelsAreSummarized) {
+  const auto whole = Dataset::Load(Libsvm(), Write("whole.libsvm", "3\n-1\n"));
+  EXPECT_EQ((*whole)->labels().min, -1);
+  EXPECT_EQ((*whole)->labels().max, 3);
+  EXPECT_TRUE((*whole)->labels().integers);
+  const auto broken = Dataset::Load(Libsvm(), Write("broken.libsvm", "3\n0.5\n"));
+  EXPECT_FALSE((*broken)->labels().integers);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,47 @@
+#include "worker/data/sample_store.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace pawl {
+namespace {
+
+template <typename T>
+uint64_t Bytes(const std::vector<T>& vector) {
+  return vector.capacity() * sizeof(T);
+}
+
+}  // namespace
+
+uint64_t SampleStore::memory_bytes() const {
+  constexpr uint64_t kSlotBytes = sizeof(std::pair<uint64_t, uint32_t>) + 1;  // and a control byte
+  return Bytes(labels) + Bytes(numerics) + Bytes(pixels) + Bytes(entries) + Bytes(sample_begin) + Bytes(weights) +
+         Bytes(keys_) + numbers_.capacity() * kSlotBytes;
+}
+
+absl::Status SampleStore::CheckLimits(absl::string_view file) const {
+  if (const uint64_t bytes = memory_bytes(); bytes > max_bytes_) {
+    return absl::ResourceExhaustedError(absl::StrCat(file, ": its samples take ", bytes, " bytes of memory after ",
+                                                     size(), " of them, the limit is ", max_bytes_,
+                                                     "; split the file or use a machine with more memory"));
+  }
+  if (size() > kMaxSamples) {
+    return absl::ResourceExhaustedError(absl::StrCat(file, ": has more than ", kMaxSamples, " samples; split it"));
+  }
+  if (keys_.size() > kMaxDistinctKeys) {
+    return absl::ResourceExhaustedError(absl::StrCat(file, ": has more than ", kMaxDistinctKeys, " distinct keys"));
+  }
+  return absl::OkStatus();
+}
+
+void SampleStore::Finish() {
+  numbers_ = {};
+  labels.shrink_to_fit();
+  numerics.shrink_to_fit();
+  pixels.shrink_to_fit();
+  entries.shrink_to_fit();
+  sample_begin.shrink_to_fit();
+  weights.shrink_to_fit();
+  keys_.shrink_to_fit();
+}
+
+}  // namespace pawl

@@ -1,0 +1,71 @@
+// The samples of a file in memory, as its reader leaves them.
+#ifndef PAWL_WORKER_DATA_SAMPLE_STORE_H_
+#define PAWL_WORKER_DATA_SAMPLE_STORE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "worker/data/batch.h"
+
+namespace pawl {
+
+// Keys are stored once; an entry is the number of its key, so that a batch's
+// distinct keys are found without hashing.
+//
+// Exactly one of numerics and pixels is used where shape.numeric_count > 0.
+// Samples have either one entry of weight 1 in every field (sample_begin is
+// empty: sample s has the entries [s * field_count, (s + 1) * field_count)), or
+// sample s has [sample_begin[s], sample_begin[s + 1]), the n-th of which belongs
+// to field min(n, field_count - 1).
+//
+// Written by one thread, then immutable.
+class SampleStore {
+ public:
+  // Batches count samples and entries in 32 bits.
+  static constexpr uint64_t kMaxSamples = uint64_t{1} << 32;
+  static constexpr uint64_t kMaxDistinctKeys = (uint64_t{1} << 32) - 1;
+  // A field costs four bytes for each sample of a batch, used or not.
+  static constexpr uint32_t kMaxFields = 4096;
+  static constexpr uint32_t kMaxNumerics = 1 << 20;
+
+  explicit SampleStore(uint64_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // The number of `key`, a new one if it has none yet.
+  uint32_t Intern(uint64_t key) {
+    const auto [position, inserted] = numbers_.try_emplace(key, static_cast<uint32_t>(keys_.size()));
+    if (inserted) keys_.push_back(key);
+    return position->second;
+  }
+
+  // RESOURCE_EXHAUSTED, naming `file`, once the store is above a limit. Readers
+  // ask after each sample, so the limits may be exceeded by one.
+  absl::Status CheckLimits(absl::string_view file) const;
+
+  // Ends the writing: frees what only Intern needs and what vectors hold in reserve.
+  void Finish();
+
+  uint64_t size() const { return labels.size(); }
+  // The distinct keys, by their numbers.
+  const std::vector<uint64_t>& keys() const { return keys_; }
+  uint64_t memory_bytes() const;
+
+  DataShape shape;
+  std::vector<float> labels;
+  std::vector<float> numerics;  // [size(), numeric_count]
+  std::vector<uint8_t> pixels;  // [size(), numeric_count], in 1/255
+  std::vector<uint32_t> entries;
+  std::vector<uint64_t> sample_begin;
+  std::vector<float> weights;  // of the entries; empty: all are 1
+
+ private:
+  const uint64_t max_bytes_;
+  std::vector<uint64_t> keys_;
+  absl::flat_hash_map<uint64_t, uint32_t> numbers_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DATA_SAMPLE_STORE_H_
