@@ -34,9 +34,12 @@ class Transport {
   virtual void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
                     Done done) = 0;
 
-  // Runs `action` after `delay`, on any thread (retries with backoff wait here). Not
-  // called if the transport is destroyed first.
+  // Runs `action` once, after `delay` or at Shutdown, on any thread (retries with backoff wait here).
   virtual void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) = 0;
+
+  // Ends every call under way with CANCELLED, soon, and every later one at once.
+  // The destructor does the same and then waits until all `done` and `action` have run.
+  virtual void Shutdown() = 0;
 };
 
 }  // namespace pawl

@@ -1,0 +1,30 @@
+// Carries control messages to one process: the client's side of proto/scheduler.proto.
+#ifndef PAWL_CLIENT_LIB_RPC_CONTROL_CHANNEL_H_
+#define PAWL_CLIENT_LIB_RPC_CONTROL_CHANNEL_H_
+
+#include <string>
+
+#include "client_lib/base/clock.h"
+#include "client_lib/rpc/message.h"
+#include "client_lib/rpc/transport.h"
+
+namespace pawl {
+
+// Thread-safe. Apart from the data plane's connections, so that no heartbeat waits
+// behind a bulk transfer. Implementations: GrpcControlChannel, and fakes in tests.
+class ControlChannel {
+ public:
+  virtual ~ControlChannel() = default;
+
+  // Like Transport::Call; `method` is the rpc's full name: "/pawl.Scheduler/Register".
+  virtual void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
+                    Transport::Done done) = 0;
+
+  // Like Transport::After and Transport::Shutdown.
+  virtual void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) = 0;
+  virtual void Shutdown() = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_RPC_CONTROL_CHANNEL_H_

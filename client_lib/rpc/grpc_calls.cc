@@ -1,0 +1,151 @@
+#include "client_lib/rpc/grpc_calls.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "client_lib/rpc/byte_buffer.h"
+#include "client_lib/rpc/grpc_status.h"
+#include "grpc/support/time.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// After Shutdown nothing takes longer than keepalive needs to break a connection;
+// whatever does is a bug, and going on would free memory that is in use.
+constexpr std::chrono::seconds kShutdownLimit{30};
+
+gpr_timespec FromNow(MonotonicDuration delay) {
+  const int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(delay).count();
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(nanoseconds, GPR_TIMESPAN));
+}
+
+}  // namespace
+
+// Deletes itself.
+class GrpcCalls::OneCall {
+ public:
+  OneCall(GrpcCalls& calls, std::shared_ptr<grpc::ClientContext> context, std::shared_ptr<grpc::GenericStub> stub,
+          Transport::Done done)
+      : calls_(calls), context_(std::move(context)), stub_(std::move(stub)), done_(std::move(done)) {}
+
+  void Start(const std::string& method, OutgoingMessage request, MonotonicDuration timeout) {
+    context_->set_deadline(FromNow(timeout));
+    request_ = ToByteBuffer(std::move(request), [this] { OnReleased(); });
+    stub_->UnaryCall(context_.get(), method, grpc::StubOptions(), &request_, &response_,
+                     [this](grpc::Status status) { OnRpcOver(std::move(status)); });
+  }
+
+ private:
+  void OnRpcOver(grpc::Status status) {
+    status_ = std::move(status);
+    request_.Clear();
+    if (waiting_for_.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish();
+  }
+
+  // Runs wherever gRPC drops the last slice. Should the rpc be over by then, the
+  // caller's code cannot run here, in the middle of whatever gRPC is doing.
+  void OnReleased() {
+    if (waiting_for_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    calls_.After(MonotonicDuration::zero(), [this] { Finish(); });
+  }
+
+  void Finish() {
+    const std::unique_ptr<OneCall> self(this);
+    {
+      MutexLock lock(calls_.mu_);
+      calls_.calls_.erase(this);
+    }
+    absl::Status status = FromGrpcStatus(status_, context_.get());
+    done_(std::move(status), status_.ok() ? FromByteBuffer(response_) : IncomingMessage());
+    done_ = nullptr;
+    calls_.Forget();
+  }
+
+  GrpcCalls& calls_;
+  const std::shared_ptr<grpc::ClientContext> context_;
+  const std::shared_ptr<grpc::GenericStub> stub_;
+  Transport::Done done_;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer response_;
+  grpc::Status status_;
+  // The end of the rpc, and that of the loan of the request's memory.
+  std::atomic<int> waiting_for_{2};
+};
+
+GrpcCalls::~GrpcCalls() {
+  Shutdown();
+  const MonotonicTime limit = Clock::Real().Now() + kShutdownLimit;
+  MutexLock lock(mu_);
+  while (pending_ > 0) {
+    if (!idle_.WaitUntil(mu_, limit) && pending_ > 0) {
+      spdlog::critical("{} gRPC calls have not ended {} s after they were cancelled", pending_, kShutdownLimit.count());
+      std::abort();
+    }
+  }
+}
+
+void GrpcCalls::Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& method, OutgoingMessage request,
+                      MonotonicDuration timeout, Transport::Done done) {
+  auto context = std::make_shared<grpc::ClientContext>();
+  OneCall* call = nullptr;
+  {
+    MutexLock lock(mu_);
+    if (!shut_down_) {
+      call = new OneCall(*this, context, std::move(stub), std::move(done));
+      calls_.emplace(call, std::move(context));
+      ++pending_;
+    }
+  }
+  if (call == nullptr) {
+    request.owner.reset();
+    done(absl::CancelledError("the transport is shut down"), IncomingMessage());
+    return;
+  }
+  // A cancellation that comes before the start is noted by the context.
+  call->Start(method, std::move(request), timeout);
+}
+
+void GrpcCalls::After(MonotonicDuration delay, absl::AnyInvocable<void()> action) {
+  // grpc::Alarm wants a function that can be copied.
+  auto shared_action = std::make_shared<absl::AnyInvocable<void()>>(std::move(action));
+  auto alarm = std::make_unique<grpc::Alarm>();
+  MutexLock lock(mu_);
+  const uint64_t id = next_alarm_++;
+  grpc::Alarm& kept = *alarms_.emplace(id, std::move(alarm)).first->second;
+  ++pending_;
+  kept.Set(FromNow(shut_down_ ? MonotonicDuration::zero() : delay), [this, id, shared_action](bool) {
+    std::unique_ptr<grpc::Alarm> mine;
+    {
+      MutexLock lock(mu_);
+      const auto it = alarms_.find(id);
+      mine = std::move(it->second);
+      alarms_.erase(it);
+    }
+    (*shared_action)();
+    *shared_action = nullptr;
+    mine.reset();
+    Forget();
+  });
+}
+
+void GrpcCalls::Shutdown() {
+  std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
+  {
+    MutexLock lock(mu_);
+    shut_down_ = true;
+    for (const auto& [call, context] : calls_) contexts.push_back(context);
+    for (const auto& [id, alarm] : alarms_) alarm->Cancel();
+  }
+  // Not under the lock: it may drop the last slice of a request, which takes the lock.
+  for (const auto& context : contexts) context->TryCancel();
+}
+
+void GrpcCalls::Forget() {
+  MutexLock lock(mu_);
+  if (--pending_ == 0) idle_.NotifyAll();
+}
+
+}  // namespace pawl

@@ -1,0 +1,56 @@
+// Unary gRPC calls of borrowed memory, and timers.
+#ifndef PAWL_CLIENT_LIB_RPC_GRPC_CALLS_H_
+#define PAWL_CLIENT_LIB_RPC_GRPC_CALLS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/rpc/message.h"
+#include "client_lib/rpc/transport.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+
+namespace pawl {
+
+// What GrpcTransport and GrpcControlChannel are made of: it keeps account of all
+// calls and timers under way, so that they can be ended and waited for. Thread-safe.
+class GrpcCalls {
+ public:
+  GrpcCalls() = default;
+  // Shuts down and waits for all calls and timers. Not to be run by one of them.
+  ~GrpcCalls();
+  GrpcCalls(const GrpcCalls&) = delete;
+  GrpcCalls& operator=(const GrpcCalls&) = delete;
+
+  // `done` runs once the rpc is over and gRPC has let go of every fragment of
+  // `request`. After an rpc that ended early (its deadline, say) the connection may hold on
+  // to fragments that are half written, until it has written them or breaks; keepalive bounds that.
+  void Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& method, OutgoingMessage request,
+             MonotonicDuration timeout, Transport::Done done);
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action);
+  void Shutdown();
+
+ private:
+  class OneCall;
+
+  void Forget();
+
+  Mutex mu_;
+  CondVar idle_;
+  bool shut_down_ PAWL_GUARDED_BY(mu_) = false;
+  absl::flat_hash_map<OneCall*, std::shared_ptr<grpc::ClientContext>> calls_ PAWL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint64_t, std::unique_ptr<grpc::Alarm>> alarms_ PAWL_GUARDED_BY(mu_);
+  uint64_t next_alarm_ PAWL_GUARDED_BY(mu_) = 0;
+  // Calls whose `done` and timers whose `action` have not returned yet.
+  uint64_t pending_ PAWL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_RPC_GRPC_CALLS_H_

@@ -1,0 +1,62 @@
+// Transport over gRPC.
+#ifndef PAWL_CLIENT_LIB_RPC_GRPC_TRANSPORT_H_
+#define PAWL_CLIENT_LIB_RPC_GRPC_TRANSPORT_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/grpc_calls.h"
+#include "client_lib/rpc/transport.h"
+#include "grpcpp/security/credentials.h"
+
+namespace pawl {
+
+// Addresses that a transport has connections to; beyond it calls get RESOURCE_EXHAUSTED.
+inline constexpr size_t kMaxServerAddresses = 4096;
+
+// Two connections to each server: one for pulls, which may be parked there and then
+// count against the connection's limit on streams, and one for everything that a parked pull may wait for.
+// Connections are made when first used and broken ones again, as grpc_settings.h says.
+class GrpcTransport final : public Transport {
+ public:
+  explicit GrpcTransport(std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials());
+
+  void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
+            Done done) override;
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override;
+  void Shutdown() override;
+
+ private:
+  struct Connections {
+    std::shared_ptr<grpc::GenericStub> push;
+    std::shared_ptr<grpc::GenericStub> pull;
+  };
+
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  Mutex mu_;
+  absl::flat_hash_map<std::string, Connections> connections_ PAWL_GUARDED_BY(mu_);
+  // Last: it waits for the calls, which use the connections.
+  GrpcCalls calls_;
+};
+
+class GrpcControlChannel final : public ControlChannel {
+ public:
+  explicit GrpcControlChannel(const std::string& address, std::shared_ptr<grpc::ChannelCredentials> credentials =
+                                                              grpc::InsecureChannelCredentials());
+
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
+            Transport::Done done) override;
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override;
+  void Shutdown() override;
+
+ private:
+  const std::shared_ptr<grpc::GenericStub> stub_;
+  GrpcCalls calls_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_RPC_GRPC_TRANSPORT_H_
