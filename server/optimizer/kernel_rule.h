@@ -35,33 +35,50 @@ struct GradientPass {
   float l2;
 };
 
-PAWL_ALWAYS_INLINE float LoadFloat(const char* at) {
-  float value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
+// Four floats or doubles, as the compiler's vector types: for sums, which neither
+// compiler vectorises without being allowed to change their order.
+typedef float Floats __attribute__((vector_size(16)));
+typedef double Doubles __attribute__((vector_size(32)));
 
-// Element i of the gradient, scaled and clipped by value.
-template <GradientMode kMode>
-PAWL_ALWAYS_INLINE float ClippedElement(const GradientPass& pass, const char* gradient, size_t i) {
-  float g = LoadFloat(gradient + i * sizeof(float)) * pass.scale;
+// The functions up to SumOfSquares take one element (T = float) or four (T = Floats).
+
+// Elements from i on, scaled and clipped by value.
+template <GradientMode kMode, typename T>
+PAWL_ALWAYS_INLINE T Clipped(const GradientPass& pass, const char* gradient, size_t i) {
+  T g;
+  std::memcpy(&g, gradient + i * sizeof(float), sizeof g);
+  g = g * pass.scale;
   if constexpr (kMode != GradientMode::kPlain) {
-    g = g < -pass.bound ? -pass.bound : g;
-    g = g > pass.bound ? pass.bound : g;
+    const T bound = T{} + pass.bound;
+    g = g < -bound ? -bound : g;
+    g = g > bound ? bound : g;
   }
   return g;
 }
 
-// Element i of the gradient as the optimizer sees it; `weight` is its weight.
-template <GradientMode kMode>
-PAWL_ALWAYS_INLINE float PreparedElement(const GradientPass& pass, const char* gradient, size_t i, float weight) {
-  float g = ClippedElement<kMode>(pass, gradient, i);
+// Elements from i on as the optimizer sees them; `weights` is the row's part that begins where the gradient does.
+template <GradientMode kMode, typename T>
+PAWL_ALWAYS_INLINE T Prepared(const GradientPass& pass, const char* gradient, size_t i, const float* weights) {
+  T g = Clipped<kMode, T>(pass, gradient, i);
   if constexpr (kMode != GradientMode::kPlain) g = g * pass.factor;
   if constexpr (kMode == GradientMode::kRegularized) {
-    const float sign = weight > 0.0f ? 1.0f : (weight < 0.0f ? -1.0f : 0.0f);
+    T weight;
+    std::memcpy(&weight, weights + i, sizeof weight);
+    const T zero = {};
+    const T one = zero + 1.0f;
+    const T sign = weight > zero ? one : (weight < zero ? -one : zero);
     g = g + (pass.l2 * weight + pass.l1 * sign);
   }
   return g;
+}
+
+template <GradientMode kMode, bool kPrepared, typename T>
+PAWL_ALWAYS_INLINE T Summand(const GradientPass& pass, const char* gradient, size_t i, const float* weights) {
+  if constexpr (kPrepared) {
+    return Prepared<kMode, T>(pass, gradient, i, weights);
+  } else {
+    return Clipped<kMode, T>(pass, gradient, i);
+  }
 }
 
 // Sums over a row run in 16 lanes whatever the vector width, so that all widths give the same bits.
@@ -69,41 +86,34 @@ inline constexpr size_t kSumLanes = 16;
 
 // The sum of the squares of `count` elements: lane j sums elements j, j + 16, ... in double, where the
 // squares are exact; then lane j takes in lane j + 8, lane j + 4, j + 2 and j + 1 in turn.
-// kPrepared: of PreparedElement, otherwise of ClippedElement.
+// kPrepared: of Prepared, otherwise of Clipped.
 template <GradientMode kMode, bool kPrepared>
 PAWL_ALWAYS_INLINE double SumOfSquares(const GradientPass& pass, const char* gradient, size_t count,
                                        const float* weights) {
-  // Half of the lanes each. Vector types of the compiler, because neither compiler keeps an array in registers here.
-  typedef float Floats __attribute__((vector_size(32)));
-  typedef double Doubles __attribute__((vector_size(64)));
-  Doubles low = {};
-  Doubles high = {};
-  float chunk[kSumLanes];
-  for (size_t begin = 0; begin < count; begin += kSumLanes) {
-    const size_t lanes = count - begin < kSumLanes ? count - begin : kSumLanes;
-    if (lanes == kSumLanes) {
-      for (size_t j = 0; j < kSumLanes; ++j) {
-        chunk[j] = kPrepared ? PreparedElement<kMode>(pass, gradient, begin + j, weights[begin + j])
-                             : ClippedElement<kMode>(pass, gradient, begin + j);
-      }
+  Doubles sums[kSumLanes / 4] = {};
+  size_t i = 0;
+  for (; i + kSumLanes <= count; i += kSumLanes) {
+    for (size_t part = 0; part < kSumLanes / 4; ++part) {
+      const Floats g = Summand<kMode, kPrepared, Floats>(pass, gradient, i + 4 * part, weights);
+      const Doubles x = __builtin_convertvector(g, Doubles);
+      sums[part] += x * x;
+    }
+  }
+  // The last elements go to the first lanes.
+  for (size_t part = 0; part < kSumLanes / 4; ++part) {
+    if (i + 4 <= count) {
+      const Floats g = Summand<kMode, kPrepared, Floats>(pass, gradient, i, weights);
+      const Doubles x = __builtin_convertvector(g, Doubles);
+      sums[part] += x * x;
+      i += 4;
     } else {
-      // Lanes without an element add 0, which changes no sum of squares.
-      for (size_t j = 0; j < kSumLanes; ++j) chunk[j] = 0.0f;
-      for (size_t j = 0; j < lanes; ++j) {
-        chunk[j] = kPrepared ? PreparedElement<kMode>(pass, gradient, begin + j, weights[begin + j])
-                             : ClippedElement<kMode>(pass, gradient, begin + j);
+      for (size_t lane = 0; i < count; ++lane, ++i) {
+        const double x = Summand<kMode, kPrepared, float>(pass, gradient, i, weights);
+        sums[part][lane] += x * x;
       }
     }
-    Floats part;
-    std::memcpy(&part, chunk, sizeof part);
-    const Doubles a = __builtin_convertvector(part, Doubles);
-    std::memcpy(&part, chunk + kSumLanes / 2, sizeof part);
-    const Doubles b = __builtin_convertvector(part, Doubles);
-    low += a * a;
-    high += b * b;
   }
-  const Doubles eight = low + high;
-  const double four[4] = {eight[0] + eight[4], eight[1] + eight[5], eight[2] + eight[6], eight[3] + eight[7]};
+  const Doubles four = (sums[0] + sums[2]) + (sums[1] + sums[3]);
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
@@ -150,7 +160,7 @@ class KernelRule final : public UpdateRule {
     GradientPass pass = {scale, rule.settings_.bound, 1.0f, rule.settings_.l1, rule.settings_.l2};
     if constexpr (kMode != GradientMode::kPlain) {
       if (rule.settings_.clip_norm > 0.0f) {
-        const double norm = std::sqrt(SumOfSquares<kMode, false>(pass, gradient, count, weights));
+        const double norm = std::sqrt(SumOfSquares<kMode, false>(pass, gradient, count, nullptr));
         const double limit = rule.settings_.clip_norm;
         if (norm > limit) pass.factor = static_cast<float>(limit / norm);
       }
@@ -158,28 +168,28 @@ class KernelRule final : public UpdateRule {
     // A row in memory is weights, then slots: they do not overlap.
     float* __restrict w = weights + begin;
     if constexpr (Kernel::kRowSlots == 1) {
-      const double sum = SumOfSquares<kMode, true>(pass, gradient, count, weights);
+      const double sum = SumOfSquares<kMode, true>(pass, gradient, count, w);
       const float mean_square = static_cast<float>(sum / static_cast<double>(width));
       const typename Kernel::Pass k = rule.kernel_.Begin(rate, mean_square, slots);
       PAWL_INDEPENDENT_ITERATIONS
-      for (size_t i = 0; i < count; ++i) Kernel::Element(k, PreparedElement<kMode>(pass, gradient, i, w[i]), w[i]);
+      for (size_t i = 0; i < count; ++i) Kernel::Element(k, Prepared<kMode, float>(pass, gradient, i, w), w[i]);
     } else {
       const typename Kernel::Pass k = rule.kernel_.Begin(rate, position.prior_updates);
       if constexpr (Kernel::kSlotArrays == 0) {
         PAWL_INDEPENDENT_ITERATIONS
-        for (size_t i = 0; i < count; ++i) Kernel::Element(k, PreparedElement<kMode>(pass, gradient, i, w[i]), w[i]);
+        for (size_t i = 0; i < count; ++i) Kernel::Element(k, Prepared<kMode, float>(pass, gradient, i, w), w[i]);
       } else if constexpr (Kernel::kSlotArrays == 1) {
         float* __restrict s = slots + begin;
         PAWL_INDEPENDENT_ITERATIONS
         for (size_t i = 0; i < count; ++i) {
-          Kernel::Element(k, PreparedElement<kMode>(pass, gradient, i, w[i]), w[i], s[i]);
+          Kernel::Element(k, Prepared<kMode, float>(pass, gradient, i, w), w[i], s[i]);
         }
       } else {
         float* __restrict s = slots + begin;
         float* __restrict t = slots + width + begin;
         PAWL_INDEPENDENT_ITERATIONS
         for (size_t i = 0; i < count; ++i) {
-          Kernel::Element(k, PreparedElement<kMode>(pass, gradient, i, w[i]), w[i], s[i], t[i]);
+          Kernel::Element(k, Prepared<kMode, float>(pass, gradient, i, w), w[i], s[i], t[i]);
         }
       }
     }

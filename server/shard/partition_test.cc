@@ -1,0 +1,323 @@
+#include "server/shard/partition.h"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "client_lib/base/partitioner.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint32_t kRows = 1;   // sparse, width 2
+constexpr uint32_t kBlocks = 2;  // dense
+
+PartitionOptions Options(ConsistencyMode mode, uint32_t logical_workers, uint32_t staleness = 0, uint32_t backup = 0) {
+  PartitionOptions options;
+  options.job_seed = 7;
+  options.partitions = 1;
+  options.logical_workers = logical_workers;
+  options.consistency.set_mode(mode);
+  options.consistency.set_staleness(staleness);
+  options.consistency.set_backup_workers(backup);
+  return options;
+}
+
+std::shared_ptr<const TableSchema> Schema(uint32_t id, uint64_t dense_elements = 0) {
+  TableSpec spec;
+  spec.set_id(id);
+  spec.set_name("t" + std::to_string(id));
+  spec.set_element_type(FLOAT32);
+  if (dense_elements > 0) {
+    spec.set_kind(DENSE);
+    spec.add_shape(dense_elements);
+  } else {
+    spec.set_kind(SPARSE);
+    spec.set_row_width(2);
+  }
+  spec.mutable_initializer()->mutable_constant()->set_value(10);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  auto schema = TableSchema::Create(spec, 7);
+  EXPECT_TRUE(schema.ok()) << schema.status();
+  return *schema;
+}
+
+Partition MakePartition(const PartitionOptions& options) {
+  Partition partition(0, options);
+  partition.CreateTable(Schema(kRows));
+  partition.CreateTable(Schema(kBlocks, kBlockElements + 3));
+  return partition;
+}
+
+// Owns keys and values, like a message that has arrived.
+struct Data {
+  std::vector<uint64_t> keys;
+  std::vector<float> values;
+};
+
+Gradient MakeGradient(std::vector<uint64_t> keys, std::vector<float> values) {
+  auto data = std::make_shared<Data>(Data{std::move(keys), std::move(values)});
+  return {ByteView(data->keys.data(), data->keys.size() * 8), ByteView(data->values.data(), data->values.size() * 4), data};
+}
+
+Sender Worker(uint32_t rank, uint64_t step, uint64_t incarnation = 1) {
+  return {Sender::Kind::kLogicalWorker, rank, incarnation, step};
+}
+Sender Client(uint32_t number, uint64_t incarnation = 1) { return {Sender::Kind::kClient, number, incarnation, 0}; }
+
+std::vector<float> Row(Partition& partition, uint64_t key) {
+  std::vector<float> row(2);
+  partition.Pull(kRows, ByteView(&key, sizeof(key)), reinterpret_cast<char*>(row.data()));
+  return row;
+}
+
+using Floats = std::vector<float>;
+
+TEST(Partition, AppliesAClientsPushOnArrivalAndOnce) {
+  Partition partition = MakePartition(Options(ASYNC, 1));
+  EXPECT_EQ(Row(partition, 5), (Floats{10, 10}));
+  EXPECT_EQ(*partition.Push(Client(3), 0, kRows, MakeGradient({5}, {1, 2})), PushOutcome::kAccepted);
+  EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
+  EXPECT_EQ(*partition.Push(Client(3), 0, kRows, MakeGradient({5}, {1, 2})), PushOutcome::kDuplicate);
+  EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
+  EXPECT_EQ(partition.counters().pushes_applied, 1u);
+  EXPECT_EQ(partition.counters().pushes_deduplicated, 1u);
+}
+
+TEST(Partition, APullCreatesNothing) {
+  Partition partition = MakePartition(Options(ASYNC, 1));
+  Row(partition, 5);
+  EXPECT_EQ(partition.row_count(), 0u);
+  EXPECT_EQ(partition.FindTable(kRows)->Digest(), 0u);
+}
+
+TEST(Partition, RefusesASupersededIncarnationAndStartsANewOneAfresh) {
+  Partition partition = MakePartition(Options(ASYNC, 1));
+  ASSERT_TRUE(partition.Push(Client(3, 2), 0, kRows, MakeGradient({5}, {1, 2})).ok());
+  EXPECT_EQ(partition.Push(Client(3, 1), 7, kRows, MakeGradient({5}, {1, 2})).status().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(*partition.Push(Client(3, 3), 0, kRows, MakeGradient({5}, {1, 2})), PushOutcome::kAccepted);
+  EXPECT_EQ(Row(partition, 5), (Floats{8, 6}));
+}
+
+TEST(Partition, SyncAppliesNothingUntilAllHaveEndedTheStep) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {2, 4})).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0)).ok());
+  ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({5}, {6, 8})).ok());
+  EXPECT_EQ(Row(partition, 5), (Floats{10, 10}));
+  EXPECT_FALSE(partition.CanPull(1));
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0)).ok());
+  EXPECT_TRUE(partition.CanPull(1));
+  EXPECT_FALSE(partition.CanPull(2));
+  // The sum divided by the number of logical workers.
+  EXPECT_EQ(Row(partition, 5), (Floats{6, 4}));
+}
+
+// Float addition is not associative: the sum of these differs with the order.
+TEST(Partition, SyncSumsInRankAndOrdinalOrderWhateverTheArrival) {
+  const std::vector<float> values = {1e8f, 1.0f, -1e8f, 3.0f, 1e7f, 0.25f};
+  const auto run = [&](const std::vector<int>& arrival) {
+    Partition partition = MakePartition(Options(SYNC, 3));
+    std::vector<int> pushed(3, 0);
+    for (const int i : arrival) {
+      const uint32_t rank = i / 2;
+      EXPECT_TRUE(partition.Push(Worker(rank, 0), i % 2, kRows, MakeGradient({5, 6}, {values[i], 1, values[i], 2})).ok());
+      if (++pushed[rank] == 2) {
+        EXPECT_TRUE(partition.EndStep(Worker(rank, 0)).ok());
+      }
+    }
+    EXPECT_EQ(partition.version(), 1u);
+    return Row(partition, 5);
+  };
+  std::vector<int> arrival = {0, 1, 2, 3, 4, 5};
+  float sum = values[0];
+  for (int i = 1; i < 6; ++i) sum += values[i];
+  const Floats expected = run(arrival);
+  EXPECT_EQ(expected[0], 10.0f - (1.0f / 3.0f) * sum);
+  do {
+    ASSERT_EQ(run(arrival), expected);
+  } while (std::next_permutation(arrival.begin(), arrival.end()));
+}
+
+TEST(Partition, SyncRecognisesTheRecomputedStepOfASuccessor) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  ASSERT_TRUE(partition.Push(Worker(0, 0, 1), 0, kRows, MakeGradient({5}, {2, 4})).ok());
+  // Incarnation 1 dies here; incarnation 2 computes the step again.
+  EXPECT_EQ(*partition.Push(Worker(0, 0, 2), 0, kRows, MakeGradient({5}, {2, 4})), PushOutcome::kDuplicate);
+  EXPECT_EQ(*partition.Push(Worker(0, 0, 2), 1, kRows, MakeGradient({6}, {2, 4})), PushOutcome::kAccepted);
+  EXPECT_EQ(partition.Push(Worker(0, 0, 1), 1, kRows, MakeGradient({6}, {2, 4})).status().code(),
+            absl::StatusCode::kAborted);
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0, 2)).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0, 1)).ok());
+  EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
+  EXPECT_EQ(Row(partition, 6), (Floats{9, 8}));
+}
+
+TEST(Partition, EndStepIsIdempotentAndInTurn) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0)).ok());
+  EXPECT_TRUE(partition.EndStep(Worker(0, 0)).ok());
+  EXPECT_EQ(partition.clock(0), 1u);
+  EXPECT_EQ(partition.EndStep(Worker(0, 2)).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(partition.EndStep(Worker(0, 1, 0)).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(partition.clock(0), 1u);
+}
+
+TEST(Partition, EndStepRefusesAStepWithAMissingPush) {
+  Partition partition = MakePartition(Options(SYNC, 1));
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 1, kRows, MakeGradient({5}, {2, 4})).ok());
+  EXPECT_EQ(partition.EndStep(Worker(0, 0)).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({6}, {2, 4})).ok());
+  EXPECT_TRUE(partition.EndStep(Worker(0, 0)).ok());
+}
+
+TEST(Partition, APushOfAnEndedStepIsADuplicate) {
+  Partition partition = MakePartition(Options(ASYNC, 1));
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {1, 1})).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0)).ok());
+  EXPECT_EQ(*partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {1, 1})), PushOutcome::kDuplicate);
+  EXPECT_EQ(partition.Push(Worker(0, 2), 0, kRows, MakeGradient({5}, {1, 1})).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Row(partition, 5), (Floats{9, 9}));
+}
+
+TEST(Partition, BoundedPullsWaitForTheSlowest) {
+  Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/2));
+  EXPECT_TRUE(partition.CanPull(2));
+  EXPECT_FALSE(partition.CanPull(3));
+  partition.RecordStaleness(2);
+  EXPECT_EQ(partition.counters().staleness_max, 2u);
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0)).ok());
+  EXPECT_FALSE(partition.CanPull(3));
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0)).ok());
+  EXPECT_TRUE(partition.CanPull(3));
+  EXPECT_DEATH(partition.RecordStaleness(4), "");
+}
+
+TEST(Partition, AsyncAppliesAtOnceAndNeverWaits) {
+  Partition partition = MakePartition(Options(ASYNC, 2));
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {1, 2})).ok());
+  EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
+  EXPECT_TRUE(partition.CanPull(1000));
+}
+
+TEST(Partition, BackupWorkersCloseTheStepWithoutTheStraggler) {
+  Partition partition = MakePartition(Options(SYNC, 3, 0, /*backup=*/1));
+  ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({5}, {1, 1})).ok());  // ends too late
+  ASSERT_TRUE(partition.Push(Worker(2, 0), 0, kRows, MakeGradient({5}, {2, 2})).ok());
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {4, 4})).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(2, 0)).ok());
+  EXPECT_EQ(partition.version(), 0u);
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0)).ok());
+  EXPECT_EQ(partition.version(), 1u);
+  EXPECT_EQ(Row(partition, 5), (Floats{7, 7}));  // 10 - (4 + 2) / 2
+  EXPECT_EQ(*partition.Push(Worker(1, 0), 1, kRows, MakeGradient({5}, {1, 1})), PushOutcome::kLate);
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0)).ok());
+  EXPECT_EQ(Row(partition, 5), (Floats{7, 7}));
+  EXPECT_EQ(partition.counters().pushes_late, 1u);
+  // It is in time again.
+  ASSERT_TRUE(partition.Push(Worker(1, 1), 0, kRows, MakeGradient({5}, {2, 2})).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(1, 1)).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 1)).ok());
+  EXPECT_EQ(Row(partition, 5), (Floats{6, 6}));
+}
+
+TEST(Partition, RefusesRowsBeyondItsLimit) {
+  PartitionOptions options = Options(ASYNC, 1);
+  options.max_rows = 2;
+  Partition partition = MakePartition(options);
+  ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
+  EXPECT_EQ(partition.Push(Client(0), 1, kRows, MakeGradient({1, 3}, {1, 1, 1, 1})).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Row(partition, 1), (Floats{9, 9}));
+  // What is there can still be trained.
+  EXPECT_EQ(*partition.Push(Client(0), 1, kRows, MakeGradient({2, 1}, {1, 1, 1, 1})), PushOutcome::kAccepted);
+}
+
+TEST(Partition, KeepsABoundedAmountOfEarlyGradientsAndAlwaysTakesTheNextRank) {
+  PartitionOptions options = Options(SYNC, 2);
+  options.max_staged_bytes = 16;
+  Partition partition = MakePartition(options);
+  ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
+  EXPECT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).status().code(),
+            absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({1, 2, 3, 4, 5}, Floats(10, 1))).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0)).ok());
+  EXPECT_TRUE(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).ok());
+}
+
+TEST(Partition, TheBestWeightsComeBack) {
+  Partition partition = MakePartition(Options(ASYNC, 1));
+  ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1}, {1, 1})).ok());
+  partition.KeepBest(1);
+  const uint32_t digest = partition.FindTable(kRows)->Digest();
+  ASSERT_TRUE(partition.Push(Client(0), 1, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
+  partition.KeepBest(1);  // the same evaluation again: nothing happens
+  EXPECT_NE(partition.FindTable(kRows)->Digest(), digest);
+  partition.RestoreBest();
+  EXPECT_EQ(Row(partition, 1), (Floats{9, 9}));
+  EXPECT_EQ(Row(partition, 2), (Floats{10, 10}));
+  EXPECT_EQ(partition.FindTable(kRows)->Digest(), digest);
+}
+
+// A block that the network has cut anywhere, also in the middle of a number, is the same block.
+TEST(Partition, BlocksInPiecesGiveTheSameBits) {
+  std::mt19937 random(5);
+  std::vector<float> values(kBlockElements + 3);
+  for (float& value : values) value = static_cast<float>(random() % 1000) / 7.0f;
+  const std::vector<uint64_t> keys = {0, 1};
+  const auto digest = [&](Partition partition, const Sender& sender, const std::vector<size_t>& cuts) {
+    Gradient gradient;
+    gradient.keys = ByteView(keys.data(), keys.size() * 8);
+    const char* data = reinterpret_cast<const char*>(values.data());
+    size_t begin = 0;
+    for (const size_t cut : cuts) {
+      gradient.values.Append(data + begin, cut - begin);
+      begin = cut;
+    }
+    gradient.values.Append(data + begin, values.size() * 4 - begin);
+    EXPECT_TRUE(partition.Push(sender, 0, kBlocks, gradient).ok());
+    if (sender.kind == Sender::Kind::kLogicalWorker) {
+      EXPECT_TRUE(partition.EndStep(sender).ok());
+    }
+    return partition.FindTable(kBlocks)->Digest();
+  };
+  const uint32_t whole = digest(MakePartition(Options(ASYNC, 1)), Client(0), {});
+  for (int round = 0; round < 50; ++round) {
+    std::vector<size_t> cuts(random() % 20);
+    for (size_t& cut : cuts) cut = random() % (values.size() * 4);
+    std::sort(cuts.begin(), cuts.end());
+    ASSERT_EQ(digest(MakePartition(Options(ASYNC, 1)), Client(0), cuts), whole);
+    ASSERT_EQ(digest(MakePartition(Options(SYNC, 1)), Worker(0, 0), cuts), whole);
+  }
+}
+
+// Two replicas that see the same calls agree, whatever the calls.
+TEST(Partition, TheSameInputsGiveTheSameBits) {
+  const auto run = [](uint32_t seed) {
+    std::mt19937 random(seed);
+    Partition partition = MakePartition(Options(BOUNDED, 3, 2));
+    std::vector<uint64_t> step(3, 0), ordinal(3, 0);
+    for (int i = 0; i < 3000; ++i) {
+      const uint32_t rank = random() % 3;
+      if (random() % 4 == 0) {
+        EXPECT_TRUE(partition.EndStep(Worker(rank, step[rank]++)).ok());
+        ordinal[rank] = 0;
+      } else {
+        const float value = static_cast<float>(random() % 100) / 3.0f;
+        EXPECT_TRUE(partition.Push(Worker(rank, step[rank]), ordinal[rank]++, kRows,
+                                   MakeGradient({random() % 50, random() % 50}, {value, value, -value, 1})).ok());
+      }
+    }
+    return partition.FindTable(kRows)->Digest();
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1), run(2));
+}
+
+}  // namespace
+}  // namespace pawl
