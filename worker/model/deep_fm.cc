@@ -19,8 +19,8 @@ absl::StatusOr<std::unique_ptr<Network>> DeepFmNetwork::Create(const Model::Deep
 DeepFmNetwork::DeepFmNetwork(const Model::DeepFm& spec, const DataShape& shape, TableList& tables)
     : linear_(shape, LinearPart::Bias::kYes, tables),
       embedding_(shape.field_count, spec.dim(), spec.init_stddev(), tables),
-      mlp_("mlp", embedding_.width() + shape.numeric_count, MlpLayers::Widths(spec.hidden(), 1), MlpLayers::LastLayer::kLinear,
-           tables) {}
+      mlp_("mlp", embedding_.width() + shape.numeric_count, MlpLayers::Widths(spec.hidden(), 1),
+           MlpLayers::LastLayer::kLinear, tables) {}
 
 absl::Status DeepFmNetwork::Forward(ModelStep& step, Matrix outputs) {
   linear_.Forward(step, outputs);

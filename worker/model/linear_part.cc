@@ -32,8 +32,7 @@ void LinearPart::Backward(ModelStep& step, ConstMatrix output_gradients) const {
     step.finish(*numeric_table_);
   }
   if (sparse_table_.has_value()) {
-    step.stream.PoolRowsBackward(step.entries, PoolOver::kSample, output_gradients, 1,
-                                 step.gradients[*sparse_table_]);
+    step.stream.PoolRowsBackward(step.entries, PoolOver::kSample, output_gradients, 1, step.gradients[*sparse_table_]);
     step.finish(*sparse_table_);
   }
 }

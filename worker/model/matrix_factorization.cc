@@ -10,8 +10,7 @@
 namespace pawl {
 
 absl::StatusOr<std::unique_ptr<Network>> MatrixFactorizationNetwork::Create(const Model::MatrixFactorization& spec,
-                                                                            const DataShape& shape,
-                                                                            TableList& tables) {
+                                                                            const DataShape& shape, TableList& tables) {
   PAWL_RETURN_IF_ERROR(CheckEmbeddingDim("model.matrix_factorization.dim", spec.dim()));
   PAWL_RETURN_IF_ERROR(CheckInitStddev("model.matrix_factorization.init_stddev", spec.init_stddev()));
   if (!std::isfinite(spec.mean())) {
@@ -24,9 +23,8 @@ absl::StatusOr<std::unique_ptr<Network>> MatrixFactorizationNetwork::Create(cons
                      shape.field_count));
   }
   if (shape.numeric_count != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.matrix_factorization: takes no numeric inputs, the data has ", shape.numeric_count,
-                     "; leave them out or use fm"));
+    return absl::InvalidArgumentError(absl::StrCat("model.matrix_factorization: takes no numeric inputs, the data has ",
+                                                   shape.numeric_count, "; leave them out or use fm"));
   }
   return absl::WrapUnique(new MatrixFactorizationNetwork(spec, shape, tables));
 }

@@ -12,7 +12,8 @@ MlpLayers::MlpLayers(const std::string& name, uint32_t inputs, const std::vector
     Layer& layer = layers_.emplace_back();
     layer.inputs = inputs;
     layer.outputs = widths[i];
-    layer.weight_table = tables.AddDense(absl::StrCat(name, "/", i, "/weight"), {inputs, widths[i]}, XavierInitializer());
+    layer.weight_table =
+        tables.AddDense(absl::StrCat(name, "/", i, "/weight"), {inputs, widths[i]}, XavierInitializer());
     layer.bias_table = tables.AddDense(absl::StrCat(name, "/", i, "/bias"), {widths[i]}, ZeroInitializer());
     inputs = widths[i];
   }

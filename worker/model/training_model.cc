@@ -126,7 +126,8 @@ absl::Status TrainingModel::CheckInputs(const Batch& batch,
   }
   for (size_t i = 0; i < fields; ++i) {
     if (begin[i] > begin[i + 1]) {
-      return absl::InvalidArgumentError(absl::StrCat("batch.field_begin[", i + 1, "]: must not be less than the one before"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("batch.field_begin[", i + 1, "]: must not be less than the one before"));
     }
   }
   const size_t keys = batch.keys.size();
@@ -153,8 +154,9 @@ absl::Status TrainingModel::CheckLabels(const Batch& batch) const {
     switch (loss_) {
       case LOGISTIC:
         if (label == 0 || label == 1 || label == -1) continue;
-        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be 0 or -1, or 1, for LOGISTIC, is ",
-                                                       label, "; label { greater_than } of a CSV column makes it so"));
+        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s,
+                                                       ": must be 0 or -1, or 1, for LOGISTIC, is ", label,
+                                                       "; label { greater_than } of a CSV column makes it so"));
       case SOFTMAX_CROSS_ENTROPY:
         if (label >= 0 && label < network_->output_count() && label == std::floor(label)) continue;
         return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be a class, 0 to ",
@@ -170,7 +172,7 @@ absl::Status TrainingModel::CheckLabels(const Batch& batch) const {
 template <typename T>
 absl::StatusOr<const T*> TrainingModel::ToDevice(absl::Span<const T> host) {
   if (device_.SharesHostMemory()) return host.data();
-  PAWL_ASSIGN_OR_RETURN(T* data, workspace_.Allocate<T>(host.size()));
+  PAWL_ASSIGN_OR_RETURN(T * data, workspace_.Allocate<T>(host.size()));
   stream_->CopyToDevice(host.data(), host.size() * sizeof(T), data);
   return data;
 }
@@ -212,7 +214,8 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
   LossSum result;
   // Tables whose gradient is on its way to the host, in the order of finishing.
   std::vector<size_t> in_flight;
-  const absl::Status enqueued = EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, &result, &in_flight);
+  const absl::Status enqueued =
+      EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, &result, &in_flight);
   // Also after an error: the stream may still use the caller's memory.
   const absl::Status done = stream_->Synchronize();
   PAWL_RETURN_IF_ERROR(enqueued);
@@ -223,8 +226,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
   return result;
 }
 
-absl::Status TrainingModel::EnqueueGradients(const Batch& batch,
-                                             absl::Span<const absl::Span<const float>> parameters,
+absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                              float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                              const GradientSink& sink, LossSum* result,
                                              std::vector<size_t>* in_flight) {

@@ -69,9 +69,8 @@ class TrainingModel {
   // losses of the samples, times gradient_scale. Values that are not finite go
   // through to the gradients. INVALID_ARGUMENT for a batch that is not of the
   // shape, bad labels or spans of a wrong size: nothing has been written then.
-  absl::StatusOr<LossSum> ComputeGradients(const Batch& batch,
-                                           absl::Span<const absl::Span<const float>> parameters, float gradient_scale,
-                                           absl::Span<const absl::Span<float>> gradients,
+  absl::StatusOr<LossSum> ComputeGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+                                           float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                            const GradientSink& sink = nullptr);
 
   // Replaces *predictions. Errors as above.

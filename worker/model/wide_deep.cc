@@ -20,8 +20,8 @@ absl::StatusOr<std::unique_ptr<Network>> WideDeepNetwork::Create(const Model::Wi
 WideDeepNetwork::WideDeepNetwork(const Model::WideDeep& spec, const DataShape& shape, TableList& tables)
     : linear_(shape, LinearPart::Bias::kYes, tables),
       embedding_(shape.field_count, spec.dim(), spec.init_stddev(), tables),
-      mlp_("mlp", embedding_.width() + shape.numeric_count, MlpLayers::Widths(spec.hidden(), 1), MlpLayers::LastLayer::kLinear,
-           tables) {}
+      mlp_("mlp", embedding_.width() + shape.numeric_count, MlpLayers::Widths(spec.hidden(), 1),
+           MlpLayers::LastLayer::kLinear, tables) {}
 
 absl::Status WideDeepNetwork::Forward(ModelStep& step, Matrix outputs) {
   linear_.Forward(step, outputs);

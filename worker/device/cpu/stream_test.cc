@@ -80,7 +80,8 @@ struct OwnedEntries {
 };
 
 TEST_F(CpuStreamTest, GemmMatchesReferenceForAllTransposesAndOddSizes) {
-  const size_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {17, 1, 33}, {1, 19, 4}, {64, 64, 64}, {65, 130, 129}, {300, 10, 257}};
+  const size_t sizes[][3] = {{1, 1, 1},    {3, 5, 7},      {17, 1, 33},   {1, 19, 4},
+                             {64, 64, 64}, {65, 130, 129}, {300, 10, 257}};
   const float factors[][2] = {{1, 0}, {1, 1}, {-0.5f, 2}, {0, 1}};
   for (const auto& [m, n, k] : sizes) {
     for (const bool transpose_a : {false, true}) {
@@ -99,7 +100,8 @@ TEST_F(CpuStreamTest, GemmMatchesReferenceForAllTransposesAndOddSizes) {
                 sum += static_cast<double>(transpose_a ? a.at(l, i) : a.at(i, l)) *
                        (transpose_b ? b.at(j, l) : b.at(l, j));
               }
-              ASSERT_NEAR(c.at(i, j), alpha * sum + beta * before.at(i, j), 1e-6 * (k + 2)) << m << " " << n << " " << k;
+              ASSERT_NEAR(c.at(i, j), alpha * sum + beta * before.at(i, j), 1e-6 * (k + 2))
+                  << m << " " << n << " " << k;
             }
           }
           EXPECT_TRUE(c.PaddingIsUntouched());
@@ -139,13 +141,13 @@ TEST_F(CpuStreamTest, GemmGivesTheSameBitsAtAnyAlignment) {
       b_shifted.insert(b_shifted.end(), b.begin(), b.end());
       for (const Transpose transpose_a : {Transpose::kNo, Transpose::kYes}) {
         const bool yes = transpose_a == Transpose::kYes;
-        stream_.Gemm(transpose_a, Transpose::kNo, 1,
-                     {a_shifted.data() + shift, yes ? k : m, yes ? m : k, yes ? m : k},
+        stream_.Gemm(transpose_a, Transpose::kNo, 1, {a_shifted.data() + shift, yes ? k : m, yes ? m : k, yes ? m : k},
                      {b_shifted.data() + 15 - shift, k, n, n}, 0, {c.data() + shift, m, n, n});
       }
       std::vector<float> result(c.begin() + shift, c.end());
       if (first.empty()) first = result;
-      ASSERT_EQ(std::memcmp(first.data(), result.data(), result.size() * sizeof(float)), 0) << m << " " << n << " " << k;
+      ASSERT_EQ(std::memcmp(first.data(), result.data(), result.size() * sizeof(float)), 0)
+          << m << " " << n << " " << k;
     }
   }
 }
@@ -292,7 +294,8 @@ TEST_F(CpuStreamTest, PoolingMatchesReferenceBitForBit) {
 TEST_F(CpuStreamTest, SumOfDotsMatchesThePairs) {
   const size_t shapes[][3] = {{0, 3, 4}, {1, 1, 1}, {20, 8, 16}, {9, 5, 7}, {3, 40, 1}};
   for (const auto& [rows, count, dim] : shapes) {
-    Buffer vectors = RandomBuffer(rows, count * dim, 3), sums(rows, dim, 1), gradient = RandomBuffer(rows, count * dim, 5);
+    Buffer vectors = RandomBuffer(rows, count * dim, 3), sums(rows, dim, 1),
+           gradient = RandomBuffer(rows, count * dim, 5);
     Buffer gradient_before = gradient;
     std::vector<float> outputs = RandomVector(rows);
     const std::vector<float> outputs_before = outputs, output_gradients = RandomVector(rows);

@@ -1,0 +1,443 @@
+#include "worker/model/training_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "worker/model/model_test_util.h"
+#include "worker/model/reference_loss.h"
+
+namespace pawl {
+namespace {
+
+struct Case {
+  std::string name;
+  std::string model;
+  DataShape shape;
+  Loss loss;
+};
+
+std::vector<Case> Cases() {
+  return {
+      {"LogisticRegression", "logistic_regression {}", {3, 4}, LOGISTIC},
+      {"LogisticRegressionOfFieldsAlone", "logistic_regression {}", {0, 4}, LOGISTIC},
+      {"LogisticRegressionOfNumbersAlone", "logistic_regression {}", {5, 0}, LOGISTIC},
+      {"LinearRegression", "logistic_regression {} loss: SQUARED", {3, 2}, SQUARED},
+      {"Fm", "fm { dim: 5 }", {2, 4}, LOGISTIC},
+      {"FmOfOneField", "fm { dim: 3 }", {0, 1}, LOGISTIC},
+      {"FmRegression", "fm { dim: 16 } loss: SQUARED", {0, 3}, SQUARED},
+      {"WideDeep", "wide_deep { dim: 4 hidden: 7 hidden: 5 }", {3, 4}, LOGISTIC},
+      {"WideDeepWithoutHidden", "wide_deep { dim: 4 }", {0, 3}, LOGISTIC},
+      {"DeepFm", "deepfm { dim: 4 hidden: 9 hidden: 6 }", {2, 3}, LOGISTIC},
+      {"DeepFmOfFieldsAlone", "deepfm { dim: 8 hidden: 5 }", {0, 5}, LOGISTIC},
+      {"DeepFmRegression", "deepfm { dim: 3 hidden: 5 } loss: SQUARED", {1, 2}, SQUARED},
+      {"Dlrm", "dlrm { dim: 4 bottom: 6 bottom: 4 top: 8 top: 5 }", {3, 3}, LOGISTIC},
+      {"DlrmWithoutNumbers", "dlrm { dim: 5 top: 6 }", {0, 4}, LOGISTIC},
+      {"DlrmWithoutTop", "dlrm { dim: 4 bottom: 4 }", {2, 2}, LOGISTIC},
+      {"Mlp", "mlp { hidden: 8 hidden: 6 classes: 4 }", {7, 0}, SOFTMAX_CROSS_ENTROPY},
+      {"SoftmaxRegression", "mlp { classes: 3 }", {5, 0}, SOFTMAX_CROSS_ENTROPY},
+      {"MlpWithOneOutput", "mlp { hidden: 6 }", {4, 0}, LOGISTIC},
+      {"MlpRegression", "mlp { hidden: 6 classes: 1 } loss: SQUARED", {4, 0}, SQUARED},
+      {"MatrixFactorization", "matrix_factorization { dim: 6 mean: 3.5 }", {0, 2}, SQUARED},
+      {"MatrixFactorizationOfClicks", "matrix_factorization { dim: 3 } loss: LOGISTIC", {0, 2}, LOGISTIC},
+  };
+}
+
+float RandomLabel(const Case& test_case, uint32_t classes, std::mt19937& random) {
+  switch (test_case.loss) {
+    case LOGISTIC:
+      return random() % 2;
+    case SOFTMAX_CROSS_ENTROPY:
+      return random() % classes;
+    default:
+      return std::normal_distribution<float>(3, 2)(random);
+  }
+}
+
+// Fields of 0, 1 or 2 entries with values; keys that come more than once.
+Batch RandomBatch(const Case& test_case, uint32_t samples, uint32_t keys, std::mt19937& random) {
+  std::normal_distribution<float> normal(0, 1);
+  Batch batch;
+  batch.samples = samples;
+  batch.numeric_count = test_case.shape.numeric_count;
+  batch.field_count = test_case.shape.field_count;
+  const Job job = JobOf(test_case.model);
+  for (uint32_t s = 0; s < samples; ++s)
+    batch.labels.push_back(RandomLabel(test_case, job.model().mlp().classes(), random));
+  for (uint32_t i = 0; i < samples * batch.numeric_count; ++i) batch.numerics.push_back(normal(random));
+  if (batch.field_count == 0) keys = 0;
+  for (uint32_t k = 0; k < keys; ++k) batch.keys.push_back(random());
+  batch.field_begin.push_back(0);
+  for (uint32_t i = 0; i < samples * batch.field_count; ++i) {
+    for (uint32_t count = random() % 8 == 0 ? random() % 3 : 1; count > 0; --count) {
+      batch.entry_key.push_back(random() % keys);
+      batch.entry_value.push_back(random() % 2 == 0 ? 1 : normal(random));
+    }
+    batch.field_begin.push_back(batch.entry_key.size());
+  }
+  return batch;
+}
+
+ReferenceParameters InDouble(const TrainingModel& model, const TableValues& parameters) {
+  ReferenceParameters reference;
+  for (size_t t = 0; t < parameters.size(); ++t) {
+    reference[model.tables()[t].name()].assign(parameters[t].begin(), parameters[t].end());
+  }
+  return reference;
+}
+
+class TrainingModelTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    auto model = TrainingModel::Create(job_, GetParam().shape, device_);
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+  }
+
+  const Job job_ = JobOf(GetParam().model);
+  CpuDevice device_;
+  std::unique_ptr<TrainingModel> model_;
+  std::mt19937 random_{7};
+};
+
+TEST_P(TrainingModelTest, LossIsThatOfTheReference) {
+  EXPECT_EQ(model_->loss(), GetParam().loss);
+  const Batch batch = RandomBatch(GetParam(), 37, 11, random_);
+  TableValues parameters(*model_, batch.keys.size(), 0), gradients = parameters;
+  parameters.Randomize(0.4f, random_);
+  const auto result = model_->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->samples, 37u);
+  const double expected = ReferenceLossSum(job_.model(), GetParam().loss, batch, InDouble(*model_, parameters));
+  EXPECT_NEAR(result->loss_sum, expected, 2e-6 * expected);
+}
+
+// The reference is in double, so the central difference is good to 1e-7 or so;
+// what remains is the rounding of the float32 backward pass.
+TEST_P(TrainingModelTest, EveryGradientIsTheNumericDifference) {
+  constexpr double kEpsilon = 1e-6;
+  constexpr double kBound = 1e-5;
+  constexpr float kScale = 0.37f;
+  const Batch batch = RandomBatch(GetParam(), 9, 5, random_);
+  TableValues parameters(*model_, batch.keys.size(), 0);
+  parameters.Randomize(0.5f, random_);
+  TableValues gradients(*model_, batch.keys.size(), std::numeric_limits<float>::quiet_NaN());
+  ASSERT_TRUE(model_->ComputeGradients(batch, parameters.spans(), kScale, gradients.mutable_spans()).ok());
+
+  ReferenceParameters reference = InDouble(*model_, parameters);
+  const auto loss = [&] { return ReferenceLossSum(job_.model(), GetParam().loss, batch, reference); };
+  for (size_t t = 0; t < parameters.size(); ++t) {
+    std::vector<double>& table = reference[model_->tables()[t].name()];
+    for (size_t i = 0; i < table.size(); ++i) {
+      const double value = table[i];
+      table[i] = value + kEpsilon;
+      const double above = loss();
+      table[i] = value - kEpsilon;
+      const double below = loss();
+      table[i] = value;
+      const double expected = kScale * (above - below) / (2 * kEpsilon);
+      ASSERT_NEAR(gradients[t][i], expected, kBound * (1 + std::abs(expected)))
+          << model_->tables()[t].name() << "[" << i << "]";
+    }
+  }
+}
+
+TEST_P(TrainingModelTest, PredictionsAreThoseOfTheReference) {
+  const Batch batch = RandomBatch(GetParam(), 30, 9, random_);
+  TableValues parameters(*model_, batch.keys.size(), 0);
+  parameters.Randomize(0.4f, random_);
+  const ReferenceParameters reference = InDouble(*model_, parameters);
+  Predictions predictions;
+  ASSERT_TRUE(model_->Predict(batch, parameters.spans(), &predictions).ok());
+  EvaluationSums expected;
+  const double loss = ReferenceLossSum(job_.model(), GetParam().loss, batch, reference);
+  (GetParam().loss == SQUARED ? expected.squared_error_sum : expected.logloss_sum) =
+      GetParam().loss == SQUARED ? 2 * loss : loss;
+  for (uint32_t s = 0; s < batch.samples; ++s) {
+    const std::vector<double> outputs = ReferenceOutputs(job_.model(), batch, reference, s);
+    switch (GetParam().loss) {
+      case LOGISTIC:
+        EXPECT_NEAR(predictions.scores[s], outputs[0], 1e-5);
+        EXPECT_NEAR(predictions.probabilities[s], 1 / (1 + std::exp(-outputs[0])), 1e-6);
+        expected.correct += (outputs[0] > 0) == (batch.labels[s] == 1);
+        break;
+      case SQUARED:
+        EXPECT_NEAR(predictions.scores[s], outputs[0], 1e-5);
+        break;
+      default: {
+        const size_t best = std::max_element(outputs.begin(), outputs.end()) - outputs.begin();
+        EXPECT_EQ(predictions.scores[s], best);
+        expected.correct += best == batch.labels[s];
+        double normalizer = 0;
+        for (const double output : outputs) normalizer += std::exp(output);
+        for (size_t c = 0; c < outputs.size(); ++c) {
+          EXPECT_NEAR(predictions.probabilities[s * outputs.size() + c], std::exp(outputs[c]) / normalizer, 1e-6);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(predictions.scores.size(), 30u);
+  EXPECT_EQ(predictions.sums.samples, 30u);
+  EXPECT_EQ(predictions.sums.correct, expected.correct);
+  EXPECT_NEAR(predictions.sums.logloss_sum, expected.logloss_sum, 1e-5 * (1 + expected.logloss_sum));
+  EXPECT_NEAR(predictions.sums.squared_error_sum, expected.squared_error_sum, 1e-5 * (1 + expected.squared_error_sum));
+}
+
+TEST_P(TrainingModelTest, SameInputsGiveTheSameBitsAlsoWithSeparateDeviceMemory) {
+  const Batch batch = RandomBatch(GetParam(), 300, 40, random_), other = RandomBatch(GetParam(), 17, 3, random_);
+  TableValues parameters(*model_, batch.keys.size(), 0);
+  parameters.Randomize(0.4f, random_);
+  TableValues first(*model_, batch.keys.size(), 0), second = first, third = first;
+  const auto first_loss = model_->ComputeGradients(batch, parameters.spans(), 0.5f, first.mutable_spans());
+  // Another batch between, which leaves other things in the workspace.
+  TableValues other_parameters(*model_, other.keys.size(), 1), other_gradients = other_parameters;
+  ASSERT_TRUE(model_->ComputeGradients(other, other_parameters.spans(), 1, other_gradients.mutable_spans()).ok());
+  const auto second_loss = model_->ComputeGradients(batch, parameters.spans(), 0.5f, second.mutable_spans());
+  SeparateMemoryDevice separate;
+  const auto separate_model = TrainingModel::Create(job_, GetParam().shape, separate);
+  std::vector<size_t> finished;
+  const auto third_loss =
+      (*separate_model)->ComputeGradients(batch, parameters.spans(), 0.5f, third.mutable_spans(), [&](size_t table) {
+        finished.push_back(table);
+      });
+  EXPECT_EQ(first_loss->loss_sum, second_loss->loss_sum);
+  EXPECT_EQ(first_loss->loss_sum, third_loss->loss_sum);
+  EXPECT_TRUE(first == second);
+  EXPECT_TRUE(first == third);
+  EXPECT_EQ(finished.size(), model_->tables().size());
+  Predictions predictions, separate_predictions;
+  ASSERT_TRUE(model_->Predict(batch, parameters.spans(), &predictions).ok());
+  ASSERT_TRUE((*separate_model)->Predict(batch, parameters.spans(), &separate_predictions).ok());
+  EXPECT_EQ(predictions.scores, separate_predictions.scores);
+}
+
+TEST_P(TrainingModelTest, EmptyBatchHasZeroGradients) {
+  Batch batch = RandomBatch(GetParam(), 0, 1, random_);
+  TableValues parameters(*model_, batch.keys.size(), 1);
+  TableValues gradients(*model_, batch.keys.size(), 5), zero(*model_, batch.keys.size(), 0);
+  const auto result = model_->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->samples, 0u);
+  EXPECT_EQ(result->loss_sum, 0);
+  EXPECT_TRUE(gradients == zero);
+  Predictions predictions;
+  ASSERT_TRUE(model_->Predict(batch, parameters.spans(), &predictions).ok());
+  EXPECT_EQ(predictions.sums.samples, 0u);
+}
+
+TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItsGradientIsFinal) {
+  const Batch batch = RandomBatch(GetParam(), 20, 6, random_);
+  TableValues parameters(*model_, batch.keys.size(), 0);
+  parameters.Randomize(0.4f, random_);
+  TableValues gradients(*model_, batch.keys.size(), 0), seen = gradients;
+  std::vector<int> calls(model_->tables().size());
+  std::vector<std::string> layers;
+  ASSERT_TRUE(model_
+                  ->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans(),
+                                     [&](size_t table) {
+                                       ++calls[table];
+                                       seen[table] = gradients[table];
+                                       const std::string& name = model_->tables()[table].name();
+                                       if (absl::EndsWith(name, "/weight")) layers.push_back(name);
+                                     })
+                  .ok());
+  EXPECT_EQ(calls, std::vector<int>(calls.size(), 1));
+  EXPECT_TRUE(seen == gradients);
+  // "bottom" comes before "mlp" and "top", and layer 0 before layer 1, in the alphabet.
+  EXPECT_TRUE(std::is_sorted(layers.rbegin(), layers.rend()));
+}
+
+TEST_P(TrainingModelTest, TablesHaveTheirShapesInitializersAndOptimizers) {
+  Job job = job_;
+  job.mutable_sparse_optimizer()->mutable_adagrad()->set_learning_rate(0.5f);
+  const auto model = TrainingModel::Create(job, GetParam().shape, device_);
+  for (const TableSpec& table : (*model)->tables()) {
+    const bool is_weight = absl::EndsWith(table.name(), "/weight");
+    if (table.kind() == SPARSE) {
+      EXPECT_TRUE(table.optimizer().has_adagrad());
+      EXPECT_EQ(table.initializer().has_normal(), table.name() == "embedding");
+      if (table.name() == "embedding") {
+        EXPECT_EQ(table.initializer().normal().stddev(), 0.01f);
+      }
+      EXPECT_GE(table.row_width(), 1u);
+    } else {
+      EXPECT_TRUE(table.optimizer().has_sgd());
+      EXPECT_EQ(table.initializer().has_xavier(), is_weight);
+      EXPECT_EQ(table.shape_size(), is_weight ? 2 : 1);
+    }
+  }
+}
+
+TEST_P(TrainingModelTest, SpansOfAWrongSizeAreRefusedAndNothingIsWritten) {
+  const Batch batch = RandomBatch(GetParam(), 5, 4, random_);
+  TableValues parameters(*model_, batch.keys.size(), 0);
+  for (size_t t = 0; t < model_->tables().size(); ++t) {
+    TableValues gradients(*model_, batch.keys.size(), 9), untouched = gradients;
+    std::vector<absl::Span<const float>> short_parameters = parameters.spans();
+    short_parameters[t].remove_suffix(1);
+    auto result = model_->ComputeGradients(batch, short_parameters, 1, gradients.mutable_spans());
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::StrContains(result.status().message(), model_->tables()[t].name()));
+    std::vector<absl::Span<float>> short_gradients = gradients.mutable_spans();
+    short_gradients[t].remove_suffix(1);
+    result = model_->ComputeGradients(batch, parameters.spans(), 1, short_gradients);
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(gradients == untouched);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TrainingModelTest, ::testing::ValuesIn(Cases()),
+                         [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
+
+class TrainingModelCreateTest : public ::testing::Test {
+ protected:
+  // The message of the refusal, or "" if there was none.
+  std::string Refusal(const std::string& model, const DataShape& shape) { return Refusal(JobOf(model), shape); }
+  std::string Refusal(const Job& job, const DataShape& shape) {
+    const absl::Status status = TrainingModel::Create(job, shape, device_).status();
+    if (status.ok()) return "";
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  }
+
+  CpuDevice device_;
+};
+
+TEST_F(TrainingModelCreateTest, ImpossibleModelsAreRefusedNamingTheField) {
+  const std::vector<std::pair<std::pair<std::string, DataShape>, std::string>> refusals = {
+      {{"", {1, 1}}, "model:"},
+      {{"logistic_regression {}", {0, 0}}, "model.logistic_regression:"},
+      {{"fm {}", {0, 2}}, "model.fm.dim:"},
+      {{"fm { dim: 4097 }", {0, 2}}, "model.fm.dim:"},
+      {{"fm { dim: 4 init_stddev: -1 }", {0, 2}}, "model.fm.init_stddev:"},
+      {{"fm { dim: 4 init_stddev: nan }", {0, 2}}, "model.fm.init_stddev:"},
+      {{"fm { dim: 4 }", {3, 0}}, "model.fm:"},
+      {{"fm { dim: 4 } loss: SOFTMAX_CROSS_ENTROPY", {0, 2}}, "model.loss:"},
+      {{"wide_deep { hidden: 3 }", {0, 2}}, "model.wide_deep.dim:"},
+      {{"wide_deep { dim: 2 hidden: 3 hidden: 0 }", {0, 2}}, "model.wide_deep.hidden[1]:"},
+      {{"deepfm { dim: 2 hidden: 100000 }", {0, 2}}, "model.deepfm.hidden[0]:"},
+      {{"deepfm { dim: 4096 }", {0, 4096}}, "model.deepfm:"},
+      {{"deepfm { dim: 4 }", {2, 0}}, "model.deepfm:"},
+      {{"dlrm { dim: 4 bottom: 8 bottom: 5 }", {2, 2}}, "model.dlrm.bottom:"},
+      {{"dlrm { dim: 4 }", {2, 2}}, "model.dlrm.bottom:"},
+      {{"dlrm { dim: 4 bottom: 4 }", {0, 2}}, "model.dlrm.bottom:"},
+      {{"dlrm { dim: 4 top: 8 top: 1 }", {0, 2}}, "model.dlrm.top:"},
+      {{"dlrm { dim: 4 }", {0, 1}}, "model.dlrm:"},
+      {{"mlp { classes: 3 }", {0, 0}}, "model.mlp:"},
+      {{"mlp { classes: 3 }", {4, 1}}, "model.mlp:"},
+      {{"mlp { classes: 100000 }", {4, 0}}, "model.mlp.classes:"},
+      {{"mlp { classes: 3 } loss: LOGISTIC", {4, 0}}, "model.loss:"},
+      {{"mlp { classes: 1 } loss: SOFTMAX_CROSS_ENTROPY", {4, 0}}, "model.loss:"},
+      {{"matrix_factorization { dim: 4 }", {0, 3}}, "model.matrix_factorization:"},
+      {{"matrix_factorization { dim: 4 }", {1, 2}}, "model.matrix_factorization:"},
+      {{"matrix_factorization { dim: 4 mean: inf }", {0, 2}}, "model.matrix_factorization.mean:"},
+      {{"matrix_factorization {}", {0, 2}}, "model.matrix_factorization.dim:"},
+  };
+  for (const auto& [spec, prefix] : refusals) {
+    const std::string refusal = Refusal(spec.first, spec.second);
+    EXPECT_TRUE(absl::StartsWith(refusal, prefix)) << spec.first << " gave: " << refusal;
+  }
+}
+
+TEST_F(TrainingModelCreateTest, MissingOptimizerIsRefused) {
+  Job job = JobOf("fm { dim: 4 }");
+  job.clear_optimizer();
+  EXPECT_TRUE(absl::StartsWith(Refusal(job, {0, 2}), "optimizer:"));
+}
+
+TEST_F(TrainingModelCreateTest, SpecialOptionsReachTheTables) {
+  const auto model = TrainingModel::Create(JobOf("deepfm { dim: 8 hidden: 32 init_stddev: 0.25 }"), {3, 5}, device_);
+  std::vector<std::string> names;
+  for (const TableSpec& table : (*model)->tables()) {
+    names.push_back(table.name());
+    if (table.name() == "embedding") {
+      EXPECT_EQ(table.initializer().normal().stddev(), 0.25f);
+      EXPECT_EQ(table.row_width(), 8u);
+    }
+    if (table.name() == "mlp/0/weight") {
+      EXPECT_EQ(table.shape(0), 5u * 8 + 3);
+      EXPECT_EQ(table.shape(1), 32u);
+    }
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"linear", "linear/numeric", "bias", "embedding", "mlp/0/weight",
+                                             "mlp/0/bias", "mlp/1/weight", "mlp/1/bias"}));
+}
+
+class TrainingModelBatchTest : public ::testing::Test {
+ protected:
+  // A good batch of 6 samples, changed by the test; the message of the refusal, or "".
+  template <typename Change>
+  std::string Refusal(const Case& test_case, Change change) {
+    std::mt19937 random(3);
+    const auto model = TrainingModel::Create(JobOf(test_case.model), test_case.shape, device_);
+    Batch batch = RandomBatch(test_case, 6, 4, random);
+    change(batch);
+    const TableValues parameters(**model, 4, 0);
+    Predictions predictions;
+    const absl::Status status = (*model)->Predict(batch, parameters.spans(), &predictions);
+    if (status.ok()) return "";
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  }
+
+  const Case fm_{"", "fm { dim: 2 }", {2, 3}, LOGISTIC};
+  const Case mlp_{"", "mlp { classes: 3 }", {2, 0}, SOFTMAX_CROSS_ENTROPY};
+  const Case regression_{"", "fm { dim: 2 } loss: SQUARED", {2, 3}, SQUARED};
+  CpuDevice device_;
+};
+
+TEST_F(TrainingModelBatchTest, BatchesThatDoNotFitAreRefused) {
+  const auto unchanged = [](Batch&) {};
+  EXPECT_EQ(Refusal(fm_, unchanged), "");
+  const auto expect = [&](const std::string& prefix, auto change) {
+    const std::string refusal = Refusal(fm_, change);
+    EXPECT_TRUE(absl::StartsWith(refusal, prefix)) << refusal;
+  };
+  expect("batch:", [](Batch& batch) { ++batch.field_count; });
+  expect("batch.labels:", [](Batch& batch) { batch.labels.pop_back(); });
+  expect("batch.numerics:", [](Batch& batch) { batch.numerics.push_back(0); });
+  expect("batch.field_begin:", [](Batch& batch) { batch.field_begin.pop_back(); });
+  expect("batch.field_begin:", [](Batch& batch) { ++batch.field_begin.back(); });
+  expect("batch.field_begin[2]:", [](Batch& batch) { batch.field_begin[1] = 1000; });
+  expect("batch.entry_value:", [](Batch& batch) { batch.entry_value.pop_back(); });
+  expect("batch.entry_key[3]:", [](Batch& batch) { batch.entry_key[3] = batch.keys.size(); });
+}
+
+TEST_F(TrainingModelBatchTest, LabelsThatTheLossCannotTakeAreRefused) {
+  const auto with_label = [](float label) { return [label](Batch& batch) { batch.labels[4] = label; }; };
+  EXPECT_EQ(Refusal(fm_, with_label(-1)), "");
+  EXPECT_EQ(Refusal(mlp_, with_label(2)), "");
+  EXPECT_EQ(Refusal(regression_, with_label(1e20f)), "");
+  for (const float label : {0.5f, 2.0f, std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_TRUE(absl::StartsWith(Refusal(fm_, with_label(label)), "label of sample 4:"));
+  }
+  for (const float label : {-1.0f, 1.5f, 3.0f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_TRUE(absl::StartsWith(Refusal(mlp_, with_label(label)), "label of sample 4:"));
+  }
+  EXPECT_TRUE(
+      absl::StartsWith(Refusal(regression_, with_label(std::numeric_limits<float>::infinity())), "label of sample 4:"));
+}
+
+TEST_F(TrainingModelBatchTest, MinusOneCountsAsZero) {
+  std::mt19937 random(3);
+  const auto model = TrainingModel::Create(JobOf(fm_.model), fm_.shape, device_);
+  Batch batch = RandomBatch(fm_, 50, 4, random);
+  TableValues parameters(**model, 4, 0);
+  parameters.Randomize(0.5f, random);
+  TableValues zeros(**model, 4, 0), minus_ones = zeros;
+  const auto zeros_loss = (*model)->ComputeGradients(batch, parameters.spans(), 1, zeros.mutable_spans());
+  for (float& label : batch.labels) label = label == 0 ? -1 : label;
+  const auto minus_ones_loss = (*model)->ComputeGradients(batch, parameters.spans(), 1, minus_ones.mutable_spans());
+  EXPECT_EQ(zeros_loss->loss_sum, minus_ones_loss->loss_sum);
+  EXPECT_TRUE(zeros == minus_ones);
+}
+
+}  // namespace
+}  // namespace pawl
