@@ -1,0 +1,365 @@
+#include "server/data_plane.h"
+
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client_lib/base/partitioner.h"
+#include "client_lib/base/simulated_clock.h"
+#include "client_lib/rpc/codec.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint64_t kJobId = 77;
+constexpr uint32_t kPartitions = 8;
+constexpr uint32_t kTable = 1;
+constexpr uint32_t kWidth = 2;
+
+// A server with all partitions and one table, and what its callers do.
+class DataPlaneTest : public testing::Test {
+ protected:
+  struct Answer {
+    absl::Status status;
+    IncomingMessage message;
+    // Keeps an answer's memory.
+    OutgoingMessage outgoing;
+  };
+
+  void Start(ConsistencyMode mode, uint32_t logical_workers, DataPlaneOptions options = {}) {
+    plane_ = std::make_unique<DataPlane>(options, clock_);
+    Job job;
+    job.set_seed(3);
+    job.set_partitions(kPartitions);
+    job.set_logical_workers(logical_workers);
+    job.mutable_consistency()->set_mode(mode);
+    plane_->Begin(kJobId, job);
+    plane_->AdoptRouting(Routing(1), 0);
+    TableSpec spec;
+    spec.set_id(kTable);
+    spec.set_name("rows");
+    spec.set_kind(SPARSE);
+    spec.set_element_type(FLOAT32);
+    spec.set_row_width(kWidth);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    ASSERT_TRUE(plane_->CreateTable(spec).ok());
+  }
+
+  // Server 0 has all partitions but `elsewhere`.
+  static RoutingTable Routing(uint64_t epoch, int elsewhere = -1) {
+    RoutingTable routing;
+    routing.set_job_id(kJobId);
+    routing.set_epoch(epoch);
+    routing.add_servers()->set_node("server-0");
+    routing.add_servers()->set_node("server-1");
+    for (int p = 0; p < static_cast<int>(kPartitions); ++p) routing.add_primary(p == elsewhere ? 1 : 0);
+    return routing;
+  }
+
+  static RequestHeader WorkerHeader(uint32_t rank, uint64_t step, uint64_t epoch = 1) {
+    RequestHeader header;
+    header.set_job_id(kJobId);
+    header.set_epoch(epoch);
+    header.set_logical_worker(rank);
+    header.set_incarnation(1);
+    header.set_step(step);
+    return header;
+  }
+
+  static RequestHeader ClientHeader() {
+    RequestHeader header;
+    header.set_job_id(kJobId);
+    header.set_epoch(1);
+    header.set_client(0);
+    header.set_incarnation(1);
+    return header;
+  }
+
+  // One segment for one key.
+  static void AddRow(PushRequest& request, uint64_t key, std::vector<float> values, uint64_t ordinal = 0) {
+    PushSegment& segment = *request.add_segments();
+    segment.set_table(kTable);
+    segment.set_partition(PartitionOf(kTable, key, kPartitions));
+    segment.set_ordinal(ordinal);
+    segment.set_element_type(FLOAT32);
+    segment.set_keys(std::string(reinterpret_cast<const char*>(&key), sizeof(key)));
+    segment.set_values(std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+  }
+
+  static PushRequest RowPush(const RequestHeader& header, uint64_t key, std::vector<float> values, uint64_t ordinal = 0) {
+    PushRequest request;
+    *request.mutable_header() = header;
+    AddRow(request, key, std::move(values), ordinal);
+    return request;
+  }
+
+  static PullRequest RowPull(const RequestHeader& header, uint64_t key) {
+    PullRequest request;
+    *request.mutable_header() = header;
+    PullSegment& segment = *request.add_segments();
+    segment.set_table(kTable);
+    segment.set_partition(PartitionOf(kTable, key, kPartitions));
+    segment.set_keys(std::string(reinterpret_cast<const char*>(&key), sizeof(key)));
+    return request;
+  }
+
+  // Sends what protobuf serializes; `answer` is filled when the reply comes.
+  std::shared_ptr<std::optional<Answer>> Send(Method method, const google::protobuf::MessageLite& request,
+                                              MonotonicDuration timeout = std::chrono::seconds(10)) {
+    auto bytes = std::make_shared<std::string>(request.SerializeAsString());
+    auto answer = std::make_shared<std::optional<Answer>>();
+    CallContext context;
+    context.deadline = clock_.Now() + timeout;
+    plane_->Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes}, context,
+                   [answer](absl::Status status, OutgoingMessage message) {
+                     EXPECT_FALSE(answer->has_value()) << "answered twice";
+                     *answer = Answer{status, {message.bytes, message.owner}, message};
+                   });
+    return answer;
+  }
+
+  absl::Status Push(const PushRequest& request) { return (*Send(Method::kPush, request))->status; }
+
+  absl::Status EndStep(uint32_t rank, uint64_t step) {
+    EndStepRequest request;
+    *request.mutable_header() = WorkerHeader(rank, step);
+    return (*Send(Method::kEndStep, request))->status;
+  }
+
+  static std::vector<float> Values(const Answer& answer) {
+    EXPECT_TRUE(answer.status.ok()) << answer.status;
+    std::string bytes(answer.message.bytes.size(), '\0');
+    answer.message.bytes.CopyTo(bytes.data());
+    PullResponse response;
+    EXPECT_TRUE(response.ParseFromString(bytes));
+    std::vector<float> values(kWidth);
+    if (response.results_size() != 1) return {};
+    std::memcpy(values.data(), response.results(0).values().data(), kWidth * sizeof(float));
+    return values;
+  }
+
+  std::vector<float> Row(uint64_t key) {
+    RequestHeader header;
+    header.set_job_id(kJobId);
+    header.set_epoch(plane_->epoch());
+    return Values(**Send(Method::kPull, RowPull(header, key)));
+  }
+
+  SimulatedClock clock_;
+  std::unique_ptr<DataPlane> plane_;
+};
+
+using Floats = std::vector<float>;
+
+TEST_F(DataPlaneTest, AnswersUnavailableBeforeItHasARouting) {
+  plane_ = std::make_unique<DataPlane>(DataPlaneOptions(), clock_);
+  EXPECT_EQ(Push(RowPush(ClientHeader(), 1, {1, 1})).code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(DataPlaneTest, PushesAndPulls) {
+  Start(ASYNC, 1);
+  EXPECT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
+  EXPECT_EQ(Row(1), (Floats{-1, -2}));
+}
+
+TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
+  Start(ASYNC, 1);
+  const auto refused = [&](absl::StatusCode code, auto spoil) {
+    PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
+    AddRow(request, 2, {3, 4});
+    spoil(request, *request.mutable_segments(1));
+    EXPECT_EQ(Push(request).code(), code);
+    EXPECT_EQ(Row(1), (Floats{0, 0}));
+  };
+  using absl::StatusCode;
+  refused(StatusCode::kNotFound, [](auto&, PushSegment& segment) { segment.set_table(9); });
+  refused(StatusCode::kNotFound, [](PushRequest& request, auto&) { request.mutable_header()->set_job_id(1); });
+  refused(StatusCode::kOutOfRange, [](auto&, PushSegment& segment) { segment.set_partition(kPartitions); });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.set_partition((segment.partition() + 1) % kPartitions); });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.set_values("short"); });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.mutable_keys()->push_back('x'); });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.clear_element_type(); });
+  refused(StatusCode::kInvalidArgument, [](PushRequest& request, auto&) { request.mutable_header()->clear_sender(); });
+  refused(StatusCode::kOutOfRange, [](PushRequest& request, auto&) { request.mutable_header()->set_logical_worker(1); });
+  refused(StatusCode::kOutOfRange, [](PushRequest& request, auto&) { request.mutable_header()->set_client(kMaxClients); });
+  refused(StatusCode::kOutOfRange, [](auto&, PushSegment& segment) { segment.set_ordinal(kPushWindow + 5); });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
+    const float values[] = {1, std::numeric_limits<float>::quiet_NaN()};
+    segment.set_values(std::string(reinterpret_cast<const char*>(values), sizeof(values)));
+  });
+  EXPECT_EQ(plane_->Counters().requests_refused(), 12u);
+  // None of these has used up the push id.
+  EXPECT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
+  EXPECT_EQ(Row(1), (Floats{-1, -2}));
+}
+
+TEST_F(DataPlaneTest, TellsTheRoutingToWhoHasAnOldOne) {
+  Start(ASYNC, 1);
+  const uint32_t partition = PartitionOf(kTable, 1, kPartitions);
+  plane_->AdoptRouting(Routing(2, partition), 0);
+  const auto check = [&](PushRequest request, uint64_t epoch) {
+    request.mutable_header()->set_epoch(epoch);
+    const absl::Status status = Push(request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    RoutingTable routing;
+    ASSERT_TRUE(status.GetPayload(kRoutingPayloadUrl).has_value());
+    ASSERT_TRUE(routing.ParseFromString(std::string(*status.GetPayload(kRoutingPayloadUrl))));
+    EXPECT_EQ(routing.epoch(), 2u);
+    EXPECT_EQ(routing.primary(partition), 1u);
+  };
+  check(RowPush(ClientHeader(), 1, {1, 2}), 1);  // an old epoch
+  check(RowPush(ClientHeader(), 1, {1, 2}), 2);  // the right one, the wrong server
+  PushRequest ahead = RowPush(ClientHeader(), 1, {1, 2});
+  ahead.mutable_header()->set_epoch(3);
+  EXPECT_EQ(Push(ahead).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(plane_->Counters().requests_refused(), 0u);
+}
+
+TEST_F(DataPlaneTest, APullWaitsForItsStepAndIsAnsweredByTheLastEndStep) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(Push(RowPush(WorkerHeader(0, 0), 1, {2, 4})).ok());
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
+  EXPECT_FALSE(pull->has_value());
+  EXPECT_EQ(plane_->Counters().parked_pulls(), 1u);
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  ASSERT_TRUE(pull->has_value());
+  EXPECT_EQ(Values(**pull), (Floats{-1, -2}));
+  EXPECT_EQ(plane_->Counters().parked_pulls(), 0u);
+}
+
+TEST_F(DataPlaneTest, APushOfTheNextStepWaitsForItToBegin) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto push = Send(Method::kPush, RowPush(WorkerHeader(0, 1), 1, {2, 4}));
+  EXPECT_FALSE(push->has_value());
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  ASSERT_TRUE(push->has_value());
+  EXPECT_TRUE((*push)->status.ok());
+  ASSERT_TRUE(EndStep(0, 1).ok());
+  ASSERT_TRUE(EndStep(1, 1).ok());
+  EXPECT_EQ(Row(1), (Floats{-1, -2}));
+}
+
+TEST_F(DataPlaneTest, AWaitingCallEndsAtItsDeadline) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1), std::chrono::seconds(5));
+  clock_.Advance(std::chrono::seconds(4));
+  plane_->ExpireWaitingCalls();
+  EXPECT_FALSE(pull->has_value());
+  clock_.Advance(std::chrono::seconds(1));
+  plane_->ExpireWaitingCalls();
+  ASSERT_TRUE(pull->has_value());
+  EXPECT_EQ((*pull)->status.code(), absl::StatusCode::kDeadlineExceeded);
+  // What it waited for comes later and finds nobody.
+  EXPECT_TRUE(EndStep(1, 0).ok());
+}
+
+TEST_F(DataPlaneTest, AWaitingCallOfAGoneCallerIsForgotten) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const std::string bytes = RowPull(WorkerHeader(0, 1), 1).SerializeAsString();
+  auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  bool answered = false;
+  plane_->Handle(Method::kPull, IncomingMessage{ByteView(bytes.data(), bytes.size()), nullptr},
+                 CallContext{clock_.Now() + std::chrono::hours(1), cancelled},
+                 [&](absl::Status, OutgoingMessage) { answered = true; });
+  plane_->ExpireWaitingCalls();
+  EXPECT_FALSE(answered);
+  *cancelled = true;
+  plane_->ExpireWaitingCalls();
+  EXPECT_TRUE(answered);
+}
+
+TEST_F(DataPlaneTest, CloseAnswersAllWhoWaitAndAllWhoCome) {
+  Start(SYNC, 2);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
+  plane_->Close(absl::FailedPreconditionError("worker-1 died"));
+  ASSERT_TRUE(pull->has_value());
+  EXPECT_EQ((*pull)->status.message(), "worker-1 died");
+  EXPECT_EQ(EndStep(1, 0).message(), "worker-1 died");
+}
+
+TEST_F(DataPlaneTest, RefusesMoreBytesInFlightThanItsLimitAndSaysWhenToComeBack) {
+  DataPlaneOptions options;
+  options.max_bytes_in_flight = 100;
+  Start(SYNC, 2, options);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto waiting = Send(Method::kPush, RowPush(WorkerHeader(0, 1), 1, {2, 4}));
+  ASSERT_FALSE(waiting->has_value());
+  PushRequest large = RowPush(WorkerHeader(1, 0), 1, {2, 4});
+  for (uint64_t key = 2; key < 10; ++key) AddRow(large, key, {1, 1}, key);
+  const absl::Status status = Push(large);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(status.GetPayload(kPushbackPayloadUrl).has_value());
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  ASSERT_TRUE(waiting->has_value());
+  // Nothing is in flight now, so even a large one is taken.
+  large.mutable_header()->set_step(1);
+  EXPECT_TRUE(Push(large).ok());
+}
+
+TEST_F(DataPlaneTest, CreateTableIsIdempotentForAnEqualSpecOnly) {
+  Start(ASYNC, 1);
+  TableSpec spec;
+  spec.set_id(2);
+  spec.set_name("dense");
+  spec.set_kind(DENSE);
+  spec.set_element_type(FLOAT32);
+  spec.add_shape(10);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  EXPECT_TRUE(plane_->CreateTable(spec).ok());
+  EXPECT_TRUE(plane_->CreateTable(spec).ok());
+  spec.set_shape(0, 11);
+  EXPECT_EQ(plane_->CreateTable(spec).code(), absl::StatusCode::kAlreadyExists);
+}
+
+// Every thread is a logical worker that pushes, ends its step and waits for the next one.
+TEST_F(DataPlaneTest, WorkersOnManyThreadsAgreeOnEveryStep) {
+  constexpr uint32_t kWorkers = 4;
+  constexpr uint64_t kSteps = 50;
+  Start(SYNC, kWorkers);
+  const auto work = [&](uint32_t rank) {
+    for (uint64_t step = 0; step < kSteps; ++step) {
+      Mutex mu;
+      CondVar changed;
+      std::optional<Answer> answer;
+      const auto call = [&](Method method, const google::protobuf::MessageLite& request) {
+        auto bytes = std::make_shared<std::string>(request.SerializeAsString());
+        answer.reset();
+        plane_->Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes},
+                       CallContext{clock_.Now() + std::chrono::seconds(100), nullptr},
+                       [&](absl::Status status, OutgoingMessage message) {
+                         MutexLock lock(mu);
+                         answer = Answer{status, {message.bytes, message.owner}, message};
+                         changed.NotifyAll();
+                       });
+        MutexLock lock(mu);
+        while (!answer.has_value()) {
+          if (!changed.WaitUntil(mu, std::chrono::steady_clock::now() + std::chrono::seconds(60))) break;
+        }
+        return answer.has_value() && answer->status.ok();
+      };
+      ASSERT_TRUE(call(Method::kPull, RowPull(WorkerHeader(rank, step), 1)));
+      // Each step subtracts the mean of the gradients, which is 1.
+      ASSERT_EQ(Values(*answer), (Floats{-static_cast<float>(step), -static_cast<float>(step)}));
+      ASSERT_TRUE(call(Method::kPush, RowPush(WorkerHeader(rank, step), 1, {1, 1})));
+      EndStepRequest end;
+      *end.mutable_header() = WorkerHeader(rank, step);
+      ASSERT_TRUE(call(Method::kEndStep, end));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < kWorkers; ++rank) threads.emplace_back(work, rank);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Row(1), (Floats{-static_cast<float>(kSteps), -static_cast<float>(kSteps)}));
+}
+
+}  // namespace
+}  // namespace pawl
