@@ -1,0 +1,41 @@
+// A gzip file: what it expands to does not depend on the pieces in which it is read and given.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "tests/fuzz/data_check.h"
+#include "worker/data/gzip_source.h"
+
+namespace pawl {
+namespace {
+
+// Appends what `source` gives to *out, at most kFuzzMaxBytes.
+absl::Status Expand(absl::string_view compressed, size_t compressed_piece, size_t piece, std::string* out) {
+  GzipSource source(InPieces(compressed, compressed_piece), "input");
+  std::string buffer(piece, '\0');
+  while (out->size() < kFuzzMaxBytes) {
+    const absl::StatusOr<size_t> count = source.Read(buffer.data(), std::min(piece, kFuzzMaxBytes - out->size()));
+    if (!count.ok()) return count.status();
+    FuzzCheck(*count <= piece, "bytes of a read");
+    if (*count == 0) break;
+    out->append(buffer, 0, *count);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace pawl
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace pawl;
+  const absl::string_view compressed(reinterpret_cast<const char*>(data), size);
+  std::string whole;
+  std::string pieces;
+  const absl::Status status = Expand(compressed, 1 << 20, 1 << 20, &whole);
+  FuzzCheck(status.ok() || absl::IsInvalidArgument(status), "code of the refusal");
+  const absl::Status status_in_pieces = Expand(compressed, 3, 777, &pieces);
+  FuzzCheck(status.code() == status_in_pieces.code(), "the same code in pieces");
+  // Bytes before an error may come or not.
+  if (status.ok()) FuzzCheck(whole == pieces, "the same bytes in pieces");
+  return 0;
+}

@@ -1,0 +1,23 @@
+// Two IDX files: the first two bytes are the length of the images (big-endian), the labels follow.
+#include <algorithm>
+#include <cstdint>
+
+#include "tests/fuzz/data_check.h"
+#include "worker/data/idx_reader.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace pawl;
+  if (size < 2) return 0;
+  const absl::string_view files(reinterpret_cast<const char*>(data) + 2, size - 2);
+  const absl::string_view images = files.substr(0, size_t{data[0]} << 8 | data[1]);
+  const absl::string_view labels = files.substr(images.size());
+  SampleStore store(kFuzzMaxBytes);
+  SampleStore store_in_pieces(kFuzzMaxBytes);
+  const absl::Status status =
+      ReadIdx(*InPieces(images, 1 << 20), "images", *InPieces(labels, 1 << 20), "labels", &store);
+  CheckReaderResult(status, store);
+  FuzzCheck(ReadIdx(*InPieces(images, 3), "images", *InPieces(labels, 3), "labels", &store_in_pieces) == status,
+            "the same status in pieces");
+  CheckSame(store, store_in_pieces);
+  return 0;
+}
