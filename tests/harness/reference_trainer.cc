@@ -1,0 +1,88 @@
+#include "tests/harness/reference_trainer.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/types/span.h"
+#include "client_lib/base/status_macros.h"
+#include "worker/data/batch_assembler.h"
+#include "worker/data/dataset.h"
+#include "worker/data/sampler.h"
+#include "worker/device/open_device.h"
+#include "worker/model/training_model.h"
+
+namespace pawl {
+
+absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
+  if (job.consistency().backup_workers() != 0) return absl::UnimplementedError("the reference has no backup workers");
+  if (job.evaluation().has_early_stopping()) return absl::UnimplementedError("the reference does not stop early");
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, Dataset::Load(job.data(), job.data().train()));
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice("cpu"));
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model,
+                        TrainingModel::Create(job, data->shape(), *device));
+  PAWL_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create({.samples = data->size(),
+                                                                .batch_size = job.batch_size(),
+                                                                .logical_workers = job.logical_workers(),
+                                                                .seed = job.seed(),
+                                                                .keep_order = job.data().keep_order()}));
+  ReferenceResult result;
+  for (const TableSpec& unnumbered : model->tables()) {
+    TableSpec spec = unnumbered;
+    spec.set_id(static_cast<uint32_t>(result.tables.size() + 1));
+    PAWL_ASSIGN_OR_RETURN(ReferenceTable table, ReferenceTable::Create(spec, job.seed()));
+    result.tables.push_back(std::move(table));
+  }
+
+  result.steps = sampler.steps_per_epoch() * std::max<uint64_t>(job.epochs(), 1);
+  if (job.max_steps() != 0) result.steps = std::min<uint64_t>(result.steps, job.max_steps());
+  BatchAssembler assembler(*data);
+  Batch batch;
+  std::vector<uint64_t> samples;
+  for (uint64_t step = 0; step < result.steps; ++step) {
+    const SamplePosition position = sampler.PositionOf(step);
+    // The servers divide the sum over the ranks by their number; what is wanted is the mean over the samples.
+    const float gradient_scale =
+        static_cast<float>(job.logical_workers()) / static_cast<float>(sampler.GlobalSize(position.step));
+    LossSum loss;
+    for (uint32_t rank = 0; rank < job.logical_workers(); ++rank) {
+      sampler.Indices(position, rank, &samples);
+      if (samples.empty()) continue;
+      PAWL_RETURN_IF_ERROR(assembler.Assemble(samples, &batch));
+      const size_t count = result.tables.size();
+      std::vector<std::vector<float>> parameters(count), gradients(count);
+      for (size_t t = 0; t < count; ++t) {
+        const ReferenceTable& table = result.tables[t];
+        if (table.spec().kind() == DENSE) {
+          table.Read(0, parameters[t]);
+        } else {
+          for (const uint64_t key : batch.keys) table.Read(key, parameters[t]);
+        }
+        gradients[t].resize(parameters[t].size());
+      }
+      const std::vector<absl::Span<const float>> parameter_spans(parameters.begin(), parameters.end());
+      std::vector<absl::Span<float>> gradient_spans;
+      for (std::vector<float>& gradient : gradients) gradient_spans.push_back(absl::MakeSpan(gradient));
+      PAWL_ASSIGN_OR_RETURN(const LossSum part,
+                            model->ComputeGradients(batch, parameter_spans, gradient_scale, gradient_spans));
+      loss.loss_sum += part.loss_sum;
+      loss.samples += part.samples;
+      for (size_t t = 0; t < count; ++t) {
+        ReferenceTable& table = result.tables[t];
+        if (table.spec().kind() == DENSE) {
+          table.Add(0, gradients[t].data());
+        } else {
+          for (size_t k = 0; k < batch.keys.size(); ++k) table.Add(batch.keys[k], &gradients[t][k * table.width()]);
+        }
+      }
+    }
+    for (ReferenceTable& table : result.tables) table.CloseStep(step, job.logical_workers());
+    result.samples += loss.samples;
+    result.last_loss = loss.loss_sum / static_cast<double>(std::max<uint64_t>(loss.samples, 1));
+    if (step == 0) result.first_loss = result.last_loss;
+  }
+  result.digest = ReferenceDigest(result.tables, job.partitions());
+  return result;
+}
+
+}  // namespace pawl
