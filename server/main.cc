@@ -7,25 +7,19 @@
 // process was asked to end (SIGTERM, Ctrl-C); 1 the job has failed, or the
 // scheduler cannot be reached; 2 wrong usage.
 #include <malloc.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/daemon/daemon.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
@@ -55,11 +49,6 @@ constexpr std::chrono::milliseconds kRegisterInterval{200};
 // Calls under way get this long to end when the server stops.
 constexpr std::chrono::seconds kShutdownGrace{2};
 
-int Usage(absl::string_view problem) {
-  std::fprintf(stderr, "pawl-server: %.*s\nTry 'pawl-server --help'.\n", static_cast<int>(problem.size()), problem.data());
-  return 2;
-}
-
 // Tells the job's end to the main thread. Thread-safe.
 class EndOfJob {
  public:
@@ -77,39 +66,15 @@ class EndOfJob {
   std::optional<absl::Status> status_ PAWL_GUARDED_BY(mu_);
 };
 
-// The signals that ask a process to end; blocked in all threads and taken by the main one.
-sigset_t BlockEndSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  return signals;
-}
-
-// Waits for `wait`; true if a signal asks to end.
-bool EndSignalWithin(const sigset_t& signals, std::chrono::nanoseconds wait) {
-  const timespec timeout{static_cast<time_t>(wait.count() / 1000000000), static_cast<long>(wait.count() % 1000000000)};
-  const int signal = sigtimedwait(&signals, nullptr, &timeout);
-  if (signal > 0) spdlog::info("asked to end by {}", strsignal(signal));
-  return signal > 0;
-}
-
-std::string Description() {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", getpid());
-}
-
-int Serve(const std::string& scheduler, const sigset_t& signals) {
+int Serve(const std::string& scheduler, EndSignal& signal) {
   const Clock& clock = Clock::Real();
   const std::string listen = absl::GetFlag(FLAGS_listen);
   const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos) return Usage(absl::StrCat("--listen=", listen, " is not host:port"));
+  if (colon == std::string::npos) return UsageError(absl::StrCat("--listen=", listen, " is not host:port"));
   if (const std::string data_dir = absl::GetFlag(FLAGS_data_dir); !data_dir.empty()) {
     std::error_code error;
     std::filesystem::create_directories(data_dir, error);
-    if (error) return Usage(absl::StrCat("--data_dir=", data_dir, " cannot be made: ", error.message()));
+    if (error) return UsageError(absl::StrCat("--data_dir=", data_dir, " cannot be made: ", error.message()));
   }
 
   DataPlaneOptions options;
@@ -128,7 +93,7 @@ int Serve(const std::string& scheduler, const sigset_t& signals) {
   builder.RegisterService(&control_service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    return Usage(absl::StrCat("--listen=", listen, ": cannot listen there; is the port taken, or the host another machine's?"));
+    return UsageError(absl::StrCat("--listen=", listen, ": cannot listen there; is the port taken, or the host another machine's?"));
   }
   server->GetHealthCheckService()->SetServingStatus(false);
   std::string address = absl::GetFlag(FLAGS_advertise);
@@ -141,11 +106,11 @@ int Serve(const std::string& scheduler, const sigset_t& signals) {
   {
     SchedulerLink link(scheduler, clock);
     const MonotonicTime give_up = clock.Now() + std::chrono::seconds(absl::GetFlag(FLAGS_register_timeout_s));
-    absl::StatusOr<RegisterResponse> registration = link.Register(address, Description());
+    absl::StatusOr<RegisterResponse> registration = link.Register(address, ProcessDescription());
     while ((absl::IsUnavailable(registration.status()) || absl::IsDeadlineExceeded(registration.status())) &&
            clock.Now() < give_up && !asked_to_end) {
-      asked_to_end = EndSignalWithin(signals, kRegisterInterval);
-      registration = link.Register(address, Description());
+      asked_to_end = signal.Wait(kRegisterInterval);
+      registration = link.Register(address, ProcessDescription());
     }
     if (registration.ok()) {
       spdlog::info("registered as {}, incarnation {}, for job '{}'", registration->node(), registration->incarnation(),
@@ -168,7 +133,7 @@ int Serve(const std::string& scheduler, const sigset_t& signals) {
       });
       std::optional<absl::Status> ended;
       while (!asked_to_end && !(ended = end.Get()).has_value()) {
-        asked_to_end = EndSignalWithin(signals, kExpiryInterval);
+        asked_to_end = signal.Wait(kExpiryInterval);
         data_plane.ExpireWaitingCalls();
       }
       if (ended.has_value()) result = *ended;
@@ -181,32 +146,28 @@ int Serve(const std::string& scheduler, const sigset_t& signals) {
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   if (result.ok() || absl::IsCancelled(result) || asked_to_end) {
     spdlog::info("ended{}", result.ok() ? "" : absl::StrCat(": ", result.message()));
-    return 0;
+    return kExitDone;
   }
   spdlog::error("ended: {}", result.ToString());
-  return 1;
+  return kExitFailed;
 }
 
 }  // namespace
 }  // namespace pawl
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "holds a share of a job's parameters and answers pushes and pulls.\n\n"
-      "  pawl-server --scheduler=10.0.0.1:7000 --listen=10.0.0.2:0 --data_dir=/var/lib/pawl\n\n"
-      "Exit codes: 0 the job has completed or was stopped, or this process was asked to end; 1 the job has failed or\n"
-      "the scheduler cannot be reached; 2 wrong usage.");
-  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
-  if (rest.size() > 1) return pawl::Usage(absl::StrCat("unexpected argument '", rest[1], "'"));
-  std::string scheduler = absl::GetFlag(FLAGS_scheduler);
-  if (const char* environment = std::getenv("PAWL_SCHEDULER"); scheduler.empty() && environment != nullptr) scheduler = environment;
-  if (scheduler.empty()) return pawl::Usage("--scheduler=host:port is missing, and PAWL_SCHEDULER is not set");
+  pawl::SetUpDaemon("pawl-server",
+                    "holds a share of a job's parameters and answers pushes and pulls.\n\n"
+                    "  pawl-server --scheduler=10.0.0.1:7000 --listen=10.0.0.2:0 --data_dir=/var/lib/pawl\n\n"
+                    "Exit codes: 0 the job has completed or was stopped, or this process was asked to end; 1 the job\n"
+                    "has failed or the scheduler cannot be reached; 2 wrong usage.",
+                    argc, argv);
+  const std::string scheduler = pawl::SchedulerAddress(absl::GetFlag(FLAGS_scheduler));
+  if (scheduler.empty()) return pawl::UsageError("--scheduler=host:port is missing, and PAWL_SCHEDULER is not set");
   // Requests of megabytes come and go all the time: their memory is kept instead
   // of being given back to the kernel and zeroed again.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l pawl-server %v");
-  spdlog::flush_on(spdlog::level::info);
-  const sigset_t signals = pawl::BlockEndSignals();
-  return pawl::Serve(scheduler, signals);
+  pawl::EndSignal signal;
+  return pawl::Serve(scheduler, signal);
 }

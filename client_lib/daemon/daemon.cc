@@ -1,0 +1,80 @@
+#include "client_lib/daemon/daemon.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/flags/usage_config.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+std::string& BinaryName() {
+  static std::string name;
+  return name;
+}
+
+}  // namespace
+
+EndSignal::EndSignal() {
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGTERM);
+  sigaddset(&signals_, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+}
+
+bool EndSignal::Wait(MonotonicDuration timeout) {
+  if (seen_) return true;
+  const auto nanoseconds =
+      std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count());
+  const timespec wait{static_cast<time_t>(nanoseconds / 1000000000), static_cast<long>(nanoseconds % 1000000000)};
+  const int signal = sigtimedwait(&signals_, nullptr, &wait);
+  if (signal > 0) {
+    seen_ = true;
+    spdlog::info("asked to end: {}", strsignal(signal));
+  }
+  return seen_;
+}
+
+void SetUpDaemon(const std::string& name, const std::string& usage, int argc, char** argv) {
+  BinaryName() = name;
+  absl::SetProgramUsageMessage(usage);
+  absl::FlagsUsageConfig config;
+  config.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "main.cc"); };
+  config.contains_helpshort_flags = config.contains_help_flags;
+  absl::SetFlagsUsageConfig(config);
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  if (rest.size() > 1) std::exit(UsageError(absl::StrCat("unexpected argument '", rest[1], "'")));
+  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ " + name + " %v");
+  spdlog::flush_on(spdlog::level::info);
+}
+
+int UsageError(absl::string_view problem) {
+  std::fprintf(stderr, "%s: %s\nTry '%s --help'.\n", BinaryName().c_str(), std::string(problem).c_str(),
+               BinaryName().c_str());
+  return kExitUsage;
+}
+
+std::string SchedulerAddress(const std::string& flag) {
+  if (!flag.empty()) return flag;
+  const char* environment = std::getenv("PAWL_SCHEDULER");
+  return environment == nullptr ? "" : environment;
+}
+
+std::string ProcessDescription() {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ":", getpid());
+}
+
+}  // namespace pawl

@@ -1,0 +1,51 @@
+// What the main functions of all daemons share: help, log format, signals.
+#ifndef PAWL_CLIENT_LIB_DAEMON_DAEMON_H_
+#define PAWL_CLIENT_LIB_DAEMON_DAEMON_H_
+
+#include <signal.h>
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "client_lib/base/clock.h"
+
+namespace pawl {
+
+// The exit codes of all daemons.
+inline constexpr int kExitDone = 0;    // the job has completed or was stopped, or a signal asked the process to end
+inline constexpr int kExitFailed = 1;  // the job has failed, or a process it needs cannot be reached
+inline constexpr int kExitUsage = 2;   // wrong flags, files or job
+
+// Takes SIGTERM and SIGINT for itself, so that they interrupt nothing. Made on the
+// main thread before any other thread starts: threads inherit the blocked signals.
+class EndSignal {
+ public:
+  EndSignal();
+  EndSignal(const EndSignal&) = delete;
+  EndSignal& operator=(const EndSignal&) = delete;
+
+  // Waits until a signal has come, or for `timeout`; true once one has come.
+  bool Wait(MonotonicDuration timeout);
+
+ private:
+  sigset_t signals_;
+  bool seen_ = false;
+};
+
+// Parses the flags of the binary `name`, whose --help shows `usage` and the flags
+// of its main.cc, and sets the log's format. Ends the process with kExitUsage, saying why, on
+// unknown flags and on anything that is not a flag.
+void SetUpDaemon(const std::string& name, const std::string& usage, int argc, char** argv);
+
+// Prints "name: problem" and where to find help; returns kExitUsage.
+int UsageError(absl::string_view problem);
+
+// `flag`, or if that is empty the environment's PAWL_SCHEDULER, which may be empty too.
+std::string SchedulerAddress(const std::string& flag);
+
+// "host:pid", by which logs and `pawlctl nodes` name this process.
+std::string ProcessDescription();
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_DAEMON_DAEMON_H_

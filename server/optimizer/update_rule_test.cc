@@ -1,0 +1,314 @@
+#include "server/optimizer/update_rule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "server/optimizer/isa.h"
+#include "server/optimizer/rules.h"
+#include "server/optimizer/scalar_reference.h"
+
+namespace pawl {
+namespace {
+
+Optimizer Parse(const std::string& text) {
+  Optimizer spec;
+  if (!google::protobuf::TextFormat::ParseFromString(text, &spec)) ADD_FAILURE() << "not an Optimizer: " << text;
+  return spec;
+}
+
+// From expected_updates.py, which says what the members are.
+struct Expected {
+  const char* spec;
+  size_t width;
+  double scale;
+  std::vector<uint64_t> steps;
+  std::vector<double> weights;
+  std::vector<double> gradients;
+  std::vector<double> weights_after;
+  std::vector<double> slots_after;
+};
+
+const std::vector<Expected>& ExpectedUpdates() {
+  static const auto* const kExpected = new std::vector<Expected>{
+#include "server/optimizer/expected_updates.inc"
+  };
+  return *kExpected;
+}
+
+// 1e-5 of the value; of 0.01 where the value is smaller, because weights and averages of both signs cancel there.
+void ExpectClose(const std::vector<float>& actual, const double* expected, const std::string& what) {
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_NEAR(actual[i], expected[i], 1e-5 * std::max(std::fabs(expected[i]), 0.01)) << what << ", element " << i;
+  }
+}
+
+TEST(UpdateRuleTest, AgreesWithTheFormulasInDoublePrecision) {
+  ASSERT_GT(ExpectedUpdates().size(), 100u);
+  for (const Expected& expected : ExpectedUpdates()) {
+    const auto rule = UpdateRule::Create(Parse(expected.spec));
+    ASSERT_TRUE(rule.ok()) << rule.status();
+    const size_t width = expected.width;
+    const size_t slot_count = (*rule)->SlotCount(width);
+    ASSERT_EQ(slot_count * expected.steps.size(), expected.slots_after.size()) << expected.spec;
+    std::vector<float> weights(expected.weights.begin(), expected.weights.end());
+    std::vector<float> slots(slot_count);
+    (*rule)->InitializeSlots(width, slots.data());
+    for (size_t t = 0; t < expected.steps.size(); ++t) {
+      const std::vector<float> gradient(&expected.gradients[t * width], &expected.gradients[t * width] + width);
+      (*rule)->Apply({expected.steps[t], t}, static_cast<float>(expected.scale), gradient.data(), width, 0, width,
+                     weights.data(), slots.data());
+      const std::string what = std::string(expected.spec) + ", update " + std::to_string(t);
+      ExpectClose(weights, &expected.weights_after[t * width], what + ", weights");
+      ExpectClose(slots, expected.slots_after.data() + t * slot_count, what + ", slots");
+    }
+  }
+}
+
+const char* const kSpecs[] = {
+    "sgd { learning_rate: 0.1 }",
+    "momentum { learning_rate: 0.1 }",
+    "momentum { learning_rate: 0.1 momentum: 0.7 nesterov: true }",
+    "adagrad { learning_rate: 0.1 }",
+    "rowwise_adagrad { learning_rate: 0.1 }",
+    "rmsprop { learning_rate: 0.01 }",
+    "adam { learning_rate: 0.001 }",
+    "adamw { learning_rate: 0.001 }",
+    "ftrl { learning_rate: 0.1 l1: 0.3 l2: 0.01 }",
+};
+const char* const kCommons[] = {
+    "",
+    "clip_value: 0.5",
+    "clip_norm: 1",
+    "l2: 0.01",
+    "clip_value: 0.5 clip_norm: 1 l1: 0.001 l2: 0.01 schedule { cosine { total_steps: 5000 } warmup_steps: 1000 }",
+};
+
+std::vector<Optimizer> AllSpecs() {
+  std::vector<Optimizer> specs;
+  for (const char* spec : kSpecs) {
+    for (const char* common : kCommons) {
+      specs.push_back(Parse(std::string(spec) + " " + common));
+      if (specs.back().has_ftrl()) {
+        specs.back().clear_l1();
+        specs.back().clear_l2();
+      }
+    }
+  }
+  return specs;
+}
+
+// Numbers of both signs and many sizes, with zeros of both signs and subnormals.
+std::vector<float> MixedNumbers(size_t count, std::mt19937& random) {
+  std::vector<float> numbers(count);
+  for (float& x : numbers) {
+    x = static_cast<float>(static_cast<int>(random() % 2001) - 1000) * 1e-3f;
+    switch (random() % 16) {
+      case 0:
+        x = 0.0f;
+        break;
+      case 1:
+        x = -0.0f;
+        break;
+      case 2:
+        x *= 1e-38f;
+        break;
+      case 3:
+        x *= 1e6f;
+        break;
+      default:
+        break;
+    }
+  }
+  return numbers;
+}
+
+// Some updates of elements [begin, begin + count) of a row, by a rule and by the scalar reference, which must not
+// differ in any bit, within the range or outside of it.
+void ExpectSameBits(const Optimizer& spec, Isa isa, size_t width, size_t begin, size_t count, size_t misalignment,
+                    uint32_t seed) {
+  const auto rule = MakeUpdateRule(spec, isa);
+  ASSERT_TRUE(rule.ok()) << rule.status();
+  std::mt19937 random(seed);
+  const size_t slot_count = (*rule)->SlotCount(width);
+  // One allocation without anything behind it, so that AddressSanitizer sees any access beyond a row.
+  std::vector<float> row = MixedNumbers(width + slot_count, random);
+  (*rule)->InitializeSlots(width, row.data() + width);
+  std::vector<float> reference = row;
+  std::vector<char> bytes(misalignment + count * sizeof(float));
+  for (const uint64_t prior_updates : {0ull, 1ull, 2ull, 700ull, 5000ull, 100000ull}) {
+    const std::vector<float> gradient = MixedNumbers(count, random);
+    if (count > 0) std::memcpy(bytes.data() + misalignment, gradient.data(), count * sizeof(float));
+    const UpdatePosition position = {3 * prior_updates, prior_updates};
+    (*rule)->Apply(position, 0.75f, bytes.data() + misalignment, width, begin, count, row.data(), row.data() + width);
+    ScalarApply(spec, position, 0.75f, gradient.data(), width, begin, count, reference.data(),
+                reference.data() + width);
+    for (size_t i = 0; i < row.size(); ++i) {
+      ASSERT_EQ(std::memcmp(&row[i], &reference[i], sizeof(float)), 0)
+          << spec.ShortDebugString() << "\n" << IsaName(isa) << ", width " << width << ", [" << begin << ", "
+          << begin + count << "), float " << i << " of weights and slots: " << row[i] << ", not " << reference[i];
+    }
+  }
+}
+
+class UpdateRuleIsaTest : public testing::TestWithParam<Isa> {};
+
+TEST_P(UpdateRuleIsaTest, WholeRowsOfAnyWidthEqualTheScalarReferenceToTheBit) {
+  for (const Optimizer& spec : AllSpecs()) {
+    for (size_t width = 1; width <= 67; ++width) {
+      ExpectSameBits(spec, GetParam(), width, 0, width, width % 4, static_cast<uint32_t>(width));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(UpdateRuleIsaTest, BlocksEqualTheScalarReferenceToTheBit) {
+  for (const Optimizer& spec : AllSpecs()) {
+    ExpectSameBits(spec, GetParam(), 65536 + 3, 0, 65536 + 3, 1, 5);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(UpdateRuleIsaTest, PartsOfARowEqualTheScalarReferenceAndLeaveTheRestAlone) {
+  for (const Optimizer& spec : AllSpecs()) {
+    if (!(*MakeUpdateRule(spec, GetParam()))->IsElementwise()) continue;
+    for (const size_t begin : {0, 1, 7, 16, 50, 99}) {
+      for (const size_t count : {0, 1, 3, 17, 49}) {
+        if (begin + count > 100) continue;
+        ExpectSameBits(spec, GetParam(), 100, begin, count, begin % 4, static_cast<uint32_t>(begin * 100 + count));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllIsas, UpdateRuleIsaTest, testing::ValuesIn(SupportedIsas()),
+                         [](const testing::TestParamInfo<Isa>& info) {
+                           std::string name = IsaName(info.param);
+                           name.erase(std::remove(name.begin(), name.end(), '-'), name.end());
+                           return name;
+                         });
+
+TEST(UpdateRuleTest, UpdateInPartsEqualsUpdateAtOnce) {
+  std::mt19937 random(11);
+  for (const Optimizer& spec : AllSpecs()) {
+    const auto rule = *UpdateRule::Create(spec);
+    if (!rule->IsElementwise()) continue;
+    constexpr size_t kWidth = 1000;
+    const size_t floats = kWidth + rule->SlotCount(kWidth);
+    std::vector<float> whole = MixedNumbers(floats, random);
+    rule->InitializeSlots(kWidth, whole.data() + kWidth);
+    std::vector<float> parts = whole;
+    const std::vector<float> gradient = MixedNumbers(kWidth, random);
+    rule->Apply({4, 2}, 0.5f, gradient.data(), kWidth, 0, kWidth, whole.data(), whole.data() + kWidth);
+    for (size_t begin = 0; begin < kWidth;) {
+      const size_t count = std::min<size_t>(kWidth - begin, random() % 150);
+      rule->Apply({4, 2}, 0.5f, gradient.data() + begin, kWidth, begin, count, parts.data(), parts.data() + kWidth);
+      begin += count;
+    }
+    EXPECT_EQ(std::memcmp(whole.data(), parts.data(), floats * sizeof(float)), 0) << spec.ShortDebugString();
+  }
+}
+
+TEST(UpdateRuleTest, OnlyWhatLooksAtTheWholeRowIsNotElementwise) {
+  EXPECT_TRUE((*UpdateRule::Create(Parse("adam { learning_rate: 1 } clip_value: 1 l2: 1")))->IsElementwise());
+  EXPECT_FALSE((*UpdateRule::Create(Parse("sgd { learning_rate: 1 } clip_norm: 1")))->IsElementwise());
+  EXPECT_FALSE((*UpdateRule::Create(Parse("rowwise_adagrad { learning_rate: 1 }")))->IsElementwise());
+}
+
+TEST(UpdateRuleTest, SlotsAreThoseOfTheOptimizer) {
+  const struct {
+    const char* spec;
+    std::vector<float> slots;  // of a row of 2
+  } kCases[] = {
+      {"sgd { learning_rate: 1 }", {}},
+      {"momentum { learning_rate: 1 }", {0, 0}},
+      {"adagrad { learning_rate: 1 initial_accumulator: 0.5 }", {0.5, 0.5}},
+      {"rowwise_adagrad { learning_rate: 1 initial_accumulator: 0.5 }", {0.5}},
+      {"rmsprop { learning_rate: 1 }", {0, 0}},
+      {"adam { learning_rate: 1 }", {0, 0, 0, 0}},
+      {"adamw { learning_rate: 1 }", {0, 0, 0, 0}},
+      {"ftrl { learning_rate: 1 initial_accumulator: 0.5 }", {0.5, 0.5, 0, 0}},
+  };
+  for (const auto& test : kCases) {
+    const auto rule = *UpdateRule::Create(Parse(test.spec));
+    std::vector<float> slots(rule->SlotCount(2), -1.0f);
+    rule->InitializeSlots(2, slots.data());
+    EXPECT_EQ(slots, test.slots) << test.spec;
+  }
+}
+
+TEST(UpdateRuleTest, FtrlWithinL1GivesExactlyZero) {
+  const auto rule = *UpdateRule::Create(Parse("ftrl { learning_rate: 0.1 l1: 10 }"));
+  float weight = 0.0f;
+  float slots[2];
+  rule->InitializeSlots(1, slots);
+  const float gradient = 3.0f;
+  rule->Apply({}, 1.0f, &gradient, 1, 0, 1, &weight, slots);
+  EXPECT_EQ(weight, 0.0f);
+  EXPECT_EQ(slots[1], 3.0f);
+}
+
+TEST(UpdateRuleTest, ImpossibleHyperParametersAreRefusedByName) {
+  const struct {
+    const char* spec;
+    const char* field;
+  } kCases[] = {
+      {"", "optimizer names none"},
+      {"sgd {}", "optimizer.sgd.learning_rate"},
+      {"sgd { learning_rate: -1 }", "optimizer.sgd.learning_rate"},
+      {"sgd { learning_rate: inf }", "optimizer.sgd.learning_rate"},
+      {"sgd { learning_rate: nan }", "optimizer.sgd.learning_rate"},
+      {"momentum { learning_rate: 0 }", "optimizer.momentum.learning_rate"},
+      {"momentum { learning_rate: 1 momentum: 1 }", "optimizer.momentum.momentum"},
+      {"adagrad {}", "optimizer.adagrad.learning_rate"},
+      {"adagrad { learning_rate: 1 initial_accumulator: -1 }", "optimizer.adagrad.initial_accumulator"},
+      {"adagrad { learning_rate: 1 epsilon: 0 }", "optimizer.adagrad.epsilon"},
+      {"rowwise_adagrad {}", "optimizer.rowwise_adagrad.learning_rate"},
+      {"rowwise_adagrad { learning_rate: 1 initial_accumulator: nan }", "optimizer.rowwise_adagrad.initial_accumulator"},
+      {"rowwise_adagrad { learning_rate: 1 epsilon: -1 }", "optimizer.rowwise_adagrad.epsilon"},
+      {"rmsprop {}", "optimizer.rmsprop.learning_rate"},
+      {"rmsprop { learning_rate: 1 rho: 1.5 }", "optimizer.rmsprop.rho"},
+      {"rmsprop { learning_rate: 1 epsilon: 0 }", "optimizer.rmsprop.epsilon"},
+      {"adam {}", "optimizer.adam.learning_rate"},
+      {"adam { learning_rate: 1 beta1: 1 }", "optimizer.adam.beta1"},
+      {"adam { learning_rate: 1 beta2: -0.1 }", "optimizer.adam.beta2"},
+      {"adam { learning_rate: 1 epsilon: 0 }", "optimizer.adam.epsilon"},
+      {"adamw {}", "optimizer.adamw.learning_rate"},
+      {"adamw { learning_rate: 1 beta1: nan }", "optimizer.adamw.beta1"},
+      {"adamw { learning_rate: 1 beta2: 2 }", "optimizer.adamw.beta2"},
+      {"adamw { learning_rate: 1 epsilon: inf }", "optimizer.adamw.epsilon"},
+      {"adamw { learning_rate: 1 weight_decay: -1 }", "optimizer.adamw.weight_decay"},
+      {"ftrl {}", "optimizer.ftrl.learning_rate"},
+      {"ftrl { learning_rate: 1 beta: -1 }", "optimizer.ftrl.beta"},
+      {"ftrl { learning_rate: 1 l1: -1 }", "optimizer.ftrl.l1"},
+      {"ftrl { learning_rate: 1 l2: inf }", "optimizer.ftrl.l2"},
+      {"ftrl { learning_rate: 1 initial_accumulator: -1 }", "optimizer.ftrl.initial_accumulator"},
+      {"ftrl { learning_rate: 1 beta: 0 initial_accumulator: 0 }", "optimizer.ftrl"},
+      {"ftrl { learning_rate: 1 } l1: 0.1", "optimizer.l1"},
+      {"ftrl { learning_rate: 1 } l2: 0.1", "optimizer.l2"},
+      {"sgd { learning_rate: 1 } clip_value: -1", "optimizer.clip_value"},
+      {"sgd { learning_rate: 1 } clip_norm: nan", "optimizer.clip_norm"},
+      {"sgd { learning_rate: 1 } l1: -1", "optimizer.l1"},
+      {"sgd { learning_rate: 1 } l2: inf", "optimizer.l2"},
+      {"sgd { learning_rate: 1 } schedule { step { gamma: 0.5 } }", "optimizer.schedule.step.every_steps"},
+      {"sgd { learning_rate: 1 } schedule { step { every_steps: 1 gamma: 1.5 } }", "optimizer.schedule.step.gamma"},
+      {"sgd { learning_rate: 1 } schedule { step { every_steps: 1 } }", "optimizer.schedule.step.gamma"},
+      {"sgd { learning_rate: 1 } schedule { cosine {} }", "optimizer.schedule.cosine.total_steps"},
+      {"sgd { learning_rate: 1 } schedule { cosine { total_steps: 1 floor: 2 } }", "optimizer.schedule.cosine.floor"},
+  };
+  for (const auto& test : kCases) {
+    const auto rule = UpdateRule::Create(Parse(test.spec));
+    ASSERT_FALSE(rule.ok()) << test.spec;
+    EXPECT_EQ(rule.status().code(), absl::StatusCode::kInvalidArgument) << test.spec;
+    EXPECT_NE(std::string(rule.status().message()).find(test.field), std::string::npos) << rule.status();
+  }
+}
+
+}  // namespace
+}  // namespace pawl
