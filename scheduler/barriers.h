@@ -1,0 +1,65 @@
+// Barriers: parties that wait for each other.
+#ifndef PAWL_SCHEDULER_BARRIERS_H_
+#define PAWL_SCHEDULER_BARRIERS_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace pawl {
+
+// Barriers that wait for parties.
+inline constexpr size_t kMaxOpenBarriers = 256;
+// Barriers that are over and still known, for parties whose answer was lost; the oldest are forgotten.
+inline constexpr size_t kMaxClosedBarriers = 4096;
+inline constexpr size_t kMaxBarrierNameBytes = 128;
+inline constexpr uint32_t kMaxBarrierParties = 4096;
+
+// Knows who has arrived where. Counts parties, not messages: a party that asks again counts once,
+// and one that died is known by name. Not thread-safe.
+class Barriers {
+ public:
+  enum class Outcome { kWaiting, kComplete };
+
+  // `node` arrives as `party`. kComplete: all are there; everybody who waits is to be answered. INVALID_ARGUMENT for
+  // impossible numbers or ones that differ from the others', RESOURCE_EXHAUSTED beyond the limit,
+  // ABORTED if the barrier has failed.
+  absl::StatusOr<Outcome> Arrive(const std::string& name, uint32_t parties, uint32_t party, const std::string& node);
+
+  // The party gives up: the barrier fails for all. Returns the failure, or OK if the barrier was over already.
+  absl::Status FailParty(const std::string& name, uint32_t party, absl::string_view reason);
+
+  struct Failure {
+    std::string name;
+    absl::Status status;
+  };
+  // The node is gone: every open barrier at which it had arrived fails.
+  std::vector<Failure> FailNode(const std::string& node, absl::string_view reason);
+
+ private:
+  struct Barrier {
+    uint32_t parties = 0;
+    // By party.
+    std::map<uint32_t, std::string> arrived;
+    bool over = false;
+    // Why it failed, once it is over.
+    absl::Status result;
+  };
+
+  void Close(const std::string& name, Barrier& barrier, const absl::Status& result);
+
+  absl::flat_hash_map<std::string, Barrier> barriers_;
+  std::deque<std::string> closed_;
+  size_t open_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_BARRIERS_H_

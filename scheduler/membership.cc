@@ -1,0 +1,222 @@
+#include "scheduler/membership.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+
+namespace pawl {
+namespace {
+
+const char* RoleWord(Role role) {
+  switch (role) {
+    case SERVER_ROLE:
+      return "server";
+    case WORKER_ROLE:
+      return "worker";
+    default:
+      return "client";
+  }
+}
+
+bool IsHostAndPort(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  uint32_t port = 0;
+  return colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 &&
+         port <= 65535;
+}
+
+}  // namespace
+
+std::string NodeText(const Node& node) {
+  std::string inside = node.description;
+  if (!node.address.empty()) absl::StrAppend(&inside, inside.empty() ? "" : ", ", node.address);
+  return inside.empty() ? node.name : absl::StrCat(node.name, " (", inside, ")");
+}
+
+absl::Status Membership::CheckRequest(const RegisterRequest& request) const {
+  if (request.role() != SERVER_ROLE && request.role() != WORKER_ROLE && request.role() != CLIENT_ROLE) {
+    return absl::InvalidArgumentError(absl::StrCat("role is ", static_cast<int>(request.role()),
+                                                   "; it must be SERVER_ROLE, WORKER_ROLE or CLIENT_ROLE"));
+  }
+  if (request.process_nonce() == 0) {
+    return absl::InvalidArgumentError("process_nonce is 0; choose one at random, once a process");
+  }
+  if (request.description().size() > kMaxDescriptionBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("description has ", request.description().size(),
+                                                   " bytes; at most ", kMaxDescriptionBytes, " are possible"));
+  }
+  if (request.role() == SERVER_ROLE) {
+    if (request.address().size() > kMaxAddressBytes || !IsHostAndPort(request.address())) {
+      return absl::InvalidArgumentError(absl::StrCat("address is '", request.address().substr(0, kMaxAddressBytes),
+                                                     "'; a server's must be host:port with a port from 1 to 65535"));
+    }
+  } else if (!request.address().empty()) {
+    return absl::InvalidArgumentError("address is set; only a server has one");
+  }
+  if (request.role() != WORKER_ROLE && request.logical_workers_size() > 0) {
+    return absl::InvalidArgumentError("logical_workers is set; only a worker hosts ranks");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> Membership::NextNumber(Role role) {
+  const size_t present = Present(role).size();
+  switch (role) {
+    case SERVER_ROLE:
+      if (present >= options_.max_servers) {
+        return absl::ResourceExhaustedError(absl::StrCat("the job has all of its ", options_.max_servers,
+                                                         " servers; start the scheduler with more --servers"));
+      }
+      return next_server_++;
+    case WORKER_ROLE:
+      if (present >= options_.max_workers) {
+        return absl::ResourceExhaustedError(absl::StrCat("the job has all of its ", options_.max_workers,
+                                                         " workers; start the scheduler with more --workers"));
+      }
+      return next_worker_++;
+    default:
+      for (uint32_t number = 0; number < kMaxClients; ++number) {
+        if (!nodes_.contains({role, number})) return number;
+      }
+      return absl::ResourceExhaustedError(
+          absl::StrCat("there are ", kMaxClients, " clients, the limit; end one, or wait for a lease to run out"));
+  }
+}
+
+absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequest& request, MonotonicTime now) {
+  PAWL_RETURN_IF_ERROR(CheckRequest(request));
+  if (const auto it = by_nonce_.find(request.process_nonce()); it != by_nonce_.end()) {
+    Node& node = nodes_.at(by_name_.at(it->second));
+    if (node.gone) {
+      return absl::AbortedError(absl::StrCat(node.name, " has left or was declared dead; start a new process"));
+    }
+    if (node.role != request.role() || node.address != request.address()) {
+      return absl::InvalidArgumentError(absl::StrCat("process_nonce belongs to ", NodeText(node)));
+    }
+    node.last_heard = now;
+    return Registration{&node, false};
+  }
+  if (request.role() == SERVER_ROLE) {
+    for (const Node* other : Present(SERVER_ROLE)) {
+      if (other->address == request.address()) {
+        return absl::AlreadyExistsError(
+            absl::StrCat("address ", request.address(), " is that of ", NodeText(*other)));
+      }
+    }
+  }
+  PAWL_ASSIGN_OR_RETURN(const uint32_t number, NextNumber(request.role()));
+  Node node;
+  node.name = absl::StrCat(RoleWord(request.role()), "-", number);
+  node.role = request.role();
+  node.incarnation = ++last_incarnation_;
+  node.process_nonce = request.process_nonce();
+  node.client = request.role() == CLIENT_ROLE ? number : 0;
+  node.address = request.address();
+  node.description = request.description();
+  node.last_heard = now;
+  const std::pair<int, uint32_t> key(request.role(), number);
+  by_name_[node.name] = key;
+  by_nonce_[node.process_nonce] = node.name;
+  const Node& kept = nodes_.emplace(key, std::move(node)).first->second;
+  return Registration{&kept, true};
+}
+
+const Node* Membership::FindProcess(uint64_t process_nonce) const {
+  const auto it = by_nonce_.find(process_nonce);
+  return it == by_nonce_.end() ? nullptr : &nodes_.at(by_name_.at(it->second));
+}
+
+absl::StatusOr<Node*> Membership::Find(const std::string& name, uint64_t incarnation) {
+  const auto it = by_name_.find(name);
+  if (it == by_name_.end()) {
+    return absl::AbortedError(absl::StrCat("node '", name.substr(0, 64), "' is not part of the job"));
+  }
+  Node& node = nodes_.at(it->second);
+  if (node.incarnation != incarnation) {
+    return absl::AbortedError(
+        absl::StrCat(name, ": incarnation ", incarnation, " is superseded by ", node.incarnation));
+  }
+  if (node.gone) return absl::AbortedError(absl::StrCat(name, " has left or was declared dead"));
+  return &node;
+}
+
+absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, MonotonicTime now) {
+  PAWL_ASSIGN_OR_RETURN(Node* const node, Find(request.node(), request.incarnation()));
+  node->last_heard = now;
+  if (node->role == SERVER_ROLE && request.has_server()) node->counters = request.server();
+  if (node->role == WORKER_ROLE && request.has_worker()) node->progress = request.worker();
+  return node;
+}
+
+absl::Status Membership::Leave(const std::string& name, uint64_t incarnation) {
+  const auto it = by_name_.find(name);
+  if (it == by_name_.end()) return absl::OkStatus();
+  Node& node = nodes_.at(it->second);
+  if (node.incarnation > incarnation) return absl::OkStatus();
+  if (node.incarnation < incarnation) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": incarnation ", incarnation, " has not been given out"));
+  }
+  if (!node.gone) MarkGone(node);
+  return absl::OkStatus();
+}
+
+std::vector<Node> Membership::ExpireLeases(MonotonicTime now) {
+  std::vector<std::string> expired;
+  for (const auto& [key, node] : nodes_) {
+    if (!node.gone && now - node.last_heard > options_.lease) expired.push_back(node.name);
+  }
+  std::vector<Node> dead;
+  for (const std::string& name : expired) {
+    Node& node = nodes_.at(by_name_.at(name));
+    dead.push_back(node);
+    MarkGone(node);
+  }
+  return dead;
+}
+
+void Membership::ExtendLeases(MonotonicDuration by) {
+  for (auto& [key, node] : nodes_) node.last_heard += by;
+}
+
+std::vector<const Node*> Membership::All() const {
+  std::vector<const Node*> all;
+  for (const auto& [key, node] : nodes_) all.push_back(&node);
+  return all;
+}
+
+std::vector<const Node*> Membership::Present(Role role) const {
+  std::vector<const Node*> present;
+  for (const auto& [key, node] : nodes_) {
+    if (node.role == role && !node.gone) present.push_back(&node);
+  }
+  return present;
+}
+
+size_t Membership::PresentCount() const {
+  size_t present = 0;
+  for (const auto& [key, node] : nodes_) present += !node.gone;
+  return present;
+}
+
+void Membership::MarkGone(Node& node) {
+  if (node.role == CLIENT_ROLE) {
+    Forget(std::string(node.name));
+    return;
+  }
+  node.gone = true;
+  gone_.push_back(node.name);
+  if (gone_.size() > kMaxGoneNodes) {
+    const std::string oldest = gone_.front();
+    gone_.pop_front();
+    Forget(oldest);
+  }
+}
+
+void Membership::Forget(const std::string& name) {
+  const auto it = by_name_.find(name);
+  by_nonce_.erase(nodes_.at(it->second).process_nonce);
+  nodes_.erase(it->second);
+  by_name_.erase(it);
+}
+
+}  // namespace pawl

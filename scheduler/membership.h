@@ -1,0 +1,121 @@
+// Who takes part in the job.
+#ifndef PAWL_SCHEDULER_MEMBERSHIP_H_
+#define PAWL_SCHEDULER_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// Every server is called by the scheduler and by every worker, each over connections of its own.
+inline constexpr uint32_t kMaxServers = 256;
+inline constexpr uint32_t kMaxWorkers = 1024;
+// Clients are numbered 0 to kMaxClients - 1: servers keep a push window for each number.
+inline constexpr uint32_t kMaxClients = 1024;
+// Dead and departed servers and workers that are still shown; the oldest go first.
+inline constexpr size_t kMaxGoneNodes = 2048;
+inline constexpr size_t kMaxAddressBytes = 256;
+inline constexpr size_t kMaxDescriptionBytes = 256;
+
+// One process in one life.
+struct Node {
+  std::string name;
+  Role role = ROLE_UNSPECIFIED;
+  uint64_t incarnation = 0;
+  uint64_t process_nonce = 0;
+  // CLIENT_ROLE: the number for push ids.
+  uint32_t client = 0;
+  std::string address;
+  std::string description;
+  MonotonicTime last_heard;
+  // Left or dead.
+  bool gone = false;
+  // WORKER_ROLE: has reported FinishWork.
+  bool finished = false;
+  ServerCounters counters;
+  WorkerProgress progress;
+};
+
+// "server-1 (host pid 123, 127.0.0.1:4321)"
+std::string NodeText(const Node& node);
+
+// Keeps the nodes and their leases. Time is passed in. Not thread-safe.
+//
+// Invariants:
+//  1. Incarnations grow over the whole life of the job, whatever the node: a client's number
+//     is used again only with a higher incarnation.
+//  2. A node that is gone never comes back; its process registers anew, with another nonce.
+class Membership {
+ public:
+  struct Options {
+    MonotonicDuration lease = std::chrono::seconds(1);
+    uint32_t max_servers = kMaxServers;
+    uint32_t max_workers = kMaxWorkers;
+  };
+
+  explicit Membership(const Options& options) : options_(options) {}
+
+  struct Registration {
+    const Node* node;
+    // False: the same process had registered before.
+    bool is_new;
+  };
+  // INVALID_ARGUMENT for an impossible request, ALREADY_EXISTS for another server's address,
+  // RESOURCE_EXHAUSTED beyond the limits, ABORTED for a process that has been declared dead.
+  absl::StatusOr<Registration> Register(const RegisterRequest& request, MonotonicTime now);
+
+  // The node of a process, gone or not; nullptr if it has not registered.
+  const Node* FindProcess(uint64_t process_nonce) const;
+
+  // The node in this very life; ABORTED if it is gone, superseded or was never there. The pointer is good until
+  // the next change of membership.
+  absl::StatusOr<Node*> Find(const std::string& name, uint64_t incarnation);
+
+  // Renews the lease. ABORTED as with Find.
+  absl::StatusOr<Node*> Heartbeat(const HeartbeatRequest& request, MonotonicTime now);
+
+  // The node leaves, a client without a trace. OK too if it had left before.
+  absl::Status Leave(const std::string& name, uint64_t incarnation);
+
+  // Declares dead whoever has been silent for longer than the lease, and returns what they were.
+  std::vector<Node> ExpireLeases(MonotonicTime now);
+
+  // Moves every lease by a time in which the scheduler itself did not run: their heartbeats lie unread.
+  void ExtendLeases(MonotonicDuration by);
+
+  // By role and number; gone ones too.
+  std::vector<const Node*> All() const;
+  // Those of one role that are there.
+  std::vector<const Node*> Present(Role role) const;
+  size_t PresentCount() const;
+
+ private:
+  absl::Status CheckRequest(const RegisterRequest& request) const;
+  absl::StatusOr<uint32_t> NextNumber(Role role);
+  void MarkGone(Node& node);
+  void Forget(const std::string& name);
+
+  const Options options_;
+  // By (role, number), so that listings are in order.
+  std::map<std::pair<int, uint32_t>, Node> nodes_;
+  absl::flat_hash_map<std::string, std::pair<int, uint32_t>> by_name_;
+  absl::flat_hash_map<uint64_t, std::string> by_nonce_;
+  // Names of gone servers and workers, the oldest first.
+  std::deque<std::string> gone_;
+  uint64_t last_incarnation_ = 0;
+  uint32_t next_server_ = 0;
+  uint32_t next_worker_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_MEMBERSHIP_H_

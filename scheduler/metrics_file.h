@@ -1,0 +1,34 @@
+// metrics.json: how the job went.
+#ifndef PAWL_SCHEDULER_METRICS_FILE_H_
+#define PAWL_SCHEDULER_METRICS_FILE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// What there is to tell at the end of a job.
+struct JobReport {
+  GetStatusResponse status;
+  uint32_t servers = 0;
+  uint32_t workers = 0;
+  // The evaluation that the final parameters had: the best one if early stopping restored it, else the last.
+  std::optional<EvaluationResult> evaluation;
+};
+
+// A JSON object with the keys job, mode, state, servers, workers, logical_workers, steps, samples, wall_s, samples_per_s,
+// eval {evaluation, step, samples, and auc, logloss, accuracy, rmse as they apply}, evaluations (a list of the same),
+// digest (8 hexadecimal digits; null unless the job completed), pushes_applied,
+// pushes_deduplicated, pushes_late, staleness_max, rows, parameter_bytes, loss, and failure if there was one.
+std::string MetricsJson(const JobReport& report);
+
+// Puts `contents` at `path` so that a reader sees either all of it or what was there before.
+absl::Status WriteFileAtomically(const std::string& path, const std::string& contents);
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_METRICS_FILE_H_

@@ -1,0 +1,77 @@
+// Rpcs that wait for something to happen, without a thread.
+#ifndef PAWL_SCHEDULER_PARKED_CALLS_H_
+#define PAWL_SCHEDULER_PARKED_CALLS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
+#include "scheduler/deferred_actions.h"
+
+namespace pawl {
+
+// Names a call, so that it can be cancelled. 0 names none.
+using Ticket = uint64_t;
+
+// Answers a call; runs once.
+template <typename Response>
+using Done = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
+
+// The parked calls of one rpc, each with what it waits for. Answers go into
+// DeferredActions, to be given outside the owner's lock. Not thread-safe.
+template <typename Key, typename Response>
+class ParkedCalls {
+ public:
+  void Park(Ticket ticket, Key key, Done<Response> done) {
+    calls_.emplace(ticket, Call{std::move(key), std::move(done)});
+  }
+
+  // Answers every call for whose key `which(key)` holds, in the order in which they were parked.
+  template <typename Which>
+  void AnswerIf(Which which, const absl::StatusOr<Response>& answer, DeferredActions& actions) {
+    for (auto it = calls_.begin(); it != calls_.end();) {
+      if (!which(it->second.key)) {
+        ++it;
+        continue;
+      }
+      Answer(std::move(it->second.done), answer, actions);
+      it = calls_.erase(it);
+    }
+  }
+
+  void AnswerAll(const absl::StatusOr<Response>& answer, DeferredActions& actions) {
+    AnswerIf([](const Key&) { return true; }, answer, actions);
+  }
+
+  // Answers one call and returns what it waited for; nullopt if it is not parked (any more).
+  std::optional<Key> AnswerOne(Ticket ticket, const absl::StatusOr<Response>& answer, DeferredActions& actions) {
+    const auto it = calls_.find(ticket);
+    if (it == calls_.end()) return std::nullopt;
+    Key key = std::move(it->second.key);
+    Answer(std::move(it->second.done), answer, actions);
+    calls_.erase(it);
+    return key;
+  }
+
+  size_t size() const { return calls_.size(); }
+
+ private:
+  struct Call {
+    Key key;
+    Done<Response> done;
+  };
+
+  static void Answer(Done<Response> done, const absl::StatusOr<Response>& answer, DeferredActions& actions) {
+    actions.Add([done = std::move(done), answer]() mutable { done(std::move(answer)); });
+  }
+
+  // By ticket: the order of arrival.
+  std::map<Ticket, Call> calls_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_PARKED_CALLS_H_

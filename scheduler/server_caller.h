@@ -1,0 +1,36 @@
+// What the scheduler asks of servers, without saying how it travels.
+#ifndef PAWL_SCHEDULER_SERVER_CALLER_H_
+#define PAWL_SCHEDULER_SERVER_CALLER_H_
+
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "proto/server_control.pb.h"
+
+namespace pawl {
+
+// Calls the ServerControl service of the server at `address` (host:port). `done` runs once, on any thread, possibly before
+// the call returns: with DEADLINE_EXCEEDED at the latest when `timeout` has passed. Thread-safe.
+class ServerCaller {
+ public:
+  using Done = absl::AnyInvocable<void(absl::Status)>;
+  using InspectDone = absl::AnyInvocable<void(absl::StatusOr<InspectResponse>)>;
+
+  virtual ~ServerCaller() = default;
+
+  virtual void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
+                           MonotonicDuration timeout, Done done) = 0;
+  virtual void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
+                       InspectDone done) = 0;
+  virtual void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout,
+                        Done done) = 0;
+  virtual void RestoreBest(const std::string& address, const RestoreBestRequest& request, MonotonicDuration timeout,
+                           Done done) = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_SERVER_CALLER_H_
