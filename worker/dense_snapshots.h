@@ -1,0 +1,54 @@
+// The dense parameters of a step, pulled once for all ranks of a process.
+#ifndef PAWL_WORKER_DENSE_SNAPSHOTS_H_
+#define PAWL_WORKER_DENSE_SNAPSHOTS_H_
+
+#include <cstdint>
+#include <future>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/client.h"
+
+namespace pawl {
+
+// For SYNC without backup workers alone, where every rank sees exactly version t
+// at step t. There are two places, for even and for odd steps: a rank asks for
+// step t + 2 only when it has seen version t + 1, hence when all ranks have
+// ended step t and done with its values.
+//
+// Thread-safe. Must outlive the client, which writes into it.
+class DenseSnapshots {
+ public:
+  struct Snapshot {
+    // One for each of the tables, whole; to be read once `ready` is and says OK.
+    const std::vector<std::vector<float>>* values = nullptr;
+    std::shared_future<absl::Status> ready;
+  };
+
+  // REQUIRES: all are dense.
+  explicit DenseSnapshots(std::vector<Table> tables);
+
+  // The snapshot of `step`: the first rank to ask pulls it through its own session, the others share
+  // it. Good until a snapshot of step + 2 is asked for. INTERNAL for a step out of that order.
+  // REQUIRES: the rank has awaited its snapshot of step - 1, if it asked for any before.
+  absl::StatusOr<Snapshot> At(uint64_t step, Session& session, MonotonicDuration timeout);
+
+ private:
+  const std::vector<Table> tables_;
+
+  struct Place {
+    std::optional<uint64_t> step;
+    std::vector<std::vector<float>> values;
+    std::shared_future<absl::Status> ready;
+  };
+
+  Mutex mu_;
+  Place places_[2] PAWL_GUARDED_BY(mu_);
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DENSE_SNAPSHOTS_H_

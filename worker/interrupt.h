@@ -1,0 +1,70 @@
+// How the threads of a worker are told to end, and how they wait so that they can be told.
+#ifndef PAWL_WORKER_INTERRUPT_H_
+#define PAWL_WORKER_INTERRUPT_H_
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+
+namespace pawl {
+
+// Thread-safe.
+class Interrupt {
+ public:
+  // Everybody is to end, for this reason; the first one stays. REQUIRES: !reason.ok().
+  void Set(absl::Status reason);
+  // OK until Set.
+  absl::Status reason() const;
+  // Waits for so long, or until Set; returns reason().
+  absl::Status SleepFor(MonotonicDuration duration);
+
+ private:
+  mutable Mutex mu_;
+  CondVar set_;
+  absl::Status reason_ PAWL_GUARDED_BY(mu_);
+};
+
+// A thread that waits for an answer looks so often whether it is to end.
+inline constexpr std::chrono::milliseconds kInterruptInterval{50};
+
+// Waits until `future` (std::future or std::shared_future) is ready: OK. The interrupt's reason if that is set
+// first, DEADLINE_EXCEEDED, naming `what`, after `limit`.
+template <typename Future>
+absl::Status AwaitReady(const Future& future, MonotonicDuration limit, const Interrupt& interrupt,
+                        absl::string_view what) {
+  const MonotonicTime deadline = Clock::Real().Now() + limit;
+  while (true) {
+    const MonotonicDuration left = deadline - Clock::Real().Now();
+    const MonotonicDuration slice = std::min<MonotonicDuration>(left, kInterruptInterval);
+    if (future.wait_for(slice) == std::future_status::ready) return absl::OkStatus();
+    if (absl::Status reason = interrupt.reason(); !reason.ok()) return reason;
+    if (left <= MonotonicDuration::zero()) {
+      return absl::DeadlineExceededError(absl::StrCat(what, ": no answer in ", Seconds(limit), " s"));
+    }
+  }
+}
+
+// The same, and then the result. REQUIRES: future.valid(); it is not afterwards if it was ready.
+inline absl::Status Await(std::future<absl::Status>& future, MonotonicDuration limit, const Interrupt& interrupt,
+                          absl::string_view what) {
+  const absl::Status ready = AwaitReady(future, limit, interrupt, what);
+  return ready.ok() ? future.get() : ready;
+}
+template <typename T>
+absl::StatusOr<T> Await(std::future<absl::StatusOr<T>>& future, MonotonicDuration limit, const Interrupt& interrupt,
+                        absl::string_view what) {
+  absl::Status ready = AwaitReady(future, limit, interrupt, what);
+  if (!ready.ok()) return ready;
+  return future.get();
+}
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_INTERRUPT_H_

@@ -1,0 +1,216 @@
+#include "worker/rank_trainer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "worker/evaluation_report.h"
+
+namespace pawl {
+namespace {
+
+// The client library ends a call by its deadline; a little later the library itself is at fault.
+constexpr std::chrono::seconds kGrace{30};
+
+}  // namespace
+
+float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples, uint64_t rank_samples) {
+  if (mode == BOUNDED || mode == ASYNC) return static_cast<float>(1.0 / static_cast<double>(rank_samples));
+  return static_cast<float>(static_cast<double>(logical_workers) / static_cast<double>(step_samples));
+}
+
+RankTrainer::RankTrainer(const Shared& shared, size_t index, LogicalWorker& session,
+                         std::unique_ptr<TrainingModel> model)
+    : shared_(shared),
+      index_(index),
+      rank_(session.rank()),
+      session_(session),
+      model_(std::move(model)),
+      train_assembler_(shared_.train) {
+  if (shared_.eval != nullptr) eval_assembler_.emplace(*shared_.eval);
+  for (Slot& slot : slots_) {
+    slot.values.resize(shared_.tables.size());
+    slot.gradients.resize(shared_.tables.size());
+  }
+}
+
+RankTrainer::~RankTrainer() = default;
+
+absl::Status RankTrainer::Run() {
+  const uint64_t total = shared_.plan.total_steps();
+  uint64_t step = session_.step();
+  train_stream_ = std::make_unique<BatchStream>(step, total, [this](uint64_t number, Batch* batch) {
+    shared_.sampler.Indices(shared_.sampler.PositionOf(number), rank_, &indices_);
+    return train_assembler_.Assemble(indices_, batch);
+  });
+  while (step < total) {
+    const uint64_t pause = shared_.plan.NextPause(step);
+    PAWL_RETURN_IF_ERROR(Train(step, pause));
+    step = pause;
+    if (shared_.eval == nullptr) continue;
+    PAWL_ASSIGN_OR_RETURN(const bool stop, Evaluate(step));
+    if (stop) break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
+  PAWL_RETURN_IF_ERROR(StartPull(slots_[begin % kSlots], *train_stream_, begin));
+  for (uint64_t step = begin; step < end; ++step) {
+    Slot& slot = slots_[step % kSlots];
+    PAWL_RETURN_IF_ERROR(AwaitPull(slot, &parameters_));
+    if (step + 1 < end) PAWL_RETURN_IF_ERROR(StartPull(slots_[(step + 1) % kSlots], *train_stream_, step + 1));
+    LossSum loss;
+    // A share may be empty: there is nothing to push then, but the step ends for this rank too.
+    if (slot.batch->samples > 0) PAWL_RETURN_IF_ERROR(ComputeAndPush(slot, step, &loss));
+    if (shared_.step_delay > MonotonicDuration::zero()) {
+      PAWL_RETURN_IF_ERROR(shared_.interrupt.SleepFor(shared_.step_delay));
+    }
+    EndStep(slot, loss);
+  }
+  for (Slot& slot : slots_) PAWL_RETURN_IF_ERROR(Finish(slot));
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t step) {
+  PAWL_RETURN_IF_ERROR(Finish(slot));
+  PAWL_ASSIGN_OR_RETURN(slot.batch, stream.Next(shared_.interrupt));
+  slot.stream = &stream;
+  if (shared_.dense != nullptr) {
+    // Also for an empty share, since asking is what keeps a rank from running ahead.
+    PAWL_ASSIGN_OR_RETURN(slot.dense, shared_.dense->At(step, session_, kStepTimeout));
+  }
+  if (slot.batch->samples == 0) return absl::OkStatus();
+  pull_items_.clear();
+  for (size_t t = 0; t < shared_.tables.size(); ++t) {
+    if (IsShared(t)) continue;
+    const Table& table = shared_.tables[t];
+    std::vector<float>& values = slot.values[t];
+    values.resize(model_->SpanSize(t, slot.batch->keys.size()));
+    if (values.empty()) continue;
+    PullItem& item = pull_items_.emplace_back();
+    item.table = table;
+    if (!table.dense()) item.keys = slot.batch->keys;
+    item.values = absl::MakeSpan(values);
+    item.keys_are_distinct = true;
+  }
+  if (pull_items_.empty()) return absl::OkStatus();
+  CallOptions options;
+  options.timeout = kStepTimeout;
+  options.step = step;
+  slot.pulled = static_cast<Session&>(session_).Pull(pull_items_, options);
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters) {
+  if (slot.dense.has_value()) {
+    PAWL_RETURN_IF_ERROR(AwaitReady(slot.dense->ready, kStepTimeout + kGrace, shared_.interrupt, "pull of dense tables"));
+    PAWL_RETURN_IF_ERROR(slot.dense->ready.get());
+  }
+  if (slot.pulled.valid()) {
+    PAWL_RETURN_IF_ERROR(Await(slot.pulled, kStepTimeout + kGrace, shared_.interrupt, "pull"));
+  }
+  parameters->clear();
+  size_t dense = 0;
+  for (size_t t = 0; t < shared_.tables.size(); ++t) {
+    parameters->push_back(IsShared(t) ? (*slot.dense->values)[dense++] : slot.values[t]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* loss) {
+  const Batch& batch = *slot.batch;
+  gradients_.clear();
+  for (size_t t = 0; t < shared_.tables.size(); ++t) {
+    slot.gradients[t].resize(model_->SpanSize(t, batch.keys.size()));
+    gradients_.push_back(absl::MakeSpan(slot.gradients[t]));
+  }
+  const uint64_t step_samples = shared_.sampler.GlobalSize(shared_.sampler.PositionOf(step).step);
+  const float scale =
+      GradientScale(shared_.job.consistency().mode(), shared_.logical_workers, step_samples, batch.samples);
+  PAWL_ASSIGN_OR_RETURN(*loss, model_->ComputeGradients(batch, parameters_, scale, gradients_));
+  push_items_.clear();
+  for (size_t t = 0; t < shared_.tables.size(); ++t) {
+    if (gradients_[t].empty()) continue;
+    PushItem& item = push_items_.emplace_back();
+    item.table = shared_.tables[t];
+    if (!item.table.dense()) item.keys = batch.keys;
+    item.gradients = gradients_[t];
+    item.keys_are_distinct = true;
+  }
+  CallOptions options;
+  options.timeout = kStepTimeout;
+  slot.pushed = static_cast<Session&>(session_).Push(push_items_, options);
+  return absl::OkStatus();
+}
+
+void RankTrainer::EndStep(Slot& slot, const LossSum& loss) {
+  CallOptions options;
+  options.timeout = kStepTimeout;
+  std::promise<absl::Status> promise;
+  slot.ended = promise.get_future();
+  session_.EndStep(options, [this, loss, promise = std::move(promise)](absl::Status status) mutable {
+    if (status.ok()) shared_.progress.StepEnded(index_, loss.samples, loss.loss_sum);
+    promise.set_value(std::move(status));
+  });
+}
+
+absl::Status RankTrainer::Finish(Slot& slot) {
+  if (slot.pushed.valid()) {
+    PAWL_RETURN_IF_ERROR(Await(slot.pushed, kStepTimeout + kGrace, shared_.interrupt, "push"));
+  }
+  if (slot.ended.valid()) {
+    PAWL_RETURN_IF_ERROR(Await(slot.ended, kStepTimeout + kGrace, shared_.interrupt, "end of the step"));
+  }
+  slot.dense.reset();
+  if (slot.batch != nullptr) slot.stream->Release(std::exchange(slot.batch, nullptr));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RankTrainer::Evaluate(uint64_t step) {
+  const uint64_t number = shared_.plan.EvaluationNumber(step);
+  if (shared_.job.consistency().mode() == BOUNDED || shared_.job.consistency().mode() == ASYNC) {
+    // Everybody evaluates, and the best are kept, when all pushes so far have been applied.
+    auto all_there = shared_.coordinator.Barrier(absl::StrCat("evaluation-", number), shared_.logical_workers, rank_);
+    PAWL_RETURN_IF_ERROR(Await(all_there, kRendezvousTimeout + kGrace, shared_.interrupt, "barrier before the evaluation"));
+  }
+  const SampleRange share = EvaluationShard(shared_.eval->size(), rank_, shared_.logical_workers);
+  const uint64_t batches = (share.size() + kEvaluationBatchSize - 1) / kEvaluationBatchSize;
+  eval_stream_ = std::make_unique<BatchStream>(0, batches, [this, share](uint64_t i, Batch* batch) {
+    const uint64_t begin = share.begin + i * kEvaluationBatchSize;
+    return eval_assembler_->Assemble(SampleRange{begin, std::min(begin + kEvaluationBatchSize, share.end)}, batch);
+  });
+
+  EvaluationReport report(/*with_scores=*/model_->loss() == LOGISTIC);
+  Predictions predictions;
+  const uint64_t ahead = kSlots - 1;
+  for (uint64_t i = 0; i < std::min(ahead, batches); ++i) {
+    PAWL_RETURN_IF_ERROR(StartPull(slots_[i % kSlots], *eval_stream_, step));
+  }
+  for (uint64_t i = 0; i < batches; ++i) {
+    Slot& slot = slots_[i % kSlots];
+    PAWL_RETURN_IF_ERROR(AwaitPull(slot, &parameters_));
+    if (i + ahead < batches) PAWL_RETURN_IF_ERROR(StartPull(slots_[(i + ahead) % kSlots], *eval_stream_, step));
+    PAWL_RETURN_IF_ERROR(model_->Predict(*slot.batch, parameters_, &predictions));
+    PAWL_RETURN_IF_ERROR(report.Add(*slot.batch, predictions));
+    PAWL_RETURN_IF_ERROR(Finish(slot));
+  }
+
+  ReportEvaluationRequest header;
+  header.set_evaluation(number);
+  header.set_step(step);
+  header.set_rank(rank_);
+  header.set_final(step == shared_.plan.total_steps());
+  std::vector<ReportEvaluationRequest> parts = report.TakeParts(header);
+  // Only the last one waits for the other ranks.
+  for (ReportEvaluationRequest& part : parts) {
+    auto answer = shared_.coordinator.ReportEvaluation(std::move(part));
+    PAWL_ASSIGN_OR_RETURN(const ReportEvaluationResponse response,
+                          Await(answer, kRendezvousTimeout + kGrace, shared_.interrupt, "report of the evaluation"));
+    if (&part == &parts.back()) return response.stop();
+  }
+  return absl::InternalError("an evaluation without parts");
+}
+
+}  // namespace pawl

@@ -1,0 +1,142 @@
+// The training of one logical worker.
+#ifndef PAWL_WORKER_RANK_TRAINER_H_
+#define PAWL_WORKER_RANK_TRAINER_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/client.h"
+#include "proto/job.pb.h"
+#include "worker/batch_stream.h"
+#include "worker/coordinator.h"
+#include "worker/data/batch.h"
+#include "worker/data/batch_assembler.h"
+#include "worker/data/dataset.h"
+#include "worker/data/sampler.h"
+#include "worker/dense_snapshots.h"
+#include "worker/interrupt.h"
+#include "worker/model/training_model.h"
+#include "worker/progress_board.h"
+#include "worker/step_plan.h"
+
+namespace pawl {
+
+// Deadline of the pulls, pushes and ends of steps. A pull waits for the slowest peer's step; a
+// failure of the job ends it sooner.
+inline constexpr std::chrono::minutes kStepTimeout{10};
+// Deadline of what waits for all ranks to come to the same place, in ASYNC perhaps from far behind.
+inline constexpr std::chrono::hours kRendezvousTimeout{24};
+// Samples that a rank evaluates at a time.
+inline constexpr uint64_t kEvaluationBatchSize = 8192;
+
+// By what the gradients of the sum of a rank's losses are multiplied before the push.
+//
+// SYNC: logical_workers / step_samples, rounded to float once. The servers divide the sum over
+// the ranks by their number, so that the step is taken along the mean over all its samples.
+// Else: 1 / rank_samples, each push being a step of its own.
+// REQUIRES: step_samples and rank_samples above 0.
+float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples, uint64_t rank_samples);
+
+// Takes one rank through its steps: batch, pull, gradients, push, end of the step; and through its share of the
+// evaluations. The pull of the next step is on its way while this one is computed (in SYNC the servers
+// park it until its version is there), and the push of the one before while this one is computed.
+//
+// What a rank pushes depends on the job, the data, the rank and what it pulls,
+// not on what else the process hosts.
+//
+// Used by one thread. Owns the memory that its calls borrow: it must outlive the
+// client of its session.
+class RankTrainer {
+ public:
+  // What the ranks of a process share. All of it outlives the trainers.
+  struct Shared {
+    const Job& job;  // with its defaults filled in
+    uint32_t logical_workers = 1;
+    const Sampler& sampler;
+    const StepPlan& plan;
+    const Dataset& train;
+    const Dataset* eval = nullptr;  // null: no evaluation
+    // The model's, in its order, as created.
+    const std::vector<Table>& tables;
+    // Null: every rank pulls the dense tables for itself.
+    DenseSnapshots* dense = nullptr;
+    Coordinator& coordinator;
+    ProgressBoard& progress;
+    Interrupt& interrupt;
+    // Waited in each step before it is ended, to play a slow worker.
+    MonotonicDuration step_delay = MonotonicDuration::zero();
+  };
+
+  // `index` is the rank's place on the progress board.
+  RankTrainer(const Shared& shared, size_t index, LogicalWorker& session, std::unique_ptr<TrainingModel> model);
+  ~RankTrainer();
+  RankTrainer(const RankTrainer&) = delete;
+  RankTrainer& operator=(const RankTrainer&) = delete;
+
+  // From the session's step to the end of the job, or until an evaluation says stop. To be called once. An
+  // error leaves calls under way.
+  absl::Status Run();
+
+ private:
+  // A batch on its way through pull, computation and push.
+  struct Slot {
+    BatchStream* stream = nullptr;
+    Batch* batch = nullptr;
+    // By table; those of tables in `dense` are not used.
+    std::vector<std::vector<float>> values;
+    std::vector<std::vector<float>> gradients;
+    std::optional<DenseSnapshots::Snapshot> dense;
+    // Not valid where nothing was called.
+    std::future<absl::Status> pulled;
+    std::future<absl::Status> pushed;
+    std::future<absl::Status> ended;
+  };
+  // Pulled for, computed on, pushed.
+  static constexpr size_t kSlots = 3;
+  static_assert(kSlots < BatchStream::kMaxBatches);
+
+  absl::Status Train(uint64_t begin, uint64_t end);
+  absl::StatusOr<bool> Evaluate(uint64_t step);
+
+  // Takes the next batch and sends off its pull for `step`.
+  absl::Status StartPull(Slot& slot, BatchStream& stream, uint64_t step);
+  // Waits for the pull; *parameters are then the spans for the model.
+  absl::Status AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters);
+  absl::Status ComputeAndPush(Slot& slot, uint64_t step, LossSum* loss);
+  void EndStep(Slot& slot, const LossSum& loss);
+  // Waits until the calls of the slot are done, and gives its batch back.
+  absl::Status Finish(Slot& slot);
+
+  bool IsShared(size_t table) const { return shared_.dense != nullptr && shared_.tables[table].dense(); }
+
+  const Shared shared_;
+  const size_t index_;
+  const uint32_t rank_;
+  LogicalWorker& session_;
+  const std::unique_ptr<TrainingModel> model_;
+
+  BatchAssembler train_assembler_;
+  std::optional<BatchAssembler> eval_assembler_;
+  std::vector<uint64_t> indices_;
+  std::array<Slot, kSlots> slots_;
+  std::vector<absl::Span<const float>> parameters_;
+  std::vector<absl::Span<float>> gradients_;
+  std::vector<PullItem> pull_items_;
+  std::vector<PushItem> push_items_;
+  // Their batches are borrowed by calls; the evaluation's stays until the next one.
+  std::unique_ptr<BatchStream> train_stream_;
+  std::unique_ptr<BatchStream> eval_stream_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_RANK_TRAINER_H_

@@ -1,0 +1,27 @@
+#include "worker/step_plan.h"
+
+#include <algorithm>
+
+namespace pawl {
+
+StepPlan::StepPlan(const Job& job, uint64_t steps_per_epoch)
+    : evaluates_(!job.data().eval().empty()),
+      // Both are below 2^32 + 1 (Sampler::kMaxSamples, uint32), the second below 2^32: no overflow.
+      total_steps_(steps_per_epoch * std::max<uint64_t>(job.epochs(), 1)),
+      evaluation_interval_(job.evaluation().every_steps() == 0 ? steps_per_epoch : job.evaluation().every_steps()) {
+  if (job.max_steps() != 0) total_steps_ = std::min(total_steps_, job.max_steps());
+}
+
+uint64_t StepPlan::NextPause(uint64_t steps_done) const {
+  if (!evaluates_) return total_steps_;
+  const uint64_t done_intervals = steps_done / evaluation_interval_;
+  if (evaluation_interval_ >= total_steps_ || done_intervals >= total_steps_ / evaluation_interval_) return total_steps_;
+  return (done_intervals + 1) * evaluation_interval_;
+}
+
+uint64_t StepPlan::EvaluationNumber(uint64_t steps_done) const {
+  const uint64_t whole = steps_done / evaluation_interval_;
+  return steps_done % evaluation_interval_ == 0 ? whole : whole + 1;
+}
+
+}  // namespace pawl
