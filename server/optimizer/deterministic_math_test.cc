@@ -72,7 +72,9 @@ TEST(DeterministicMathTest, InverseNormalInvertsTheDistribution) {
     // An error of z by one part in 10^15 moves p by this much.
     ExpectRelative(p, back, 2e-15 * (1.0 + z * z), p);
     // 1 - p is exact for p of few bits.
-    if (i % 2 == 0) EXPECT_EQ(InverseNormal(1.0 - p), -z);
+    if (i % 2 == 0) {
+      EXPECT_EQ(InverseNormal(1.0 - p), -z);
+    }
   }
 }
 

@@ -1,10 +1,15 @@
 """Values that the optimizers must reach, in double precision, for update_rule_test.
 
 Written from the papers and proto/types.proto, with the C library's pow and cos and
-nothing of the C++ code's order of operations. Prints C++ initializers:
+nothing of the C++ code's order of operations. Prints seven lines for each case:
 
-  {"spec as protobuf text", width, scale, {steps}, {weights}, {gradients of all updates},
-   {weights after each update}, {slots after each update}},
+  the spec as protobuf text
+  row width, scale
+  the step of each update
+  weights before
+  the gradient of each update
+  weights after each update
+  slots after each update
 """
 
 import math
@@ -233,22 +238,10 @@ def case(seed, kind, own, common, steps, width, scale):
         all_weights += w
         all_slots += optimizer.slots()
 
-    def numbers_text(values):
-        return "{%s}" % ", ".join(repr(float(v)) for v in values)
-
-    print(
-        '{"%s", %d, %r, {%s}, %s, %s, %s, %s},'
-        % (
-            text(spec),
-            width,
-            scale,
-            ", ".join(map(str, steps)),
-            numbers_text(weights),
-            numbers_text(x for g in gradients for x in g),
-            numbers_text(all_weights),
-            numbers_text(all_slots),
-        )
-    )
+    print(text(spec))
+    print(width, scale)
+    for values in (steps, weights, (x for g in gradients for x in g), all_weights, all_slots):
+        print(*values)
 
 
 def main():
