@@ -14,7 +14,7 @@
 namespace pawl {
 
 // Small enough that an input of libFuzzer's size reaches it.
-inline constexpr uint64_t kFuzzMaxBytes = 1 << 20;
+inline constexpr uint64_t kFuzzMaxBytes = 1 << 18;
 
 // Aborts the process if `condition` is false.
 void FuzzCheck(bool condition, const char* what);

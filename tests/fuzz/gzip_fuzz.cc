@@ -31,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view compressed(reinterpret_cast<const char*>(data), size);
   std::string whole;
   std::string pieces;
-  const absl::Status status = Expand(compressed, 1 << 20, 1 << 20, &whole);
+  const absl::Status status = Expand(compressed, size_t{1} << 16, size_t{1} << 16, &whole);
   FuzzCheck(status.ok() || absl::IsInvalidArgument(status), "code of the refusal");
   const absl::Status status_in_pieces = Expand(compressed, 3, 777, &pieces);
   FuzzCheck(status.code() == status_in_pieces.code(), "the same code in pieces");

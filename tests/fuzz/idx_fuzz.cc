@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   SampleStore store(kFuzzMaxBytes);
   SampleStore store_in_pieces(kFuzzMaxBytes);
   const absl::Status status =
-      ReadIdx(*InPieces(images, 1 << 20), "images", *InPieces(labels, 1 << 20), "labels", &store);
+      ReadIdx(*InPieces(images, size_t{1} << 16), "images", *InPieces(labels, size_t{1} << 16), "labels", &store);
   CheckReaderResult(status, store);
   FuzzCheck(ReadIdx(*InPieces(images, 3), "images", *InPieces(labels, 3), "labels", &store_in_pieces) == status,
             "the same status in pieces");

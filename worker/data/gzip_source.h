@@ -22,7 +22,7 @@ namespace pawl {
 // is kept is its reader's to limit.
 class GzipSource final : public ByteSource {
  public:
-  static constexpr size_t kBufferBytes = 256 * 1024;
+  static constexpr size_t kBufferBytes = 64 * 1024;
 
   GzipSource(std::unique_ptr<ByteSource> compressed, std::string name);
   ~GzipSource() override;

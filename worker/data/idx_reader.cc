@@ -12,7 +12,7 @@ namespace pawl {
 namespace {
 
 constexpr int kUnsignedByte = 0x08;
-constexpr size_t kChunkBytes = 1 << 20;
+constexpr size_t kChunkBytes = 64 * 1024;
 
 struct IdxHeader {
   uint64_t count = 0;       // the first dimension

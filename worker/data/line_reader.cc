@@ -10,14 +10,14 @@
 
 namespace pawl {
 
-// Twice the longest line, so that moving the rest to the front costs little.
 LineReader::LineReader(ByteSource& source, std::string name)
-    : source_(source), name_(std::move(name)), buffer_(2 * (kMaxLineBytes + 2)) {}
+    : source_(source), name_(std::move(name)), buffer_(kBufferBytes) {}
 
 absl::Status LineReader::Refill() {
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
+  if (end_ == buffer_.size()) buffer_.resize(2 * buffer_.size());
   PAWL_ASSIGN_OR_RETURN(const size_t count, source_.Read(buffer_.data() + end_, buffer_.size() - end_));
   end_ += count;
   at_end_ = count == 0;

@@ -20,6 +20,8 @@ class LineReader {
  public:
   // Room for tens of thousands of features in a line; a longer one is hardly a line.
   static constexpr size_t kMaxLineBytes = 1 << 20;
+  // What is read at once; the buffer only grows beyond it for a long line.
+  static constexpr size_t kBufferBytes = 64 * 1024;
 
   // `source` must outlive the reader; `name` is what errors call it.
   LineReader(ByteSource& source, std::string name);
@@ -33,7 +35,7 @@ class LineReader {
   const std::string& name() const { return name_; }
 
  private:
-  // Moves what is unread to the front and reads more behind it.
+  // Moves what is unread to the front and reads more behind it, with a larger buffer if that is full.
   absl::Status Refill();
 
   ByteSource& source_;
