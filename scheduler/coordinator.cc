@@ -17,6 +17,8 @@ namespace pawl {
 namespace {
 
 constexpr size_t kMaxStopReasonBytes = 256;
+// A worker's own words for why it cannot go on; every heartbeat's answer carries them to the others.
+constexpr size_t kMaxFailureBytes = 1024;
 
 template <typename Response>
 void AnswerNow(Done<Response> done, absl::StatusOr<Response> answer, DeferredActions& actions) {
@@ -109,8 +111,10 @@ absl::StatusOr<RegisterResponse> Coordinator::Register(const RegisterRequest& re
 }
 
 absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest& request) {
+  DeferredActions actions;
   MutexLock lock(mu_);
-  PAWL_RETURN_IF_ERROR(membership_.Heartbeat(request, clock_.Now()).status());
+  PAWL_ASSIGN_OR_RETURN(const Node* const node, membership_.Heartbeat(request, clock_.Now()));
+  if (!node->progress.failure().empty()) FailJob(absl::StrCat(NodeText(*node), ": ", node->progress.failure()), actions);
   HeartbeatResponse response;
   response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
   response.set_routing_epoch(routing_.epoch());
@@ -470,10 +474,23 @@ absl::StatusOr<FinishWorkResponse> Coordinator::FinishWork(const FinishWorkReque
   PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
   PAWL_ASSIGN_OR_RETURN(Node* const worker, FindWorker(request.node(), request.incarnation()));
   if (worker->finished) return FinishWorkResponse();
+  if (!request.progress().failure().empty()) {
+    worker->progress = request.progress();
+    const std::string failure = request.progress().failure().substr(0, kMaxFailureBytes);
+    FailJob(absl::StrCat(NodeText(*worker), " cannot go on: ", failure), actions);
+    return FinishWorkResponse();
+  }
   if (state_.state() == STARTING) {
     return absl::FailedPreconditionError(absl::StrCat(worker->name, ": the job has not started"));
   }
   if (request.has_progress()) worker->progress = request.progress();
+  if (!worker->progress.failure().empty()) {
+    FailJob(absl::StrCat(NodeText(*worker), ": ", worker->progress.failure()), actions);
+    return FinishWorkResponse();
+  }
+  if (state_.state() == STARTING) {
+    return absl::FailedPreconditionError(absl::StrCat(worker->name, ": the job has not started"));
+  }
   worker->finished = true;
   spdlog::info("work done: {} at step {}", NodeText(*worker), worker->progress.steps_min());
   for (uint32_t rank = 0; rank < logical_workers_.total(); ++rank) {
@@ -599,11 +616,15 @@ void Coordinator::EndEverything(DeferredActions& actions) {
   assignment_calls_.AnswerAll(status, actions);
   evaluation_calls_.AnswerAll(status, actions);
   rounds_.Abandon();
-  if (state_.state() == COMPLETED || options_.write_report == nullptr) return;
+  if (state_.state() == COMPLETED || options_.write_report == nullptr) {
+    report_is_written_ = true;
+    return;
+  }
   actions.Add([this, report = Report()] {
-    if (const absl::Status status = options_.write_report(report); !status.ok()) {
-      spdlog::error("{}", status.ToString());
-    }
+    const absl::Status status = options_.write_report(report);
+    if (!status.ok()) spdlog::error("{}", status.ToString());
+    MutexLock lock(mu_);
+    report_is_written_ = true;
   });
 }
 
@@ -678,6 +699,11 @@ void Coordinator::LogState(absl::string_view from) const {
 JobState Coordinator::state() const {
   MutexLock lock(mu_);
   return state_.state();
+}
+
+bool Coordinator::over() const {
+  MutexLock lock(mu_);
+  return state_.over() && report_is_written_;
 }
 
 bool Coordinator::AllNodesGone() const {

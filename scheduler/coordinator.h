@@ -102,8 +102,10 @@ class Coordinator {
   // The job ends as STOPPED.
   void Stop(absl::string_view reason) PAWL_EXCLUDES(mu_);
 
-  // COMPLETED, FAILED and STOPPED are final, and their report has been written or is being written.
+  // COMPLETED, FAILED and STOPPED are final.
   JobState state() const PAWL_EXCLUDES(mu_);
+  // The state is final, and the report has been written.
+  bool over() const PAWL_EXCLUDES(mu_);
   // Every node has said good-bye or has died.
   bool AllNodesGone() const PAWL_EXCLUDES(mu_);
 
@@ -177,6 +179,7 @@ class Coordinator {
 
   // The result has been gathered and is being written: nothing can fail the job but the writing.
   bool settled_ PAWL_GUARDED_BY(mu_) = false;
+  bool report_is_written_ PAWL_GUARDED_BY(mu_) = false;
   std::optional<uint32_t> digest_ PAWL_GUARDED_BY(mu_);
   std::optional<ServerCounters> final_counters_ PAWL_GUARDED_BY(mu_);
 

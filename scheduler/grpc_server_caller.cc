@@ -1,0 +1,101 @@
+#include "scheduler/grpc_server_caller.h"
+
+#include <chrono>
+#include <utility>
+
+#include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/rpc/grpc_status.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+
+namespace pawl {
+namespace {
+
+// Keeps what a call needs until its answer is there.
+template <typename Request, typename Response>
+struct InFlight {
+  grpc::ClientContext context;
+  Request request;
+  Response response;
+  absl::AnyInvocable<void(absl::StatusOr<Response>)> done;
+};
+
+template <typename Response>
+absl::AnyInvocable<void(absl::StatusOr<Response>)> StatusOnly(ServerCaller::Done done) {
+  return [done = std::move(done)](absl::StatusOr<Response> answer) mutable { done(answer.status()); };
+}
+
+}  // namespace
+
+template <typename Request, typename Response>
+void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Response> method, const Request& request,
+                            MonotonicDuration timeout, absl::AnyInvocable<void(absl::StatusOr<Response>)> done) {
+  auto call = std::make_shared<InFlight<Request, Response>>();
+  // gRPC's deadlines are on the wall clock in its C++ API; it turns them into monotonic ones at once.
+  call->context.set_deadline(std::chrono::system_clock::now() +
+                             std::chrono::duration_cast<std::chrono::system_clock::duration>(timeout));
+  call->request = request;
+  call->done = std::move(done);
+  ServerControl::Stub* stub = nullptr;
+  {
+    MutexLock lock(mu_);
+    if (!shut_down_) {
+      std::unique_ptr<ServerControl::Stub>& kept = stubs_[address];
+      if (kept == nullptr) {
+        kept = ServerControl::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                                                ChannelSettings(ChannelKind::kControl)));
+      }
+      stub = kept.get();
+      contexts_.insert(&call->context);
+    }
+  }
+  if (stub == nullptr) {
+    call->done(absl::UnavailableError("the scheduler is ending"));
+    return;
+  }
+  (stub->async()->*method)(
+      &call->context, &call->request, &call->response, [this, call](const grpc::Status& status) {
+        if (status.ok()) {
+          call->done(std::move(call->response));
+        } else {
+          call->done(FromGrpcStatus(status, &call->context));
+        }
+        MutexLock lock(mu_);
+        contexts_.erase(&call->context);
+        idle_.NotifyAll();
+      });
+}
+
+void GrpcServerCaller::CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
+                                   MonotonicDuration timeout, Done done) {
+  Call<CreateTableOnServerRequest, CreateTableOnServerResponse>(
+      address, &ServerControl::StubInterface::async_interface::CreateTable, request, timeout,
+      StatusOnly<CreateTableOnServerResponse>(std::move(done)));
+}
+
+void GrpcServerCaller::Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
+                               InspectDone done) {
+  Call<InspectRequest, InspectResponse>(address, &ServerControl::StubInterface::async_interface::Inspect, request, timeout,
+                                        std::move(done));
+}
+
+void GrpcServerCaller::KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout,
+                                Done done) {
+  Call<KeepBestRequest, KeepBestResponse>(address, &ServerControl::StubInterface::async_interface::KeepBest, request, timeout,
+                                          StatusOnly<KeepBestResponse>(std::move(done)));
+}
+
+void GrpcServerCaller::RestoreBest(const std::string& address, const RestoreBestRequest& request,
+                                   MonotonicDuration timeout, Done done) {
+  Call<RestoreBestRequest, RestoreBestResponse>(address, &ServerControl::StubInterface::async_interface::RestoreBest, request, timeout,
+                                                StatusOnly<RestoreBestResponse>(std::move(done)));
+}
+
+void GrpcServerCaller::Shutdown() {
+  MutexLock lock(mu_);
+  shut_down_ = true;
+  for (grpc::ClientContext* context : contexts_) context->TryCancel();
+  while (!contexts_.empty()) idle_.WaitUntil(mu_, std::chrono::steady_clock::now() + std::chrono::seconds(1));
+}
+
+}  // namespace pawl

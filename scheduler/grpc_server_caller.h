@@ -1,0 +1,55 @@
+// Calls servers by gRPC.
+#ifndef PAWL_SCHEDULER_GRPC_SERVER_CALLER_H_
+#define PAWL_SCHEDULER_GRPC_SERVER_CALLER_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "client_lib/base/mutex.h"
+#include "grpcpp/client_context.h"
+#include "proto/server_control.grpc.pb.h"
+#include "scheduler/server_caller.h"
+
+namespace pawl {
+
+// One channel for each server, kept for the job's life (servers are few and bounded by kMaxServers). Thread-safe.
+class GrpcServerCaller final : public ServerCaller {
+ public:
+  GrpcServerCaller() = default;
+  ~GrpcServerCaller() override { Shutdown(); }
+
+  void CreateTable(const std::string& address, const CreateTableOnServerRequest& request, MonotonicDuration timeout,
+                   Done done) override;
+  void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
+               InspectDone done) override;
+  void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout,
+                Done done) override;
+  void RestoreBest(const std::string& address, const RestoreBestRequest& request, MonotonicDuration timeout,
+                   Done done) override;
+
+  // Cancels every call and waits until the last `done` has run. Later calls answer UNAVAILABLE at once.
+  void Shutdown() PAWL_EXCLUDES(mu_);
+
+ private:
+  template <typename Request, typename Response>
+  using AsyncMethod = void (ServerControl::StubInterface::async_interface::*)(grpc::ClientContext*, const Request*, Response*,
+                                                           std::function<void(grpc::Status)>);
+
+  template <typename Request, typename Response>
+  void Call(const std::string& address, AsyncMethod<Request, Response> method, const Request& request,
+            MonotonicDuration timeout, absl::AnyInvocable<void(absl::StatusOr<Response>)> done) PAWL_EXCLUDES(mu_);
+
+  Mutex mu_;
+  CondVar idle_;
+  bool shut_down_ PAWL_GUARDED_BY(mu_) = false;
+  std::map<std::string, std::unique_ptr<ServerControl::Stub>> stubs_ PAWL_GUARDED_BY(mu_);
+  // Calls in flight, for cancelling.
+  std::set<grpc::ClientContext*> contexts_ PAWL_GUARDED_BY(mu_);
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_GRPC_SERVER_CALLER_H_

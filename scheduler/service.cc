@@ -1,0 +1,127 @@
+#include "scheduler/service.h"
+
+#include <chrono>
+#include <utility>
+
+#include "client_lib/rpc/grpc_status.h"
+
+namespace pawl {
+namespace {
+
+// gRPC's timer may fire a little before the deadline as this process reads it.
+constexpr std::chrono::milliseconds kDeadlineSlack{20};
+
+template <typename Response>
+grpc::ServerUnaryReactor* AnswerNow(grpc::CallbackServerContext* context, absl::StatusOr<Response> answer,
+                                    Response* response) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  if (answer.ok()) *response = *std::move(answer);
+  reactor->Finish(ToGrpcStatus(answer.status(), context));
+  return reactor;
+}
+
+// A call that may wait in the Coordinator. gRPC runs OnCancel and OnDone only after the method handler has
+// returned, so nothing here races with Park.
+template <typename Response>
+class ParkedReactor final : public grpc::ServerUnaryReactor {
+ public:
+  ParkedReactor(Coordinator& coordinator, grpc::CallbackServerContext* context, Response* response)
+      : coordinator_(coordinator), context_(context), response_(response) {}
+
+  template <typename Request>
+  void Park(Ticket (Coordinator::*method)(const Request&, Done<Response>), const Request& request) {
+    ticket_ = (coordinator_.*method)(request, [this](absl::StatusOr<Response> answer) {
+      if (answer.ok()) *response_ = *std::move(answer);
+      Finish(ToGrpcStatus(answer.status(), context_));
+    });
+  }
+
+  void OnCancel() override {
+    coordinator_.Cancel(ticket_, std::chrono::system_clock::now() + kDeadlineSlack >= context_->deadline());
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  Coordinator& coordinator_;
+  grpc::CallbackServerContext* const context_;
+  Response* const response_;
+  Ticket ticket_ = 0;
+};
+
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* Park(Coordinator& coordinator,
+                               Ticket (Coordinator::*method)(const Request&, Done<Response>),
+                               grpc::CallbackServerContext* context, const Request* request, Response* response) {
+  auto* const reactor = new ParkedReactor<Response>(coordinator, context, response);
+  reactor->Park(method, *request);
+  return reactor;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext* context,
+                                                     const RegisterRequest* request, RegisterResponse* response) {
+  return AnswerNow(context, coordinator_.Register(*request), response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContext* context,
+                                                      const HeartbeatRequest* request, HeartbeatResponse* response) {
+  return AnswerNow(context, coordinator_.Heartbeat(*request), response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::GetRouting(grpc::CallbackServerContext* context,
+                                                       const GetRoutingRequest* request, RoutingTable* response) {
+  return Park(coordinator_, &Coordinator::GetRouting, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::CreateTable(grpc::CallbackServerContext* context,
+                                                        const CreateTableRequest* request,
+                                                        CreateTableResponse* response) {
+  return Park(coordinator_, &Coordinator::CreateTable, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ListTables(grpc::CallbackServerContext* context,
+                                                       const ListTablesRequest* request,
+                                                       ListTablesResponse* response) {
+  return AnswerNow(context, coordinator_.ListTables(*request), response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::Barrier(grpc::CallbackServerContext* context,
+                                                    const BarrierRequest* request, BarrierResponse* response) {
+  return Park(coordinator_, &Coordinator::Barrier, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::GetAssignment(grpc::CallbackServerContext* context,
+                                                          const GetAssignmentRequest* request,
+                                                          GetAssignmentResponse* response) {
+  return Park(coordinator_, &Coordinator::GetAssignment, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ReportEvaluation(grpc::CallbackServerContext* context,
+                                                             const ReportEvaluationRequest* request,
+                                                             ReportEvaluationResponse* response) {
+  return Park(coordinator_, &Coordinator::ReportEvaluation, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::FinishWork(grpc::CallbackServerContext* context,
+                                                       const FinishWorkRequest* request,
+                                                       FinishWorkResponse* response) {
+  return AnswerNow(context, coordinator_.FinishWork(*request), response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContext* context,
+                                                      const GetStatusRequest* request, GetStatusResponse* response) {
+  return AnswerNow(context, coordinator_.GetStatus(*request), response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::StopJob(grpc::CallbackServerContext* context,
+                                                    const StopJobRequest* request, StopJobResponse* response) {
+  return AnswerNow(context, coordinator_.StopJob(*request), response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::Goodbye(grpc::CallbackServerContext* context,
+                                                    const GoodbyeRequest* request, GoodbyeResponse* response) {
+  return AnswerNow(context, coordinator_.Goodbye(*request), response);
+}
+
+}  // namespace pawl

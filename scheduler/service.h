@@ -1,0 +1,50 @@
+// The Scheduler service on gRPC.
+#ifndef PAWL_SCHEDULER_SERVICE_H_
+#define PAWL_SCHEDULER_SERVICE_H_
+
+#include "proto/scheduler.grpc.pb.h"
+#include "scheduler/coordinator.h"
+
+namespace pawl {
+
+// Carries requests to the Coordinator and answers back. An rpc that waits holds no thread: its reactor is
+// parked in the Coordinator, and OnCancel (the caller is gone, or gRPC's timer says that the deadline has
+// passed) takes it out. Thread-safe.
+class SchedulerService final : public Scheduler::CallbackService {
+ public:
+  // `coordinator` outlives the service and the server that it is registered with.
+  explicit SchedulerService(Coordinator& coordinator) : coordinator_(coordinator) {}
+
+  grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context, const RegisterRequest* request,
+                                     RegisterResponse* response) override;
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context, const HeartbeatRequest* request,
+                                      HeartbeatResponse* response) override;
+  grpc::ServerUnaryReactor* GetRouting(grpc::CallbackServerContext* context, const GetRoutingRequest* request,
+                                       RoutingTable* response) override;
+  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context, const CreateTableRequest* request,
+                                        CreateTableResponse* response) override;
+  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context, const ListTablesRequest* request,
+                                       ListTablesResponse* response) override;
+  grpc::ServerUnaryReactor* Barrier(grpc::CallbackServerContext* context, const BarrierRequest* request,
+                                    BarrierResponse* response) override;
+  grpc::ServerUnaryReactor* GetAssignment(grpc::CallbackServerContext* context, const GetAssignmentRequest* request,
+                                          GetAssignmentResponse* response) override;
+  grpc::ServerUnaryReactor* ReportEvaluation(grpc::CallbackServerContext* context,
+                                             const ReportEvaluationRequest* request,
+                                             ReportEvaluationResponse* response) override;
+  grpc::ServerUnaryReactor* FinishWork(grpc::CallbackServerContext* context, const FinishWorkRequest* request,
+                                       FinishWorkResponse* response) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const GetStatusRequest* request,
+                                      GetStatusResponse* response) override;
+  grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context, const StopJobRequest* request,
+                                    StopJobResponse* response) override;
+  grpc::ServerUnaryReactor* Goodbye(grpc::CallbackServerContext* context, const GoodbyeRequest* request,
+                                    GoodbyeResponse* response) override;
+
+ private:
+  Coordinator& coordinator_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_SERVICE_H_
