@@ -92,7 +92,7 @@ std::string FormatProgress(const Progress& progress, size_t width) {
     if (progress.epoch.has_value()) parts.push_back({absl::StrCat("epoch ", *progress.epoch, "/", progress.epochs), 2});
     if (progress.steps_total > 0) {
       parts.push_back({absl::StrCat("step ", progress.step, "/", progress.steps_total), 1});
-      parts.push_back({absl::StrCat(100 * progress.step / progress.steps_total, "%"), 6});
+      parts.push_back({absl::StrCat(std::min<uint64_t>(100, 100 * progress.step / progress.steps_total), "%"), 6});
     } else {
       parts.push_back({absl::StrCat("step ", progress.step), 1});
     }

@@ -1,0 +1,63 @@
+#include "deploy/pawlctl/console.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+namespace pawl {
+namespace {
+
+constexpr size_t kUnknownWidth = 80;
+// Without a terminal nothing has to fit.
+constexpr size_t kNoWidth = 4096;
+
+void Put(std::FILE* file, absl::string_view text) { std::fwrite(text.data(), 1, text.size(), file); }
+
+}  // namespace
+
+Console::Console() : is_terminal_(isatty(STDOUT_FILENO) == 1) {}
+
+Console::~Console() { Clear(); }
+
+size_t Console::width() const {
+  if (!is_terminal_) return kNoWidth;
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUnknownWidth - 1;
+  // A full line would wrap on some terminals.
+  return size.ws_col - 1;
+}
+
+void Console::Line(absl::string_view text) {
+  Clear();
+  Put(stdout, text);
+  Put(stdout, "\n");
+  std::fflush(stdout);
+}
+
+void Console::Error(absl::string_view text) {
+  Clear();
+  Put(stderr, "pawlctl: ");
+  Put(stderr, text);
+  Put(stderr, "\n");
+  std::fflush(stderr);
+}
+
+void Console::Draw(absl::string_view text) {
+  if (!is_terminal_) return;
+  // Return, the text, and nothing after it.
+  Put(stdout, "\r");
+  Put(stdout, text);
+  Put(stdout, "\x1b[K");
+  std::fflush(stdout);
+  drawn_ = true;
+}
+
+void Console::Clear() {
+  if (!drawn_) return;
+  Put(stdout, "\r\x1b[K");
+  std::fflush(stdout);
+  drawn_ = false;
+}
+
+}  // namespace pawl

@@ -1,0 +1,81 @@
+// A scheduler, servers and workers as processes on this machine.
+#ifndef PAWL_DEPLOY_PAWLCTL_LOCAL_CLUSTER_H_
+#define PAWL_DEPLOY_PAWLCTL_LOCAL_CLUSTER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "deploy/pawlctl/child_process.h"
+#include "deploy/pawlctl/out_folder.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// Of each role on one machine; beyond it there would be nothing but switching between them.
+inline constexpr uint32_t kMaxLocalNodes = 64;
+
+// The daemons' executables.
+struct Programs {
+  std::string scheduler;
+  std::string server;
+  std::string worker;
+};
+
+// Looks in `bin_folder` if it is not empty (the environment's PAWL_BIN_DIR), else beside `own_program`, else where
+// Bazel builds them relative to it. NOT_FOUND saying what was looked for and how to have it.
+absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std::string& bin_folder);
+
+// The processes of one run. What is left of them is killed on destruction. For one
+// thread, the main one (see ChildProcess).
+class LocalCluster {
+ public:
+  // `out` outlives this.
+  LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers);
+
+  // Starts the scheduler with the folder's job file, at a port of its choice.
+  absl::Status StartScheduler();
+  // The address that the scheduler listens at; empty if it does not yet.
+  std::string SchedulerAddress() const;
+  // Starts the servers and workers. On failure those started so far go on.
+  absl::Status StartNodes(const std::string& scheduler_address);
+
+  // Gives each node's process and log the name that the scheduler knows it by, once
+  // that is known: nodes are numbered in the order of their registration.
+  void NameNodes(const GetStatusResponse& status);
+  // True if the scheduler knows the process.
+  static bool IsRegistered(const GetStatusResponse& status, const ChildProcess& child);
+
+  // REQUIRES: StartScheduler succeeded.
+  ChildProcess& scheduler() { return *children_.front().process; }
+  // The processes that have ended since the last call.
+  std::vector<ChildProcess*> TakeEnded();
+  // Those that run.
+  size_t Running();
+  void SignalAll(int signal);
+
+ private:
+  struct Child {
+    std::unique_ptr<ChildProcess> process;
+    // TakeEnded has returned it.
+    bool taken = false;
+    // It has the scheduler's name for it.
+    bool named = false;
+  };
+
+  absl::Status Start(const std::string& process, const std::string& program, std::vector<std::string> arguments);
+
+  const Programs programs_;
+  const OutFolder& out_;
+  const uint32_t servers_;
+  const uint32_t workers_;
+  // The scheduler first.
+  std::vector<Child> children_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_DEPLOY_PAWLCTL_LOCAL_CLUSTER_H_

@@ -1,0 +1,167 @@
+// pawlctl: runs jobs on this machine, and asks and tells running ones.
+//
+//   pawlctl run --job=deploy/jobs/flights-deepfm.pbtxt --servers=2 --workers=2
+//   pawlctl status --scheduler=10.0.0.1:7000
+//
+// `pawlctl --help` lists the commands, `pawlctl COMMAND --help` teaches one.
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "deploy/pawlctl/command_line.h"
+#include "deploy/pawlctl/exit_code.h"
+#include "deploy/pawlctl/run_command.h"
+#include "deploy/pawlctl/status_commands.h"
+
+ABSL_FLAG(std::string, job, "", "The job file: what to train, on what, and how (README.md, \"The job file\").");
+ABSL_FLAG(uint32_t, servers, 1, "Servers to start.");
+ABSL_FLAG(uint32_t, workers, 1, "Workers to start.");
+ABSL_FLAG(uint32_t, replicas, 1, "Replicas of each partition. Only 1 is possible yet.");
+ABSL_FLAG(std::string, set, "",
+          "Changes a field of the job: --set=path=value, such as --set=batch_size=8192,\n"
+          "--set=consistency.mode=ASYNC or --set=data.train=other.csv. May be repeated.");
+ABSL_FLAG(std::string, out, "",
+          "The folder for logs, the scheduler's address and metrics.json; default: out/NAME in the current\n"
+          "folder, after the job. What an earlier run left there is removed.");
+ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler; default: the environment's PAWL_SCHEDULER.");
+ABSL_FLAG(absl::Duration, timeout, absl::Seconds(5), "How long to wait for the answer.");
+ABSL_FLAG(bool, json, false, "Print JSON for programs in place of text for people.");
+ABSL_FLAG(std::string, reason, "stopped by pawlctl stop", "What the nodes' logs will say.");
+
+namespace pawl {
+namespace {
+
+constexpr char kExitCodes[] =
+    "Exit codes: 0 done; 1 the job failed or was stopped, or the cluster refused what was asked; 2 wrong command\n"
+    "line or job file; 3 the scheduler or a server does not answer; 130 ended by Ctrl-C, 143 by SIGTERM.\n";
+
+const std::vector<CommandSpec>& Commands() {
+  static const auto* const commands = new std::vector<CommandSpec>{
+      {.name = "run",
+       .summary = "run a job on a cluster of processes on this machine, and wait for its end",
+       .help =
+           "Starts one scheduler, servers and workers on this machine, trains, shows how it goes, and ends with the "
+           "job.\n"
+           "Leaves in --out: scheduler.addr (as soon as it listens; for the other commands), logs/NODE.log, job.pbtxt\n"
+           "(the job as it ran) and metrics.json (the result).\n"
+           "\n"
+           "  pawlctl run --job=deploy/jobs/flights-deepfm.pbtxt --servers=2 --workers=2\n"
+           "  pawlctl run --job=job.pbtxt --set=epochs=1 --set=optimizer.adagrad.learning_rate=0.1 --out=try-1\n"
+           "\n"
+           "Ctrl-C or SIGTERM stops the job and its processes, a second one kills them. None outlives pawlctl.\n"
+           "The daemons are taken from the folder of pawlctl, from where Bazel built them, or from PAWL_BIN_DIR.\n"
+           "\n"
+           "Exit code 0 only if the job completed.",
+       .flags = {"job", "servers", "workers", "replicas", "set", "out"},
+       .repeated_flags = {"set"}},
+      {.name = "status",
+       .summary = "how a running job stands",
+       .help = "Shows state, steps, samples, loss, the latest evaluation and the servers' counters.\n"
+               "\n"
+               "  pawlctl status --scheduler=10.0.0.1:7000\n"
+               "  PAWL_SCHEDULER=$(cat out/flights/scheduler.addr) pawlctl status --json",
+       .flags = {"scheduler", "timeout", "json"}},
+      {.name = "nodes",
+       .summary = "who takes part: servers, workers and clients",
+       .help = "Shows each node with how long it has been silent, what a server holds and what a worker has done.\n"
+               "\n"
+               "  pawlctl nodes --scheduler=10.0.0.1:7000",
+       .flags = {"scheduler", "timeout", "json"}},
+      {.name = "tables",
+       .summary = "the job's tables",
+       .help = "Shows each table with its kind, its shape and its optimizer.\n"
+               "\n"
+               "  pawlctl tables --scheduler=10.0.0.1:7000",
+       .flags = {"scheduler", "timeout", "json"}},
+      {.name = "stop",
+       .summary = "end a running job before its end",
+       .help = "Asks the scheduler to end the job; all nodes are told and end. The job's state is then STOPPED.\n"
+               "\n"
+               "  pawlctl stop --scheduler=10.0.0.1:7000 --reason=\"wrong learning rate\"",
+       .flags = {"scheduler", "timeout", "json", "reason"}},
+  };
+  return *commands;
+}
+
+std::string Help() {
+  std::string text = "Usage: pawlctl COMMAND [FLAGS]\n\nCommands:\n";
+  for (const CommandSpec& command : Commands()) {
+    absl::StrAppend(&text, "  ", command.name, std::string(9 - command.name.size(), ' '), command.summary, "\n");
+  }
+  absl::StrAppend(&text, "\npawlctl COMMAND --help says more about one.\n\n", kExitCodes);
+  return text;
+}
+
+int UsageError(absl::string_view message) {
+  std::cerr << "pawlctl: " << message << "\n";
+  return kExitUsage;
+}
+
+int Dispatch(const std::string& command, const CommandLine& line) {
+  if (command == "run") {
+    RunOptions options;
+    options.job = absl::GetFlag(FLAGS_job);
+    options.servers = absl::GetFlag(FLAGS_servers);
+    options.workers = absl::GetFlag(FLAGS_workers);
+    options.replicas = absl::GetFlag(FLAGS_replicas);
+    if (const auto set = line.repeated.find("set"); set != line.repeated.end()) options.set = set->second;
+    options.out = absl::GetFlag(FLAGS_out);
+    std::error_code error;
+    options.own_program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+    if (const char* folder = std::getenv("PAWL_BIN_DIR")) options.bin_folder = folder;
+    return RunCommand(options);
+  }
+  ConnectionOptions options;
+  options.scheduler = absl::GetFlag(FLAGS_scheduler);
+  if (const char* address = std::getenv("PAWL_SCHEDULER"); options.scheduler.empty() && address != nullptr) {
+    options.scheduler = address;
+  }
+  if (options.scheduler.empty()) {
+    return UsageError(absl::StrCat(command, ": which job? Give --scheduler=HOST:PORT or set PAWL_SCHEDULER; ",
+                                   "pawlctl run writes the address to scheduler.addr in its --out"));
+  }
+  if (!absl::StrContains(options.scheduler, ':')) {
+    return UsageError(absl::StrCat("--scheduler=", options.scheduler, " has no port: HOST:PORT is needed"));
+  }
+  if (absl::GetFlag(FLAGS_timeout) <= absl::ZeroDuration() || absl::GetFlag(FLAGS_timeout) > absl::Hours(24)) {
+    return UsageError(absl::StrCat("--timeout=", absl::FormatDuration(absl::GetFlag(FLAGS_timeout)),
+                                   " is not possible: more than 0 and at most 24h, such as 500ms or 10s"));
+  }
+  options.timeout = std::chrono::duration_cast<MonotonicDuration>(absl::ToChronoNanoseconds(absl::GetFlag(FLAGS_timeout)));
+  options.json = absl::GetFlag(FLAGS_json);
+  if (command == "status") return StatusCommand(options);
+  if (command == "nodes") return NodesCommand(options);
+  if (command == "tables") return TablesCommand(options);
+  return StopCommand(options, absl::GetFlag(FLAGS_reason));
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
+    (arguments.empty() ? std::cerr : std::cout) << Help();
+    return arguments.empty() ? kExitUsage : kExitDone;
+  }
+  for (const CommandSpec& command : Commands()) {
+    if (command.name != arguments[0]) continue;
+    const absl::StatusOr<CommandLine> line =
+        ParseCommandLine(command, absl::MakeConstSpan(arguments).subspan(1));
+    if (!line.ok()) return UsageError(absl::StrCat(line.status().message(), " (pawlctl ", command.name, " --help)"));
+    if (line->help) {
+      std::cout << CommandHelp("pawlctl", command) << "\n" << kExitCodes;
+      return kExitDone;
+    }
+    return Dispatch(command.name, *line);
+  }
+  return UsageError(absl::StrCat("there is no command '", arguments[0], "'; pawlctl --help lists them"));
+}
+
+}  // namespace
+}  // namespace pawl
+
+int main(int argc, char** argv) { return pawl::Main(std::vector<std::string>(argv + 1, argv + argc)); }

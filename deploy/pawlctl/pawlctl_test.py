@@ -1,0 +1,350 @@
+#!/usr/bin/env python3
+"""Tests of the program pawlctl, with fake daemons (fake_daemon.cc) in place of Pawl's.
+
+Usage: pawlctl_test.py PAWLCTL FAKE_DAEMON
+"""
+
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+PAWLCTL = ""
+FAKE_DAEMON = ""
+# Far beyond what anything here takes: only what hangs reaches it.
+LIMIT_S = 60
+
+JOB = """name: "fake"
+optimizer { sgd { learning_rate: 0.1 } }
+"""
+
+
+class PawlctlTest(unittest.TestCase):
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.out = os.path.join(self.folder, "out")
+        self.job = os.path.join(self.folder, "job.pbtxt")
+        with open(self.job, "w", encoding="utf-8") as file:
+            file.write(JOB)
+        bin_folder = os.path.join(self.folder, "bin")
+        os.mkdir(bin_folder)
+        for name in ("pawl-scheduler", "pawl-server", "pawl-worker"):
+            os.symlink(FAKE_DAEMON, os.path.join(bin_folder, name))
+        # Every process of this test carries the mark in its environment, by which those left over are found.
+        self.mark = "PAWL_TEST_MARK=" + uuid.uuid4().hex
+        name, value = self.mark.split("=")
+        self.environment = dict(os.environ, PAWL_BIN_DIR=bin_folder, **{name: value})
+        self.environment.pop("PAWL_SCHEDULER", None)
+        self.addCleanup(self.kill_left_over)
+
+    def left_over(self):
+        found = []
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit():
+                continue
+            try:
+                with open("/proc/%s/environ" % entry, "rb") as file:
+                    if self.mark.encode() in file.read().split(b"\0"):
+                        found.append(int(entry))
+            except OSError:
+                pass
+        return found
+
+    def kill_left_over(self):
+        for pid in self.left_over():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                pass
+
+    def wait_for(self, condition, what):
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.01)
+
+    def pawlctl(self, *arguments, fake=""):
+        done = subprocess.run([PAWLCTL] + list(arguments), env=dict(self.environment, PAWL_FAKE=fake), text=True,
+                              capture_output=True, timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout, done.stderr
+
+    def run_job(self, *arguments, fake=""):
+        code, out, err = self.pawlctl("run", "--job=" + self.job, "--servers=2", "--workers=2", "--out=" + self.out,
+                                      *arguments, fake=fake)
+        self.assertEqual(self.left_over(), [], out + err)
+        return code, out, err
+
+    def start(self, fake="runs-forever"):
+        """A run that has begun to train."""
+        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--servers=2", "--workers=2",
+                                    "--out=" + self.out], env=dict(self.environment, PAWL_FAKE=fake), text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        log = os.path.join(self.out, "logs", "worker-1.log")
+        self.wait_for(lambda: os.path.exists(log) or process.poll() is not None, "the workers did not register")
+        self.assertIsNone(process.poll())
+        return process
+
+    def address(self):
+        with open(os.path.join(self.out, "scheduler.addr"), encoding="utf-8") as file:
+            return file.read().strip()
+
+    def metrics(self):
+        with open(os.path.join(self.out, "metrics.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    # How a run ends.
+
+    def test_completed_job_leaves_its_result_and_exits_with_0(self):
+        code, out, err = self.run_job()
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("auc 0.7216", out)
+        self.assertIn("digest 000000ab", out)
+        self.assertEqual(self.metrics()["digest"], "000000ab")
+        self.assertRegex(self.address(), r"^127\.0\.0\.1:[0-9]+$")
+        self.assertEqual(sorted(os.listdir(os.path.join(self.out, "logs"))),
+                         ["scheduler.log", "server-0.log", "server-1.log", "worker-0.log", "worker-1.log"])
+
+    def test_job_is_run_with_its_settings_and_absolute_paths(self):
+        self.assertEqual(self.run_job("--set=batch_size=77", "--set", "seed=5")[0], 0)
+        with open(os.path.join(self.out, "job.pbtxt"), encoding="utf-8") as file:
+            job = file.read()
+        self.assertIn("batch_size: 77", job)
+        self.assertIn("seed: 5", job)
+
+    def test_a_result_of_an_earlier_run_is_not_taken_for_this_ones(self):
+        self.assertEqual(self.run_job()[0], 0)
+        self.assertEqual(self.run_job(fake="scheduler-exits")[0], 1)
+        self.assertFalse(os.path.exists(os.path.join(self.out, "metrics.json")))
+
+    def test_failed_job_says_why_and_exits_with_1(self):
+        code, _, err = self.run_job(fake="job-fails")
+        self.assertEqual(code, 1)
+        self.assertIn("flights.csv:7:3 is not a number", err)
+        self.assertEqual(self.metrics()["state"], "FAILED")
+
+    def test_scheduler_that_cannot_start_is_named_with_its_last_words(self):
+        code, _, err = self.run_job(fake="scheduler-exits")
+        self.assertEqual(code, 1)
+        self.assertIn("the scheduler died: it exited with code 3", err)
+        self.assertIn("| the port is taken", err)
+
+    def test_scheduler_that_dies_takes_the_cluster_with_it(self):
+        began = time.monotonic()
+        code, _, err = self.run_job(fake="scheduler-dies")
+        self.assertEqual(code, 1)
+        self.assertIn("the scheduler died: it was killed by signal 9", err)
+        self.assertIn("| the disk is on fire", err)
+        self.assertLess(time.monotonic() - began, 10)
+
+    def test_node_that_dies_before_it_registers_ends_the_run(self):
+        code, _, err = self.run_job(fake="server-exits")
+        self.assertEqual(code, 1)
+        self.assertIn("exited with code 3", err)
+        self.assertIn("| no memory left", err)
+
+    def test_node_that_dies_later_is_named_and_the_scheduler_decides(self):
+        code, _, err = self.run_job(fake="worker-dies")
+        self.assertEqual(code, 1)
+        self.assertRegex(err, r"worker-0 \(pid [0-9]+\) was killed by signal 9")
+        self.assertIn("| out of luck", err)
+        self.assertIn("worker-0 has not been heard of", err)
+
+    def test_node_that_fails_after_the_end_is_a_warning(self):
+        code, _, err = self.run_job(fake="worker-leaves-badly")
+        self.assertEqual(code, 0)
+        self.assertIn("exited with code 5 after the job had completed", err)
+
+    def test_completed_job_without_a_result_is_a_failure(self):
+        code, _, err = self.run_job(fake="no-result")
+        self.assertEqual(code, 1)
+        self.assertIn("left no result", err)
+
+    def test_nodes_that_do_not_leave_are_killed(self):
+        code, _, err = self.run_job(fake="nodes-stay")
+        self.assertEqual(code, 0)
+        self.assertIn("4 processes did not end", err)
+
+    # Signals.
+
+    def interrupt(self, number, fake="runs-forever", times=1):
+        process = self.start(fake)
+        began = time.monotonic()
+        for _ in range(times):
+            process.send_signal(number)
+            time.sleep(0.2 if times > 1 else 0)
+        out, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(self.left_over(), [], out + err)
+        return process.returncode, err, time.monotonic() - began
+
+    def test_ctrl_c_stops_the_job_and_leaves_no_process(self):
+        code, err, seconds = self.interrupt(signal.SIGINT)
+        self.assertEqual(code, 130, err)
+        self.assertIn("no process is left", err)
+        self.assertLess(seconds, 5)
+        with open(os.path.join(self.out, "logs", "scheduler.log"), encoding="utf-8") as file:
+            self.assertIn("stopped: interrupted by its user", file.read())
+
+    def test_sigterm_does_the_same(self):
+        self.assertEqual(self.interrupt(signal.SIGTERM)[0], 143)
+
+    def test_ctrl_c_works_though_the_scheduler_refuses(self):
+        code, _, seconds = self.interrupt(signal.SIGINT, fake="scheduler-refuses-stop")
+        self.assertEqual(code, 130)
+        self.assertLess(seconds, 10)
+
+    def test_second_ctrl_c_kills(self):
+        code, err, seconds = self.interrupt(signal.SIGINT, fake="nodes-stay", times=2)
+        self.assertEqual(code, 130)
+        self.assertIn("killing all processes", err)
+        self.assertLess(seconds, 4)
+
+    def test_ctrl_c_before_the_scheduler_listens(self):
+        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
+                                   env=dict(self.environment, PAWL_FAKE="scheduler-never-listens"),
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        log = os.path.join(self.out, "logs", "scheduler.log")
+        self.wait_for(lambda: os.path.exists(log) and os.path.getsize(log) > 0, "the scheduler did not start")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual(self.left_over(), [])
+
+    def test_kill_9_of_pawlctl_leaves_no_process(self):
+        process = self.start(fake="nodes-stay")
+        self.assertEqual(len(self.left_over()), 6)
+        process.kill()
+        process.communicate(timeout=LIMIT_S)
+        self.wait_for(lambda: not self.left_over(), "processes outlived pawlctl")
+
+    # What it shows.
+
+    def run_on_terminal(self, columns):
+        """What pawlctl writes to a terminal in a whole run."""
+        leader, follower = pty.openpty()
+        import fcntl
+        import struct
+        import termios
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--out=" + self.out],
+                                   env=dict(self.environment, PAWL_FAKE=""), stdout=follower, stderr=follower)
+        os.close(follower)
+        text = b""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            if not select.select([leader], [], [], 1)[0]:
+                continue
+            try:
+                part = os.read(leader, 65536)
+            except OSError:
+                break
+            if not part:
+                break
+            text += part
+        os.close(leader)
+        self.assertEqual(process.wait(timeout=LIMIT_S), 0, text)
+        return text.decode()
+
+    def test_terminal_gets_one_line_drawn_in_place_that_fits(self):
+        for columns in (60, 200):
+            with self.subTest(columns=columns):
+                text = self.run_on_terminal(columns)
+                drawn = [line.split("\x1b[K")[0] for line in text.split("\r") if "step " in line]
+                self.assertGreaterEqual(len(drawn), 1, text)
+                self.assertLess(max(len(line) for line in drawn), columns)
+                self.assertIn("auc 0.7216", drawn[-1])
+                if columns == 200:
+                    for part in ("epoch 1/2", "%", "loss 0.5000", "staleness 0"):
+                        self.assertIn(part, drawn[-1])
+
+    def test_pipe_gets_whole_lines_every_few_seconds(self):
+        process = self.start()
+        time.sleep(6)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=LIMIT_S)
+        self.assertNotIn("\r", out)
+        self.assertRegex(out, r"\n\[[0-9]+s\] epoch 1/2  step [0-9]+/100000 .* samples/s .*left\n")
+
+    # The other commands.
+
+    def test_commands_ask_and_tell_a_running_job(self):
+        process = self.start()
+        self.environment["PAWL_SCHEDULER"] = self.address()
+        code, out, err = self.pawlctl("status")
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("RUNNING", out)
+        self.assertEqual(json.loads(self.pawlctl("status", "--json")[1])["state"], "RUNNING")
+        self.assertEqual([node["node"] for node in json.loads(self.pawlctl("nodes", "--json")[1])],
+                         [node.split()[0] for node in self.pawlctl("nodes")[1].splitlines()[1:]])
+        self.assertEqual(json.loads(self.pawlctl("tables", "--json")[1])[0]["row_width"], 9)
+        self.assertIn("embeddings", self.pawlctl("tables", "--scheduler=" + self.address())[1])
+        self.assertEqual(self.pawlctl("stop", "--reason=enough")[0], 0)
+        _, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("was stopped", err)
+        self.assertEqual(self.left_over(), [])
+
+    def test_unreachable_scheduler_exits_with_3_and_says_what_to_do(self):
+        for command in ("status", "nodes", "tables", "stop"):
+            with self.subTest(command=command):
+                code, out, err = self.pawlctl(command, "--scheduler=127.0.0.1:1", "--timeout=2s")
+                self.assertEqual((code, out), (3, ""))
+                self.assertIn("127.0.0.1:1 does not answer", err)
+                self.assertIn("PAWL_SCHEDULER", err)
+
+    # Wrong usage changes nothing.
+
+    def assert_usage_error(self, arguments, *parts):
+        code, out, err = self.pawlctl(*arguments)
+        self.assertEqual((code, out), (2, ""), err)
+        for part in parts:
+            self.assertIn(part, err)
+        self.assertFalse(os.path.exists(self.out))
+
+    def test_wrong_command_lines_are_named(self):
+        run = ["run", "--out=" + self.out]
+        self.assert_usage_error([], "Usage: pawlctl")
+        self.assert_usage_error(["dance"], "'dance'", "--help")
+        self.assert_usage_error(run + ["--sevrers=2"], "--sevrers", "--servers")
+        self.assert_usage_error(run + ["--servers=two"], "--servers=two")
+        self.assert_usage_error(run, "--job")
+        job = run + ["--job=" + self.job]
+        self.assert_usage_error(job + ["--servers=0"], "--servers=0", "1 to 64")
+        self.assert_usage_error(job + ["--replicas=2"], "--replicas=2")
+        self.assert_usage_error(job + ["--set=no_such_field=1"], "no_such_field")
+        self.assert_usage_error(run + ["--job=" + self.job + "x"], self.job + "x")
+        self.assert_usage_error(["status"], "--scheduler", "PAWL_SCHEDULER")
+        self.assert_usage_error(["status", "--scheduler=localhost"], "HOST:PORT")
+        self.assert_usage_error(["status", "--scheduler=localhost:1", "--timeout=-1s"], "--timeout=-1s")
+
+    def test_missing_daemons_are_named(self):
+        self.environment["PAWL_BIN_DIR"] = self.folder
+        self.assert_usage_error(["run", "--job=" + self.job, "--out=" + self.out], "pawl-scheduler", self.folder)
+
+    def test_every_command_has_help_with_an_example(self):
+        code, out, _ = self.pawlctl("--help")
+        self.assertEqual(code, 0)
+        commands = [line.split()[0] for line in out.split("Commands:\n")[1].split("\n\n")[0].splitlines()]
+        self.assertIn("run", commands)
+        for command in commands:
+            with self.subTest(command=command):
+                code, out, _ = self.pawlctl(command, "--help")
+                self.assertEqual(code, 0)
+                self.assertIn("  pawlctl " + command, out)
+                self.assertIn("Exit codes:", out)
+
+
+if __name__ == "__main__":
+    PAWLCTL, FAKE_DAEMON = (os.path.realpath(path) for path in sys.argv[1:3])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

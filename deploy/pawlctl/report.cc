@@ -1,0 +1,228 @@
+#include "deploy/pawlctl/report.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "deploy/pawlctl/progress.h"
+
+namespace pawl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string RoleName(Role role) {
+  switch (role) {
+    case SERVER_ROLE:
+      return "server";
+    case WORKER_ROLE:
+      return "worker";
+    case CLIENT_ROLE:
+      return "client";
+    default:
+      return "unknown";
+  }
+}
+
+bool IsNumber(const std::string& cell) {
+  return !cell.empty() && std::all_of(cell.begin(), cell.end(), [](char c) {
+    return absl::ascii_isdigit(c) || c == '.' || c == ',' || c == '-';
+  });
+}
+
+Json CountersJson(const ServerCounters& counters) {
+  return {{"pushes_applied", counters.pushes_applied()},
+          {"pushes_deduplicated", counters.pushes_deduplicated()},
+          {"pushes_late", counters.pushes_late()},
+          {"requests_refused", counters.requests_refused()},
+          {"staleness_max", counters.staleness_max()},
+          {"rows", counters.rows()},
+          {"parameter_bytes", counters.parameter_bytes()},
+          {"parked_pulls", counters.parked_pulls()},
+          {"keys_pulled", counters.keys_pulled()},
+          {"keys_pushed", counters.keys_pushed()}};
+}
+
+Json EvaluationJson(const EvaluationResult& result) {
+  Json json = {{"evaluation", result.evaluation()}, {"step", result.step()}, {"samples", result.samples()}};
+  if (result.has_auc()) json["auc"] = result.auc();
+  if (result.has_logloss()) json["logloss"] = result.logloss();
+  if (result.has_accuracy()) json["accuracy"] = result.accuracy();
+  if (result.has_rmse()) json["rmse"] = result.rmse();
+  return json;
+}
+
+std::string EvaluationText(const EvaluationResult& result) {
+  std::vector<std::string> parts;
+  if (result.has_auc()) parts.push_back(absl::StrCat("auc ", FormatValue(result.auc())));
+  if (result.has_logloss()) parts.push_back(absl::StrCat("logloss ", FormatValue(result.logloss())));
+  if (result.has_accuracy()) parts.push_back(absl::StrCat("accuracy ", FormatValue(result.accuracy())));
+  if (result.has_rmse()) parts.push_back(absl::StrCat("rmse ", FormatValue(result.rmse())));
+  return absl::StrCat(absl::StrJoin(parts, "  "), "  (after step ", result.step(), ")");
+}
+
+// What a table is made of: "128 x 64" or "17 a row".
+std::string ShapeText(const TableSpec& table) {
+  return table.kind() == DENSE ? absl::StrJoin(table.shape(), " x ") : absl::StrCat(table.row_width(), " a row");
+}
+
+std::string OptimizerName(const Optimizer& optimizer) {
+  const google::protobuf::OneofDescriptor* const kind = Optimizer::descriptor()->FindOneofByName("kind");
+  const google::protobuf::FieldDescriptor* const field =
+      optimizer.GetReflection()->GetOneofFieldDescriptor(optimizer, kind);
+  return field == nullptr ? "none" : field->name();
+}
+
+}  // namespace
+
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
+  if (rows.empty()) return "";
+  std::vector<size_t> widths(rows[0].size(), 0);
+  std::vector<bool> numeric(rows[0].size(), rows.size() > 1);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t c = 0; c < widths.size(); ++c) {
+      widths[c] = std::max(widths[c], rows[r][c].size());
+      if (r > 0 && !rows[r][c].empty() && !IsNumber(rows[r][c])) numeric[c] = false;
+    }
+  }
+  std::string text;
+  for (const std::vector<std::string>& row : rows) {
+    std::string line;
+    for (size_t c = 0; c < widths.size(); ++c) {
+      const std::string padding(widths[c] - row[c].size(), ' ');
+      if (c > 0) line += "  ";
+      line += numeric[c] ? padding + row[c] : row[c] + padding;
+    }
+    absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
+  }
+  return text;
+}
+
+std::string StatusText(const GetStatusResponse& status) {
+  std::string text;
+  const auto line = [&text](absl::string_view name, absl::string_view value) {
+    absl::StrAppend(&text, name, std::string(14 - std::min<size_t>(14, name.size()), ' '), value, "\n");
+  };
+  uint32_t servers = 0, workers = 0;
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.gone()) continue;
+    servers += node.role() == SERVER_ROLE;
+    workers += node.role() == WORKER_ROLE;
+  }
+  line("job", status.job().name());
+  line("state", JobState_Name(status.state()));
+  if (!status.failure().empty()) line("failure", status.failure());
+  line("mode", ConsistencyMode_Name(status.job().consistency().mode()));
+  line("nodes", absl::StrCat(servers, " servers, ", workers, " workers"));
+  line("steps", status.steps_total() > 0
+                    ? absl::StrCat(FormatCount(status.steps()), " of ", FormatCount(status.steps_total()))
+                    : FormatCount(status.steps()));
+  line("samples", FormatCount(status.samples()));
+  if (status.train_s() > 0) {
+    line("training", absl::StrCat(FormatSeconds(status.train_s()), ", ",
+                                  FormatCount(static_cast<uint64_t>(static_cast<double>(status.samples()) /
+                                                                    status.train_s())),
+                                  " samples/s"));
+  }
+  if (status.samples() > 0) line("loss", FormatValue(status.loss()));
+  if (!status.evaluations().empty()) line("evaluation", EvaluationText(*status.evaluations().rbegin()));
+  line("staleness", absl::StrCat("at most ", status.counters().staleness_max()));
+  line("pushes", absl::StrCat(FormatCount(status.counters().pushes_applied()), " applied, ",
+                              FormatCount(status.counters().pushes_deduplicated()), " recognised as repeated, ",
+                              FormatCount(status.counters().pushes_late()), " late"));
+  line("parameters", absl::StrCat(FormatCount(status.counters().rows()), " rows, ",
+                                  FormatCount(status.counters().parameter_bytes()), " bytes"));
+  if (status.has_digest()) line("digest", FormatDigest(status.digest()));
+  return text;
+}
+
+nlohmann::ordered_json StatusJson(const GetStatusResponse& status) {
+  Json json = {{"job", status.job().name()},
+               {"job_id", status.job_id()},
+               {"state", JobState_Name(status.state())},
+               {"failure", status.failure()},
+               {"mode", ConsistencyMode_Name(status.job().consistency().mode())},
+               {"routing_epoch", status.routing_epoch()},
+               {"steps", status.steps()},
+               {"steps_total", status.steps_total()},
+               {"samples", status.samples()},
+               {"train_s", status.train_s()},
+               {"loss", status.loss()}};
+  json["counters"] = CountersJson(status.counters());
+  json["evaluations"] = Json::array();
+  for (const EvaluationResult& result : status.evaluations()) json["evaluations"].push_back(EvaluationJson(result));
+  if (status.has_digest()) json["digest"] = FormatDigest(status.digest());
+  json["nodes"] = NodesJson(status);
+  return json;
+}
+
+std::string NodesText(const GetStatusResponse& status) {
+  std::vector<std::vector<std::string>> rows = {
+      {"NODE", "STATE", "SILENT_MS", "ADDRESS", "PROCESS", "PARTITIONS", "ROWS", "RANKS", "STEP", "SAMPLES"}};
+  for (const NodeStatus& node : status.nodes()) {
+    const bool server = node.role() == SERVER_ROLE, worker = node.role() == WORKER_ROLE;
+    rows.push_back({node.node(), node.gone() ? "gone" : "there", absl::StrCat(node.silent_ms()), node.address(),
+                    node.description(), server ? absl::StrCat(node.partitions()) : "",
+                    server ? FormatCount(node.server().rows()) : "",
+                    worker ? absl::StrJoin(node.logical_workers(), " ") : "",
+                    worker ? absl::StrCat(node.worker().steps_min()) : "",
+                    worker ? FormatCount(node.worker().samples()) : ""});
+  }
+  return FormatTable(rows);
+}
+
+nlohmann::ordered_json NodesJson(const GetStatusResponse& status) {
+  Json nodes = Json::array();
+  for (const NodeStatus& node : status.nodes()) {
+    Json json = {{"node", node.node()},
+                 {"role", RoleName(node.role())},
+                 {"gone", node.gone()},
+                 {"incarnation", node.incarnation()},
+                 {"address", node.address()},
+                 {"description", node.description()},
+                 {"silent_ms", node.silent_ms()}};
+    if (node.role() == SERVER_ROLE) {
+      json["partitions"] = node.partitions();
+      json["counters"] = CountersJson(node.server());
+    }
+    if (node.role() == WORKER_ROLE) {
+      json["logical_workers"] = std::vector<uint32_t>(node.logical_workers().begin(), node.logical_workers().end());
+      json["steps_min"] = node.worker().steps_min();
+      json["steps_max"] = node.worker().steps_max();
+      json["samples"] = node.worker().samples();
+      json["loss"] = node.worker().loss();
+    }
+    nodes.push_back(std::move(json));
+  }
+  return nodes;
+}
+
+std::string TablesText(const ListTablesResponse& tables) {
+  std::vector<std::vector<std::string>> rows = {{"ID", "NAME", "KIND", "SHAPE", "OPTIMIZER"}};
+  for (const TableSpec& table : tables.tables()) {
+    rows.push_back({absl::StrCat(table.id()), table.name(), TableKind_Name(table.kind()), ShapeText(table),
+                    OptimizerName(table.optimizer())});
+  }
+  return FormatTable(rows);
+}
+
+nlohmann::ordered_json TablesJson(const ListTablesResponse& tables) {
+  Json list = Json::array();
+  for (const TableSpec& table : tables.tables()) {
+    Json json = {{"id", table.id()}, {"name", table.name()}, {"kind", TableKind_Name(table.kind())}};
+    if (table.kind() == DENSE) {
+      json["shape"] = std::vector<uint64_t>(table.shape().begin(), table.shape().end());
+    } else {
+      json["row_width"] = table.row_width();
+    }
+    json["optimizer"] = OptimizerName(table.optimizer());
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+std::string FormatDigest(uint32_t digest) { return absl::StrFormat("%08x", digest); }
+
+}  // namespace pawl

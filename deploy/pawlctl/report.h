@@ -1,0 +1,30 @@
+// What the scheduler knows, as tables for people and as JSON for programs.
+#ifndef PAWL_DEPLOY_PAWLCTL_REPORT_H_
+#define PAWL_DEPLOY_PAWLCTL_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// Lines of cells in columns: the first row is the heading; columns of numbers are aligned to the right.
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
+
+std::string StatusText(const GetStatusResponse& status);
+nlohmann::ordered_json StatusJson(const GetStatusResponse& status);
+
+std::string NodesText(const GetStatusResponse& status);
+nlohmann::ordered_json NodesJson(const GetStatusResponse& status);
+
+std::string TablesText(const ListTablesResponse& tables);
+nlohmann::ordered_json TablesJson(const ListTablesResponse& tables);
+
+// CRC32C values as everywhere in Pawl: eight hexadecimal digits.
+std::string FormatDigest(uint32_t digest);
+
+}  // namespace pawl
+
+#endif  // PAWL_DEPLOY_PAWLCTL_REPORT_H_

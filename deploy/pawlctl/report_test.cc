@@ -1,0 +1,88 @@
+#include "deploy/pawlctl/report.h"
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+GetStatusResponse Status() {
+  GetStatusResponse status;
+  status.mutable_job()->set_name("flights");
+  status.mutable_job()->mutable_consistency()->set_mode(SYNC);
+  status.set_state(FAILED);
+  status.set_failure("server-0 died");
+  status.set_steps(1220);
+  status.set_steps_total(2440);
+  status.set_samples(uint64_t{1} << 60);
+  NodeStatus& server = *status.add_nodes();
+  server.set_node("server-0");
+  server.set_role(SERVER_ROLE);
+  server.set_partitions(256);
+  server.set_gone(true);
+  NodeStatus& worker = *status.add_nodes();
+  worker.set_node("worker-0");
+  worker.set_role(WORKER_ROLE);
+  worker.add_logical_workers(0);
+  worker.add_logical_workers(2);
+  status.add_evaluations()->set_auc(0.5);
+  status.add_evaluations()->set_auc(0.72159);
+  status.set_digest(0xab);
+  return status;
+}
+
+TEST(Report, ColumnsAreAlignedAndNumbersToTheRight) {
+  EXPECT_EQ(FormatTable({{"NODE", "ROWS"}, {"server-10", "7"}, {"a", "1,000"}}),
+            "NODE        ROWS\n"
+            "server-10      7\n"
+            "a          1,000\n");
+}
+
+TEST(Report, StatusTextSaysStateFailureAndLatestEvaluation) {
+  const std::string text = StatusText(Status());
+  for (const char* part : {"FAILED", "server-0 died", "1,220 of 2,440", "auc 0.7216", "0 servers, 1 workers", "000000ab"}) {
+    EXPECT_TRUE(absl::StrContains(text, part)) << part << " is missing in\n" << text;
+  }
+  EXPECT_FALSE(absl::StrContains(text, "0.5"));
+}
+
+TEST(Report, StatusJsonKeepsLargeNumbersAndAllEvaluations) {
+  const nlohmann::json json = nlohmann::json::parse(StatusJson(Status()).dump());
+  EXPECT_EQ(json["samples"].get<uint64_t>(), uint64_t{1} << 60);
+  EXPECT_EQ(json["evaluations"].size(), 2u);
+  EXPECT_FALSE(json["evaluations"][0].contains("logloss"));
+  EXPECT_EQ(json["digest"], "000000ab");
+  EXPECT_EQ(json["nodes"][1]["logical_workers"], (std::vector<int>{0, 2}));
+}
+
+TEST(Report, NodesTextShowsWhoIsGone) {
+  const std::string text = NodesText(Status());
+  EXPECT_TRUE(absl::StrContains(text, "server-0  gone")) << text;
+  EXPECT_TRUE(absl::StrContains(text, "worker-0  there")) << text;
+}
+
+TEST(Report, TablesShowShapeOrRowWidth) {
+  ListTablesResponse tables;
+  TableSpec& dense = *tables.add_tables();
+  dense.set_id(1);
+  dense.set_name("hidden/weights");
+  dense.set_kind(DENSE);
+  dense.add_shape(128);
+  dense.add_shape(64);
+  dense.mutable_optimizer()->mutable_adam();
+  TableSpec& sparse = *tables.add_tables();
+  sparse.set_id(2);
+  sparse.set_name("embeddings");
+  sparse.set_kind(SPARSE);
+  sparse.set_row_width(17);
+  EXPECT_EQ(TablesText(tables),
+            "ID  NAME            KIND    SHAPE     OPTIMIZER\n"
+            " 1  hidden/weights  DENSE   128 x 64  adam\n"
+            " 2  embeddings      SPARSE  17 a row  none\n");
+  const nlohmann::json json = nlohmann::json::parse(TablesJson(tables).dump());
+  EXPECT_EQ(json[0]["shape"], (std::vector<int>{128, 64}));
+  EXPECT_EQ(json[1]["row_width"], 17);
+}
+
+}  // namespace
+}  // namespace pawl

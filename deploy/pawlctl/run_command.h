@@ -1,0 +1,31 @@
+// `pawlctl run`: one job on a cluster of processes on this machine, from start to end.
+#ifndef PAWL_DEPLOY_PAWLCTL_RUN_COMMAND_H_
+#define PAWL_DEPLOY_PAWLCTL_RUN_COMMAND_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pawl {
+
+struct RunOptions {
+  std::string job;
+  uint32_t servers = 1;
+  uint32_t workers = 1;
+  uint32_t replicas = 1;
+  // "path=value", applied to the job in this order; relative file names count from the current folder.
+  std::vector<std::string> set;
+  // Empty: out/NAME in the current folder, after the job.
+  std::string out;
+  // This program's own path, and the environment's PAWL_BIN_DIR: where to look for the daemons.
+  std::string own_program;
+  std::string bin_folder;
+};
+
+// Runs the job and reports on stdout and stderr. Returns the exit code. To be
+// called on the main thread, before any other thread has started.
+int RunCommand(const RunOptions& options);
+
+}  // namespace pawl
+
+#endif  // PAWL_DEPLOY_PAWLCTL_RUN_COMMAND_H_

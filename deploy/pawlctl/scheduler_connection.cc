@@ -1,0 +1,73 @@
+#include "deploy/pawlctl/scheduler_connection.h"
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/rpc/grpc_settings.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+
+namespace pawl {
+namespace {
+
+void SetDeadline(grpc::ClientContext& context, MonotonicDuration timeout) {
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::duration_cast<std::chrono::system_clock::duration>(timeout));
+}
+
+}  // namespace
+
+SchedulerConnection::SchedulerConnection(const std::string& address)
+    : address_(address),
+      stub_(Scheduler::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                                         ChannelSettings(ChannelKind::kControl)))) {}
+
+absl::StatusOr<GetStatusResponse> SchedulerConnection::GetStatus(MonotonicDuration timeout) {
+  grpc::ClientContext context;
+  SetDeadline(context, timeout);
+  GetStatusResponse response;
+  const grpc::Status status = stub_->GetStatus(&context, GetStatusRequest(), &response);
+  if (!status.ok()) return ToStatus(status);
+  return response;
+}
+
+absl::StatusOr<ListTablesResponse> SchedulerConnection::ListTables(MonotonicDuration timeout) {
+  grpc::ClientContext context;
+  SetDeadline(context, timeout);
+  ListTablesResponse response;
+  const grpc::Status status = stub_->ListTables(&context, ListTablesRequest(), &response);
+  if (!status.ok()) return ToStatus(status);
+  return response;
+}
+
+absl::StatusOr<RoutingTable> SchedulerConnection::GetRouting(MonotonicDuration timeout) {
+  grpc::ClientContext context;
+  SetDeadline(context, timeout);
+  RoutingTable response;
+  const grpc::Status status = stub_->GetRouting(&context, GetRoutingRequest(), &response);
+  if (!status.ok()) return ToStatus(status);
+  return response;
+}
+
+absl::Status SchedulerConnection::StopJob(const std::string& reason, MonotonicDuration timeout) {
+  grpc::ClientContext context;
+  SetDeadline(context, timeout);
+  StopJobRequest request;
+  request.set_reason(reason);
+  StopJobResponse response;
+  return ToStatus(stub_->StopJob(&context, request, &response));
+}
+
+absl::Status SchedulerConnection::ToStatus(const grpc::Status& status) const {
+  if (status.ok()) return absl::OkStatus();
+  // The codes of gRPC and of Abseil are the same numbers.
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded) {
+    return absl::Status(code, absl::StrCat("the scheduler at ", address_, " does not answer (", status.error_message(),
+                                           "); is its job still running, and is the address right (--scheduler or "
+                                           "PAWL_SCHEDULER; pawlctl run writes it to scheduler.addr in its --out)?"));
+  }
+  return absl::Status(code, absl::StrCat("the scheduler at ", address_, ": ", status.error_message()));
+}
+
+}  // namespace pawl

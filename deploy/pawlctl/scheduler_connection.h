@@ -1,0 +1,36 @@
+// Calls to a scheduler by somebody who is no node of its job.
+#ifndef PAWL_DEPLOY_PAWLCTL_SCHEDULER_CONNECTION_H_
+#define PAWL_DEPLOY_PAWLCTL_SCHEDULER_CONNECTION_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "proto/scheduler.grpc.pb.h"
+
+namespace pawl {
+
+// Connects with the first call. Each call blocks, for at most `timeout`; an error
+// names the address and, where nobody answers, the way out. Thread-safe.
+class SchedulerConnection {
+ public:
+  // `address` is host:port.
+  explicit SchedulerConnection(const std::string& address);
+
+  absl::StatusOr<GetStatusResponse> GetStatus(MonotonicDuration timeout);
+  absl::StatusOr<ListTablesResponse> ListTables(MonotonicDuration timeout);
+  absl::StatusOr<RoutingTable> GetRouting(MonotonicDuration timeout);
+  absl::Status StopJob(const std::string& reason, MonotonicDuration timeout);
+
+ private:
+  absl::Status ToStatus(const grpc::Status& status) const;
+
+  const std::string address_;
+  const std::unique_ptr<Scheduler::Stub> stub_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_DEPLOY_PAWLCTL_SCHEDULER_CONNECTION_H_
