@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -216,6 +217,27 @@ TEST_P(TrainingModelTest, SameInputsGiveTheSameBitsAlsoWithSeparateDeviceMemory)
   ASSERT_TRUE(model_->Predict(batch, parameters.spans(), &predictions).ok());
   ASSERT_TRUE((*separate_model)->Predict(batch, parameters.spans(), &separate_predictions).ok());
   EXPECT_EQ(predictions.scores, separate_predictions.scores);
+}
+
+TEST_P(TrainingModelTest, ModelsInSeveralThreadsGiveTheBitsOfOneAlone) {
+  const Batch batch = RandomBatch(GetParam(), 200, 40, random_);
+  TableValues parameters(*model_, batch.keys.size(), 0);
+  parameters.Randomize(0.4f, random_);
+  TableValues alone(*model_, batch.keys.size(), 0);
+  ASSERT_TRUE(model_->ComputeGradients(batch, parameters.spans(), 1, alone.mutable_spans()).ok());
+  constexpr int kThreads = 4;
+  std::vector<TableValues> together(kThreads, TableValues(*model_, batch.keys.size(), 0));
+  std::vector<std::thread> threads;
+  for (TableValues& gradients : together) {
+    threads.emplace_back([&] {
+      const auto model = TrainingModel::Create(job_, GetParam().shape, device_);
+      for (int run = 0; run < 10; ++run) {
+        EXPECT_TRUE((*model)->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans()).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const TableValues& gradients : together) EXPECT_TRUE(gradients == alone);
 }
 
 TEST_P(TrainingModelTest, EmptyBatchHasZeroGradients) {

@@ -293,7 +293,8 @@ TEST_F(CpuStreamTest, PoolingMatchesReferenceBitForBit) {
 
 TEST_F(CpuStreamTest, SumOfDotsMatchesThePairs) {
   const size_t shapes[][3] = {{0, 3, 4}, {1, 1, 1}, {20, 8, 16}, {9, 5, 7}, {3, 40, 1}};
-  for (const auto& [rows, count, dim] : shapes) {
+  for (const auto& shape : shapes) {
+    const size_t rows = shape[0], count = shape[1], dim = shape[2];
     Buffer vectors = RandomBuffer(rows, count * dim, 3), sums(rows, dim, 1),
            gradient = RandomBuffer(rows, count * dim, 5);
     Buffer gradient_before = gradient;

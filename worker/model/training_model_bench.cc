@@ -1,0 +1,79 @@
+// Samples a second that one core computes gradients for, without any transport:
+//
+//   bazel run -c opt //worker/model:training_model_bench
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/model/model_test_util.h"
+#include "worker/model/training_model.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint32_t kSamples = 4096;
+constexpr int kWarmUps = 5;
+constexpr int kRuns = 100;
+
+// One category a field, of field_keys equally likely ones.
+Batch MakeBatch(const DataShape& shape, uint32_t field_keys) {
+  std::mt19937 random(1);
+  Batch batch;
+  batch.samples = kSamples;
+  batch.numeric_count = shape.numeric_count;
+  batch.field_count = shape.field_count;
+  for (uint32_t k = 0; k < shape.field_count * field_keys; ++k) batch.keys.push_back(k);
+  batch.field_begin.push_back(0);
+  for (uint32_t s = 0; s < kSamples; ++s) {
+    batch.labels.push_back(random() % 2);
+    for (uint32_t i = 0; i < shape.numeric_count; ++i) batch.numerics.push_back(random() / 4294967296.0f);
+    for (uint32_t f = 0; f < shape.field_count; ++f) {
+      batch.entry_key.push_back(f * field_keys + random() % field_keys);
+      batch.entry_value.push_back(1);
+      batch.field_begin.push_back(batch.entry_key.size());
+    }
+  }
+  return batch;
+}
+
+void Measure(const std::string& name, const std::string& spec, const DataShape& shape, uint32_t field_keys) {
+  CpuDevice device;
+  auto model = TrainingModel::Create(JobOf(spec), shape, device);
+  const Batch batch = MakeBatch(shape, field_keys);
+  TableValues parameters(**model, batch.keys.size(), 0), gradients = parameters;
+  std::mt19937 random(2);
+  parameters.Randomize(0.1f, random);
+  const auto parameter_spans = parameters.spans();
+  const auto gradient_spans = gradients.mutable_spans();
+  // The best run: the others were disturbed.
+  double best_s = 1e9;
+  for (int run = -kWarmUps; run < kRuns; ++run) {
+    const auto begin = std::chrono::steady_clock::now();
+    if (!(*model)->ComputeGradients(batch, parameter_spans, 1, gradient_spans).ok()) return;
+    const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (run >= 0 && s < best_s) best_s = s;
+  }
+  std::printf("%-44s %6zu keys  %8.3f ms  %6.2f million samples/s\n", name.c_str(), batch.keys.size(), best_s * 1e3,
+              kSamples / best_s / 1e6);
+}
+
+}  // namespace
+}  // namespace pawl
+
+int main() {
+  for (const uint32_t field_keys : {100, 2000}) {
+    pawl::Measure("logistic_regression, 8 fields", "logistic_regression {}", {0, 8}, field_keys);
+    pawl::Measure("fm, 8 fields x 16", "fm { dim: 16 }", {0, 8}, field_keys);
+    pawl::Measure("wide_deep, 8 fields x 16, [128, 64]", "wide_deep { dim: 16 hidden: [128, 64] }", {0, 8}, field_keys);
+    pawl::Measure("deepfm, 8 fields x 16, [128, 64]", "deepfm { dim: 16 hidden: [128, 64] }", {0, 8}, field_keys);
+    pawl::Measure("dlrm, 8 fields x 16, 4 numbers, [64]", "dlrm { dim: 16 bottom: [32, 16] top: [64] }", {4, 8},
+                  field_keys);
+    pawl::Measure("matrix_factorization, 2 x 16", "matrix_factorization { dim: 16 } loss: LOGISTIC", {0, 2},
+                  field_keys);
+  }
+  pawl::Measure("mlp 784-256-128-1", "mlp { hidden: [256, 128] }", {784, 0}, 0);
+  return 0;
+}
