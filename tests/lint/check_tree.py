@@ -55,8 +55,9 @@ FORBIDDEN_TARGETS_IN_PURE = (
     (r"//client_lib/base:(clock|simulated_clock)$", "time"),
 )
 
-# Flags are read by a program's main file; pawlctl's command_line.cc sets absl's flags for its subcommands.
-FLAG_READERS = ("main.cc", "deploy/pawlctl/command_line.cc")
+# Flags are read by a program's main file. Two files parse command lines for main files, and read no flag of their own:
+# pawlctl's subcommands, and what all daemons share.
+FLAG_READERS = ("main.cc", "deploy/pawlctl/command_line.cc", "client_lib/daemon/daemon.cc")
 
 # A path of somebody's machine. Written in two parts so that this file does not break its own rule.
 MACHINE_PATH = re.compile(r"(?<![\w./$})*-])/(ho" r"me|wo" r"rk|ro" r"ot|Us" r"ers)/\w")
