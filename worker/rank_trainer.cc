@@ -13,6 +13,13 @@ namespace {
 // The client library ends a call by its deadline; a little later the library itself is at fault.
 constexpr std::chrono::seconds kGrace{30};
 
+// A callback that makes `future` ready.
+Callback Fulfil(std::future<absl::Status>& future) {
+  std::promise<absl::Status> promise;
+  future = promise.get_future();
+  return [promise = std::move(promise)](absl::Status status) mutable { promise.set_value(std::move(status)); };
+}
+
 }  // namespace
 
 float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples, uint64_t rank_samples) {
@@ -99,7 +106,7 @@ absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t st
   CallOptions options;
   options.timeout = kStepTimeout;
   options.step = step;
-  slot.pulled = static_cast<Session&>(session_).Pull(pull_items_, options);
+  session_.Pull(pull_items_, options, Fulfil(slot.pulled));
   return absl::OkStatus();
 }
 
@@ -141,18 +148,16 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
   }
   CallOptions options;
   options.timeout = kStepTimeout;
-  slot.pushed = static_cast<Session&>(session_).Push(push_items_, options);
+  session_.Push(push_items_, options, Fulfil(slot.pushed));
   return absl::OkStatus();
 }
 
 void RankTrainer::EndStep(Slot& slot, const LossSum& loss) {
   CallOptions options;
   options.timeout = kStepTimeout;
-  std::promise<absl::Status> promise;
-  slot.ended = promise.get_future();
-  session_.EndStep(options, [this, loss, promise = std::move(promise)](absl::Status status) mutable {
+  session_.EndStep(options, [this, loss, done = Fulfil(slot.ended)](absl::Status status) mutable {
     if (status.ok()) shared_.progress.StepEnded(index_, loss.samples, loss.loss_sum);
-    promise.set_value(std::move(status));
+    done(std::move(status));
   });
 }
 
@@ -172,14 +177,14 @@ absl::StatusOr<bool> RankTrainer::Evaluate(uint64_t step) {
   const uint64_t number = shared_.plan.EvaluationNumber(step);
   if (shared_.job.consistency().mode() == BOUNDED || shared_.job.consistency().mode() == ASYNC) {
     // Everybody evaluates, and the best are kept, when all pushes so far have been applied.
-    auto all_there = shared_.coordinator.Barrier(absl::StrCat("evaluation-", number), shared_.logical_workers, rank_);
+    auto all_there = shared_.rendezvous.Barrier(absl::StrCat("evaluation-", number), shared_.logical_workers, rank_);
     PAWL_RETURN_IF_ERROR(Await(all_there, kRendezvousTimeout + kGrace, shared_.interrupt, "barrier before the evaluation"));
   }
   const SampleRange share = EvaluationShard(shared_.eval->size(), rank_, shared_.logical_workers);
   const uint64_t batches = (share.size() + kEvaluationBatchSize - 1) / kEvaluationBatchSize;
   eval_stream_ = std::make_unique<BatchStream>(0, batches, [this, share](uint64_t i, Batch* batch) {
     const uint64_t begin = share.begin + i * kEvaluationBatchSize;
-    return eval_assembler_->Assemble(SampleRange{begin, std::min(begin + kEvaluationBatchSize, share.end)}, batch);
+    return eval_assembler_->AssembleRange(SampleRange{begin, std::min(begin + kEvaluationBatchSize, share.end)}, batch);
   });
 
   EvaluationReport report(/*with_scores=*/model_->loss() == LOGISTIC);
@@ -205,7 +210,7 @@ absl::StatusOr<bool> RankTrainer::Evaluate(uint64_t step) {
   std::vector<ReportEvaluationRequest> parts = report.TakeParts(header);
   // Only the last one waits for the other ranks.
   for (ReportEvaluationRequest& part : parts) {
-    auto answer = shared_.coordinator.ReportEvaluation(std::move(part));
+    auto answer = shared_.rendezvous.ReportEvaluation(std::move(part));
     PAWL_ASSIGN_OR_RETURN(const ReportEvaluationResponse response,
                           Await(answer, kRendezvousTimeout + kGrace, shared_.interrupt, "report of the evaluation"));
     if (&part == &parts.back()) return response.stop();

@@ -17,7 +17,7 @@
 #include "client_lib/client.h"
 #include "proto/job.pb.h"
 #include "worker/batch_stream.h"
-#include "worker/coordinator.h"
+#include "worker/rendezvous.h"
 #include "worker/data/batch.h"
 #include "worker/data/batch_assembler.h"
 #include "worker/data/dataset.h"
@@ -69,7 +69,7 @@ class RankTrainer {
     const std::vector<Table>& tables;
     // Null: every rank pulls the dense tables for itself.
     DenseSnapshots* dense = nullptr;
-    Coordinator& coordinator;
+    Rendezvous& rendezvous;
     ProgressBoard& progress;
     Interrupt& interrupt;
     // Waited in each step before it is ended, to play a slow worker.

@@ -16,7 +16,7 @@
 #include "proto/job.pb.h"
 #include "proto/scheduler.pb.h"
 #include "spdlog/spdlog.h"
-#include "worker/coordinator.h"
+#include "worker/rendezvous.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/dense_snapshots.h"
@@ -35,14 +35,12 @@ constexpr std::chrono::minutes kCreateTableTimeout{2};
 constexpr std::chrono::seconds kFinishTimeout{30};
 // The last words of a worker that has to end soon.
 constexpr std::chrono::milliseconds kLastWordsTimeout{1000};
-// Reading the data is bounded by its size; beyond this the file system hangs.
-constexpr std::chrono::hours kLoadTimeout{12};
 // The client library ends a call by its deadline; a little later the library itself is at fault.
 constexpr std::chrono::seconds kGrace{30};
 
-class ClientCoordinator final : public Coordinator {
+class ClientRendezvous final : public Rendezvous {
  public:
-  explicit ClientCoordinator(Client& client) : client_(client) {}
+  explicit ClientRendezvous(Client& client) : client_(client) {}
 
   std::future<absl::Status> Barrier(const std::string& name, uint32_t parties, uint32_t party) override {
     return client_.Barrier(name, parties, party, {.timeout = kRendezvousTimeout});
@@ -105,12 +103,14 @@ std::future<absl::StatusOr<LoadedData>> StartLoading(const Job& job) {
   return future;
 }
 
+absl::Status CheckHasModel(const Job& job) {
+  if (job.model().kind_case() != Model::KIND_NOT_SET) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "model: is not set. This job only serves tables; a pawl-worker has nothing to train in it. Give the job data and "
+      "a model, or use its tables through client_lib");
+}
+
 absl::Status CheckJob(const Job& job) {
-  if (job.model().kind_case() == Model::KIND_NOT_SET) {
-    return absl::InvalidArgumentError(
-        "model: is not set. This job only serves tables; a pawl-worker has nothing to train in it. Give the job data "
-        "and a model, or use its tables through client_lib");
-  }
   if (job.data().train().empty()) return absl::InvalidArgumentError("data.train: is not set; there is nothing to train on");
   if (job.dense_path() == ALLREDUCE) {
     return absl::UnimplementedError("dense_path: ALLREDUCE is not there yet; use SERVER");
@@ -130,7 +130,7 @@ struct Training {
   std::optional<StepPlan> plan;
   std::vector<Table> tables;
   std::unique_ptr<DenseSnapshots> dense;
-  std::unique_ptr<ClientCoordinator> coordinator;
+  std::unique_ptr<ClientRendezvous> rendezvous;
   std::unique_ptr<ProgressBoard> progress;
   // Set when one rank has failed or the process is to end.
   Interrupt interrupt;
@@ -157,9 +157,13 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Interrupt& in
   PAWL_RETURN_IF_ERROR(CheckJob(job));
   auto assigned = client.Assignment({.timeout = options.assignment_timeout});
   auto loaded = StartLoading(job);
-  PAWL_ASSIGN_OR_RETURN(training.data, Await(loaded, kLoadTimeout, interrupt, "reading the data"));
+  while (loaded.wait_for(kInterruptInterval) != std::future_status::ready) {
+    PAWL_RETURN_IF_ERROR(interrupt.reason());
+    PAWL_RETURN_IF_ERROR(client.status());
+  }
+  PAWL_ASSIGN_OR_RETURN(training.data, loaded.get());
   PAWL_ASSIGN_OR_RETURN(const GetAssignmentResponse assignment,
-                        Await(assigned, options.assignment_timeout + kLoadTimeout, interrupt, "assignment of ranks"));
+                        Await(assigned, options.assignment_timeout + kGrace, interrupt, "assignment of ranks"));
   const uint32_t logical_workers = assignment.logical_workers_total();
   const size_t hosted = static_cast<size_t>(assignment.logical_workers_size());
   if (hosted > kMaxHostedRanks) {
@@ -190,7 +194,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Interrupt& in
     if (!dense.empty()) training.dense = std::make_unique<DenseSnapshots>(std::move(dense));
   }
 
-  training.coordinator = std::make_unique<ClientCoordinator>(client);
+  training.rendezvous = std::make_unique<ClientRendezvous>(client);
   std::vector<uint64_t> first_steps;
   std::string names;
   for (const LogicalWorkerAssignment& rank : assignment.logical_workers()) {
@@ -208,7 +212,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Interrupt& in
                                    .eval = training.data.eval.get(),
                                    .tables = training.tables,
                                    .dense = training.dense.get(),
-                                   .coordinator = *training.coordinator,
+                                   .rendezvous = *training.rendezvous,
                                    .progress = *training.progress,
                                    .interrupt = training.interrupt,
                                    .step_delay = options.step_delay};
@@ -301,6 +305,8 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& interrupt) {
   }
   spdlog::info("joined job '{}' as {}", (*client)->job().name(), (*client)->node());
   training = std::make_unique<Training>((*client)->job(), *std::move(device));
+  // Leaves such a job as it was: others may be using its tables.
+  if (absl::Status status = CheckHasModel(training->job); !status.ok()) return {WorkerEnd::kUnable, std::move(status)};
   absl::Status status = Prepare(options, **client, interrupt, *training);
   if (status.ok()) status = Train(interrupt, *training);
   WorkerOutcome outcome = Conclude(**client, interrupt, *training, std::move(status));

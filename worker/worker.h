@@ -41,14 +41,14 @@ enum class WorkerEnd {
 };
 
 struct WorkerOutcome {
-  WorkerEnd end;
+  WorkerEnd end = WorkerEnd::kFailed;
   // Why, if not kCompleted.
-  absl::Status status;
+  absl::Status status = absl::OkStatus();
 };
 
 // Joins the job as a worker, trains the ranks that the scheduler assigns, waits for the job's end. Ends
-// soon after `interrupt` is set, leaving the job; a thread that still reads data is
-// then left behind, so the process should end too.
+// soon after `interrupt` is set, leaving the job. Unless the end is kCompleted, a thread that
+// still reads data may be left behind, so the process should end too.
 WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& interrupt);
 
 }  // namespace pawl
