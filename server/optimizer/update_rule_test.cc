@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/base/crc32c.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "server/optimizer/isa.h"
@@ -218,6 +219,26 @@ INSTANTIATE_TEST_SUITE_P(AllIsas, UpdateRuleIsaTest, testing::ValuesIn(Supported
                            return name;
                          });
 
+// A change of these bits lets replicas of different versions, machines or compilers drift apart.
+TEST(UpdateRuleTest, BitsArePinned) {
+  constexpr size_t kWidth = 100;
+  std::mt19937 random(13);
+  uint32_t crc = 0;
+  for (const Optimizer& spec : AllSpecs()) {
+    const auto rule = *UpdateRule::Create(spec);
+    const size_t floats = kWidth + rule->SlotCount(kWidth);
+    std::vector<float> row = MixedNumbers(floats, random);
+    rule->InitializeSlots(kWidth, row.data() + kWidth);
+    for (const uint64_t prior_updates : {0, 1, 20, 3000}) {
+      const std::vector<float> gradient = MixedNumbers(kWidth, random);
+      rule->Apply({2 * prior_updates, prior_updates}, 0.3f, gradient.data(), kWidth, 0, kWidth, row.data(),
+                  row.data() + kWidth);
+    }
+    crc = Crc32c(crc, row.data(), floats * sizeof(float));
+  }
+  EXPECT_EQ(crc, 3983706371u);
+}
+
 TEST(UpdateRuleTest, UpdateInPartsEqualsUpdateAtOnce) {
   std::mt19937 random(11);
   for (const Optimizer& spec : AllSpecs()) {
@@ -294,7 +315,8 @@ TEST(UpdateRuleTest, ImpossibleHyperParametersAreRefusedByName) {
       {"adagrad { learning_rate: 1 initial_accumulator: -1 }", "optimizer.adagrad.initial_accumulator"},
       {"adagrad { learning_rate: 1 epsilon: 0 }", "optimizer.adagrad.epsilon"},
       {"rowwise_adagrad {}", "optimizer.rowwise_adagrad.learning_rate"},
-      {"rowwise_adagrad { learning_rate: 1 initial_accumulator: nan }", "optimizer.rowwise_adagrad.initial_accumulator"},
+      {"rowwise_adagrad { learning_rate: 1 initial_accumulator: nan }",
+       "optimizer.rowwise_adagrad.initial_accumulator"},
       {"rowwise_adagrad { learning_rate: 1 epsilon: -1 }", "optimizer.rowwise_adagrad.epsilon"},
       {"rmsprop {}", "optimizer.rmsprop.learning_rate"},
       {"rmsprop { learning_rate: 1 rho: 1.5 }", "optimizer.rmsprop.rho"},
