@@ -296,13 +296,13 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
       },
       [this, request](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         const TableSpec& spec = request.table();
-        absl::StatusOr<CreateTableResponse> answer = status;
+        absl::StatusOr<CreateTableResponse> answer = CreateTableResponse();
         if (status.ok()) {
           tables_.MarkReady(spec.id());
           spdlog::info("table {}: {} {}", spec.id(), spec.name(), TableKind_Name(spec.kind()));
-          answer = CreateTableResponse();
           *answer->mutable_table() = spec;
         } else {
+          answer = status;
           tables_.Remove(spec.id());
           spdlog::warn("table {}: {}", spec.id(), status.ToString());
         }
