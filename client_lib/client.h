@@ -90,12 +90,16 @@ class Transport;
 
 // Limits. Beyond them a call gets RESOURCE_EXHAUSTED, or INVALID_ARGUMENT where no waiting would help.
 //
-// Calls that wait because ClientOptions::max_bytes_in_flight are under way.
+// Calls of a session that wait for their turn: for EndStep, or because
+// ClientOptions::max_bytes_in_flight are under way.
 inline constexpr size_t kMaxWaitingCalls = 4096;
 // Tables in one call.
 inline constexpr size_t kMaxItemsInCall = 1024;
-// Keys in one call: positions are kept in 32 bits.
-inline constexpr size_t kMaxKeysInCall = size_t{1} << 30;
+// Keys in one item: positions are kept in 32 bits.
+inline constexpr size_t kMaxKeysInItem = size_t{1} << 30;
+// Segments of pushes (1 MiB of values each) under way to one partition; it is the window in which
+// servers recognise what they have taken. Later pushes wait; one call that has more gets INVALID_ARGUMENT.
+inline constexpr uint64_t kMaxSegmentsAhead = 1024;
 
 using Callback = absl::AnyInvocable<void(absl::Status)>;
 
@@ -117,18 +121,15 @@ struct ClientOptions {
   // beyond it wait for their turn, without having been copied; one call that is
   // larger goes alone.
   size_t max_bytes_in_flight = size_t{256} << 20;
-
-  // For tests; null: gRPC.
-  std::shared_ptr<Transport> transport;
-  std::shared_ptr<ControlChannel> control;
+  const Clock* clock = &Clock::Real();
 };
 
 struct CallOptions {
   // From now; unset: ClientOptions::call_timeout.
-  std::optional<MonotonicDuration> timeout;
+  std::optional<MonotonicDuration> timeout = std::nullopt;
   // A logical worker's pull for a later step than its own: it is sent at once and
   // answers when that step's parameters are there (to have the next batch on its way early).
-  std::optional<uint64_t> step;
+  std::optional<uint64_t> step = std::nullopt;
 };
 
 // Gradients for one table.
@@ -158,8 +159,8 @@ struct PullItem {
 // One sender of pushes and pulls. Thread-safe; but see Push about order. Lives
 // until its client's end.
 //
-// A push that has failed leaves the session broken, since what was to follow may
-// not be applied without it: every further call gets the same status.
+// A Push or EndStep that has failed leaves the session broken, since what was to follow
+// may not be applied without it: every further call gets the same status.
 class Session {
  public:
   virtual ~Session() = default;
@@ -179,11 +180,12 @@ class Session {
   std::future<absl::Status> Pull(absl::Span<const PullItem> items, const CallOptions& options = {});
   virtual void Pull(absl::Span<const PullItem> items, const CallOptions& options, Callback done) = 0;
 
-  // Push, and when that is done, Pull, within one deadline.
+  // Push, and when that is done, Pull, within one deadline. A logical worker's pull is for the step that the push
+  // belongs to: in SYNC it does not show the push, which is applied when the step closes.
   std::future<absl::Status> PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
                                      const CallOptions& options = {});
-  void PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls, const CallOptions& options,
-                Callback done);
+  virtual void PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
+                        const CallOptions& options, Callback done) = 0;
 
  protected:
   Session() = default;
@@ -223,6 +225,9 @@ class Client {
  public:
   // Registers with the scheduler, begins to send heartbeats, and waits until the job has a routing table.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
+  // The same without gRPC, for tests: by `transport` to the servers and by `control` to the scheduler.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options, std::shared_ptr<Transport> transport,
+                                                         std::shared_ptr<ControlChannel> control);
 
   // Ends pending calls with CANCELLED, waits for their callbacks, and says good-bye to the scheduler.
   ~Client();
@@ -277,8 +282,12 @@ class Client {
   void SetProgress(const WorkerProgress& progress);
 
  private:
-  explicit Client(std::shared_ptr<ClientCore> core);
+  Client(std::shared_ptr<Transport> transport, std::shared_ptr<ControlChannel> control,
+         std::shared_ptr<ClientCore> core);
 
+  // These outlive core_; their destructors wait for what is still running in it.
+  const std::shared_ptr<Transport> transport_;
+  const std::shared_ptr<ControlChannel> control_;
   const std::shared_ptr<ClientCore> core_;
 };
 

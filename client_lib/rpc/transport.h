@@ -34,7 +34,7 @@ class Transport {
   virtual void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
                     Done done) = 0;
 
-  // Runs `action` once, after `delay` or at Shutdown, on any thread (retries with backoff wait here).
+  // Runs `action` once, after `delay` or at Shutdown, on another thread (retries with backoff wait here).
   virtual void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) = 0;
 
   // Ends every call under way with CANCELLED, soon, and every later one at once.

@@ -1,0 +1,231 @@
+#include "client_lib/client.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/client_core.h"
+
+namespace pawl {
+namespace {
+
+// A future and the callback that makes it ready.
+template <typename T>
+std::pair<std::future<T>, absl::AnyInvocable<void(T)>> NewFuture() {
+  std::promise<T> promise;
+  std::future<T> future = promise.get_future();
+  return {std::move(future), [promise = std::move(promise)](T value) mutable { promise.set_value(std::move(value)); }};
+}
+
+// Calls the scheduler and turns its answer into what the caller wants.
+template <typename Response, typename T, typename Request, typename Convert>
+void CallScheduler(ClientCore& core, const char* method, Request request, const CallOptions& options,
+                   absl::AnyInvocable<void(T)> done, Convert convert) {
+  auto response = std::make_shared<Response>();
+  const MonotonicTime deadline = core.Deadline(options);
+  Callback counted = core.Count([response, done = std::move(done), convert](absl::Status status) mutable {
+    if (status.ok()) {
+      done(convert(*response));
+    } else {
+      done(T(std::move(status)));
+    }
+  });
+  core.Control(method, std::make_shared<Request>(std::move(request)), response, deadline, MonotonicDuration::max(),
+               std::move(counted));
+}
+
+// The answer itself.
+struct Whole {
+  template <typename Response>
+  absl::StatusOr<Response> operator()(const Response& response) const {
+    return response;
+  }
+};
+
+struct Nothing {
+  template <typename Response>
+  absl::Status operator()(const Response&) const {
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::future<absl::Status> Session::Push(absl::Span<const PushItem> items, const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::Status>();
+  Push(items, options, std::move(done));
+  return std::move(future);
+}
+
+std::future<absl::Status> Session::Pull(absl::Span<const PullItem> items, const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::Status>();
+  Pull(items, options, std::move(done));
+  return std::move(future);
+}
+
+std::future<absl::Status> Session::PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
+                                            const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::Status>();
+  PushPull(pushes, pulls, options, std::move(done));
+  return std::move(future);
+}
+
+std::future<absl::Status> LogicalWorker::EndStep(const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::Status>();
+  EndStep(options, std::move(done));
+  return std::move(future);
+}
+
+Client::Client(std::shared_ptr<Transport> transport, std::shared_ptr<ControlChannel> control,
+               std::shared_ptr<ClientCore> core)
+    : transport_(std::move(transport)), control_(std::move(control)), core_(std::move(core)) {}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options, std::shared_ptr<Transport> transport,
+                                                        std::shared_ptr<ControlChannel> control) {
+  if (options.role != CLIENT_ROLE && options.role != WORKER_ROLE) {
+    return absl::InvalidArgumentError(absl::StrCat("ClientOptions::role is ", Role_Name(options.role),
+                                                   "; it must be CLIENT_ROLE or WORKER_ROLE"));
+  }
+  if (options.max_bytes_in_flight == 0) {
+    return absl::InvalidArgumentError("ClientOptions::max_bytes_in_flight is 0; nothing could ever be sent");
+  }
+  auto core = std::make_shared<ClientCore>(std::move(options), *transport, *control);
+  std::unique_ptr<Client> client(new Client(std::move(transport), std::move(control), core));
+  PAWL_RETURN_IF_ERROR(core->Join());
+  return client;
+}
+
+Client::~Client() { core_->Close(); }
+
+const std::string& Client::node() const { return core_->registration().node(); }
+uint64_t Client::incarnation() const { return core_->registration().incarnation(); }
+uint64_t Client::job_id() const { return core_->registration().job_id(); }
+const Job& Client::job() const { return core_->registration().job(); }
+JobState Client::job_state() const { return core_->job_state(); }
+absl::Status Client::status() const { return core_->failure(); }
+bool Client::WaitForEnd(MonotonicDuration timeout) const { return core_->WaitForEnd(timeout); }
+void Client::SetProgress(const WorkerProgress& progress) { core_->SetProgress(progress); }
+
+ClientCounters Client::counters() const {
+  const MessengerCounters& from = core_->messenger().counters();
+  ClientCounters counters;
+  counters.segments_accepted = from.segments_accepted;
+  counters.segments_deduplicated = from.segments_deduplicated;
+  counters.segments_late = from.segments_late;
+  counters.messages = from.messages;
+  counters.retries = from.retries;
+  counters.routing_changes = from.routing_changes;
+  return counters;
+}
+
+Session& Client::free_running() { return core_->free_running(); }
+
+absl::StatusOr<LogicalWorker*> Client::OpenLogicalWorker(uint32_t rank, uint64_t first_step) {
+  return core_->OpenLogicalWorker(rank, first_step);
+}
+
+void Client::CreateTable(const TableSpec& spec, const CallOptions& options,
+                         absl::AnyInvocable<void(absl::StatusOr<Table>)> done) {
+  CreateTableRequest request;
+  *request.mutable_table() = spec;
+  CallScheduler<CreateTableResponse, absl::StatusOr<Table>>(
+      *core_, "CreateTable", std::move(request), options, std::move(done),
+      [](const CreateTableResponse& response) -> absl::StatusOr<Table> { return Table(response.table()); });
+}
+
+std::future<absl::StatusOr<Table>> Client::CreateTable(const TableSpec& spec, const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<Table>>();
+  CreateTable(spec, options, std::move(done));
+  return std::move(future);
+}
+
+std::future<absl::StatusOr<Table>> Client::OpenTable(const std::string& name, const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<Table>>();
+  CallScheduler<ListTablesResponse, absl::StatusOr<Table>>(
+      *core_, "ListTables", ListTablesRequest(), options, std::move(done),
+      [name](const ListTablesResponse& response) -> absl::StatusOr<Table> {
+        for (const TableSpec& spec : response.tables()) {
+          if (spec.name() == name) return Table(spec);
+        }
+        return absl::NotFoundError(absl::StrCat("the job has no table `", name, "`; CreateTable makes one"));
+      });
+  return std::move(future);
+}
+
+std::future<absl::StatusOr<std::vector<Table>>> Client::ListTables(const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<std::vector<Table>>>();
+  CallScheduler<ListTablesResponse, absl::StatusOr<std::vector<Table>>>(
+      *core_, "ListTables", ListTablesRequest(), options, std::move(done),
+      [](const ListTablesResponse& response) -> absl::StatusOr<std::vector<Table>> {
+        return std::vector<Table>(response.tables().begin(), response.tables().end());
+      });
+  return std::move(future);
+}
+
+void Client::Barrier(const std::string& name, uint32_t parties, uint32_t party, const CallOptions& options,
+                     Callback done) {
+  BarrierRequest request;
+  request.set_name(name);
+  request.set_parties(parties);
+  request.set_party(party);
+  request.set_node(node());
+  request.set_incarnation(incarnation());
+  CallScheduler<BarrierResponse, absl::Status>(*core_, "Barrier", std::move(request), options, std::move(done),
+                                               Nothing());
+}
+
+std::future<absl::Status> Client::Barrier(const std::string& name, uint32_t parties, uint32_t party,
+                                          const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::Status>();
+  Barrier(name, parties, party, options, std::move(done));
+  return std::move(future);
+}
+
+std::future<absl::StatusOr<GetAssignmentResponse>> Client::Assignment(const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<GetAssignmentResponse>>();
+  GetAssignmentRequest request;
+  request.set_node(node());
+  request.set_incarnation(incarnation());
+  CallScheduler<GetAssignmentResponse, absl::StatusOr<GetAssignmentResponse>>(
+      *core_, "GetAssignment", std::move(request), options, std::move(done), Whole());
+  return std::move(future);
+}
+
+std::future<absl::StatusOr<ReportEvaluationResponse>> Client::ReportEvaluation(ReportEvaluationRequest request,
+                                                                               const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<ReportEvaluationResponse>>();
+  request.set_node(node());
+  request.set_incarnation(incarnation());
+  CallScheduler<ReportEvaluationResponse, absl::StatusOr<ReportEvaluationResponse>>(
+      *core_, "ReportEvaluation", std::move(request), options, std::move(done), Whole());
+  return std::move(future);
+}
+
+std::future<absl::Status> Client::FinishWork(const WorkerProgress& progress, const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::Status>();
+  FinishWorkRequest request;
+  request.set_node(node());
+  request.set_incarnation(incarnation());
+  *request.mutable_progress() = progress;
+  CallScheduler<FinishWorkResponse, absl::Status>(*core_, "FinishWork", std::move(request), options, std::move(done),
+                                                  Nothing());
+  return std::move(future);
+}
+
+std::future<absl::StatusOr<GetStatusResponse>> Client::GetStatus(const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<GetStatusResponse>>();
+  CallScheduler<GetStatusResponse, absl::StatusOr<GetStatusResponse>>(*core_, "GetStatus", GetStatusRequest(), options,
+                                                                      std::move(done), Whole());
+  return std::move(future);
+}
+
+std::future<absl::Status> Client::StopJob(const std::string& reason, const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::Status>();
+  StopJobRequest request;
+  request.set_reason(reason);
+  CallScheduler<StopJobResponse, absl::Status>(*core_, "StopJob", std::move(request), options, std::move(done),
+                                               Nothing());
+  return std::move(future);
+}
+
+}  // namespace pawl

@@ -1,0 +1,109 @@
+// What the sessions of one client share.
+#ifndef PAWL_CLIENT_LIB_CLIENT_CORE_H_
+#define PAWL_CLIENT_LIB_CLIENT_CORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/client.h"
+#include "client_lib/deadline_queue.h"
+#include "client_lib/flow_control.h"
+#include "client_lib/messenger.h"
+#include "client_lib/routing.h"
+#include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/transport.h"
+#include "client_lib/segments.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+class SenderSession;
+
+// A client's membership in its job: registration, heartbeats, routing, failure, and
+// the count of calls under way. Thread-safe. Owned by shared_ptr, which calls under way share.
+class ClientCore : public std::enable_shared_from_this<ClientCore> {
+ public:
+  // Both outlive the core's use of them: they are shut down in Close.
+  ClientCore(ClientOptions options, Transport& transport, ControlChannel& control);
+  ~ClientCore();
+
+  // Registers, fetches the routing and begins to send heartbeats; blocks.
+  absl::Status Join();
+  // Ends everything under way with CANCELLED, waits for it, and says good-bye; blocks.
+  void Close();
+
+  const RegisterResponse& registration() const { return registration_; }
+  JobState job_state() const;
+  absl::Status failure() const { return messenger_->failure(); }
+  bool WaitForEnd(MonotonicDuration timeout) const;
+  void SetProgress(const WorkerProgress& progress);
+
+  MonotonicTime Deadline(const CallOptions& options) const;
+
+  // Calls the scheduler's `method` ("Register") until `deadline`, again where it is UNAVAILABLE. An attempt
+  // takes at most `attempt`. Fails with failure() if there is one.
+  void Control(const std::string& method, std::shared_ptr<const google::protobuf::MessageLite> request,
+               std::shared_ptr<google::protobuf::MessageLite> response, MonotonicTime deadline,
+               MonotonicDuration attempt, Callback done);
+
+  // Every call of the user's is counted, from before it begins until its callback has returned.
+  Callback Count(Callback done);
+
+  absl::StatusOr<LogicalWorker*> OpenLogicalWorker(uint32_t rank, uint64_t first_step);
+  Session& free_running();
+
+  const ClientOptions& options() const { return options_; }
+  const Clock& clock() const { return clock_; }
+  Router& router() { return *router_; }
+  Messenger& messenger() { return *messenger_; }
+  DeadlineQueue& deadlines() { return *deadlines_; }
+  // Of the client's calls, by the bytes of their keys and values.
+  FlowControl& push_flow() { return *push_flow_; }
+  FlowControl& pull_flow() { return *pull_flow_; }
+  TableCutsPool& cuts_pool() { return cuts_pool_; }
+
+ private:
+  void Fail(const absl::Status& why);
+  void ScheduleHeartbeat();
+  void SendHeartbeat();
+  void OnHeartbeat(const absl::Status& status, const HeartbeatResponse& response);
+  void FetchRouting();
+  void EndCall();
+
+  const ClientOptions options_;
+  const Clock& clock_;
+  Transport& transport_;
+  ControlChannel& control_;
+
+  // Constant after Join.
+  RegisterResponse registration_;
+  std::unique_ptr<Router> router_;
+  std::shared_ptr<DeadlineQueue> deadlines_;
+  std::shared_ptr<Messenger> messenger_;
+  std::shared_ptr<FlowControl> push_flow_;
+  std::shared_ptr<FlowControl> pull_flow_;
+  TableCutsPool cuts_pool_;
+
+  mutable Mutex mu_;
+  mutable CondVar changed_;
+  bool closing_ PAWL_GUARDED_BY(mu_) = false;
+  JobState job_state_ PAWL_GUARDED_BY(mu_) = STARTING;
+  bool failed_ PAWL_GUARDED_BY(mu_) = false;
+  WorkerProgress progress_ PAWL_GUARDED_BY(mu_);
+  MonotonicTime last_heartbeat_ PAWL_GUARDED_BY(mu_);
+  bool fetching_routing_ PAWL_GUARDED_BY(mu_) = false;
+  uint64_t calls_ PAWL_GUARDED_BY(mu_) = 0;
+  absl::btree_map<uint32_t, std::shared_ptr<SenderSession>> logical_workers_ PAWL_GUARDED_BY(mu_);
+  std::shared_ptr<SenderSession> free_running_ PAWL_GUARDED_BY(mu_);
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_CLIENT_CORE_H_

@@ -1,0 +1,161 @@
+// Gets segments to the servers that they belong to, whatever it takes.
+#ifndef PAWL_CLIENT_LIB_MESSENGER_H_
+#define PAWL_CLIENT_LIB_MESSENGER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/deadline_queue.h"
+#include "client_lib/flow_control.h"
+#include "client_lib/routing.h"
+#include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/retry.h"
+#include "client_lib/rpc/transport.h"
+
+namespace pawl {
+
+// Keys and values in one message: large enough to make the costs of a message small, small enough that
+// encoding, sending and applying overlap.
+inline constexpr size_t kMessageBytes = size_t{4} << 20;
+// Segments in one message.
+inline constexpr size_t kMessageSegments = 4096;
+// Keys and values under way to one server, in pushes and likewise in pulls.
+inline constexpr size_t kMaxBytesInFlightPerServer = size_t{32} << 20;
+// The slowest network that a deadline is made for, and what it allows besides.
+inline constexpr size_t kMinBytesPerSecond = 20'000'000;
+inline constexpr std::chrono::milliseconds kBulkDeadline{1000};
+// How long one attempt of a logical worker's pull, or of EndStep, may wait on the server; it is
+// then sent again, until the call's own deadline.
+inline constexpr std::chrono::milliseconds kParkedDeadline{10000};
+
+struct MessengerCounters {
+  std::atomic<uint64_t> segments_accepted{0};
+  std::atomic<uint64_t> segments_deduplicated{0};
+  std::atomic<uint64_t> segments_late{0};
+  std::atomic<uint64_t> messages{0};
+  std::atomic<uint64_t> retries{0};
+  std::atomic<uint64_t> routing_changes{0};
+};
+
+// A segment on its way. Keys and values lie in memory of the call's.
+struct Segment {
+  uint32_t table = 0;
+  uint32_t partition = 0;
+  uint64_t ordinal = 0;
+  ByteView keys;
+  // Of a push.
+  ByteView values;
+  // Bytes of keys and values, sent or to be answered.
+  size_t bytes = 0;
+  // Of a pull: for the call's use.
+  uint32_t item = 0;
+  uint32_t cut = 0;
+};
+
+// One Push or Pull of the user's, in as many messages as it takes. Done when all of them are.
+class Call {
+ public:
+  Call(Method method, RequestHeader header, MonotonicTime deadline, uint64_t flow_step, bool may_park)
+      : method(method), header(std::move(header)), deadline(deadline), flow_step(flow_step), may_park(may_park) {}
+  virtual ~Call() = default;
+
+  // Takes the answer to a message of a pull. Runs on any thread, for different segments at once.
+  virtual absl::Status TakeAnswer(absl::Span<const Segment> segments, const PullResponseView& answer) = 0;
+  // Every message that was added is done. `status` is the first error.
+  virtual void Finish(const absl::Status& status) = 0;
+
+  // The call begins with one message, which stands for the one who makes the others.
+  void AddMessages(int count) { messages_.fetch_add(count, std::memory_order_relaxed); }
+  void MessageDone(const absl::Status& status);
+
+  const Method method;
+  // Without its epoch.
+  const RequestHeader header;
+  const MonotonicTime deadline;
+  const uint64_t flow_step;
+  // Whether the server may keep the message until others have done something.
+  const bool may_park;
+
+ private:
+  std::atomic<int> messages_{1};
+  Mutex mu_;
+  absl::Status error_ PAWL_GUARDED_BY(mu_);
+};
+
+// Sends messages: chooses the server, keeps the bounds on bytes under way, sets
+// deadlines, retries, and re-routes. Thread-safe. Owned by shared_ptr, which what is under way shares.
+class Messenger : public std::enable_shared_from_this<Messenger> {
+ public:
+  struct Message {
+    std::shared_ptr<Call> call;
+    std::vector<Segment> segments;
+    size_t bytes = 0;
+    int retries = 0;
+    absl::Status last_error;
+  };
+
+  Messenger(Transport& transport, const Clock& clock, Router& router, std::shared_ptr<DeadlineQueue> deadlines)
+      : transport_(transport), clock_(clock), router_(router), deadlines_(std::move(deadlines)) {}
+
+  // Sends the segments, by as many messages as there are servers to go to, and calls
+  // call->MessageDone for each. REQUIRES: message->call counts one message for this one.
+  void Send(std::shared_ptr<Message> message);
+
+  // Ends `header.step` on every server that is the primary of a partition.
+  void EndStep(const RequestHeader& header, MonotonicTime deadline, absl::AnyInvocable<void(absl::Status)> done);
+
+  // From now on nothing is sent and everything ends with `why`. The first call counts.
+  void Fail(const absl::Status& why);
+  // OK before that.
+  absl::Status failure() const;
+
+  const MessengerCounters& counters() const { return counters_; }
+
+ private:
+  struct Flows {
+    std::shared_ptr<FlowControl> push;
+    std::shared_ptr<FlowControl> pull;
+  };
+  struct StepEnd;
+
+  void SendTo(const std::string& address, uint64_t epoch, std::shared_ptr<Message> message);
+  void Transmit(const std::string& address, uint64_t epoch, std::shared_ptr<FlowControl> flow,
+                std::shared_ptr<Message> message);
+  void OnAnswer(uint64_t epoch, std::shared_ptr<Message> message, absl::Status status, IncomingMessage answer);
+  absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer);
+  // Adopts the routing that came with `error`; true if what is current now is newer than `epoch`.
+  bool AdoptRouting(const absl::Status& error, uint64_t epoch);
+  // Runs `again` after `delay`, or ends with the result's error if that is too late.
+  absl::Status WaitForRetry(MonotonicDuration delay, MonotonicTime deadline, const absl::Status& error,
+                            absl::AnyInvocable<void()> again);
+  std::shared_ptr<FlowControl> FlowTo(const std::string& address, Method method);
+
+  void BeginStepEnd(std::shared_ptr<StepEnd> end);
+  void SendStepEnd(std::shared_ptr<StepEnd> end, const std::string& address, uint64_t epoch, int retries);
+  void OnStepEndAnswer(std::shared_ptr<StepEnd> end, const std::string& address, uint64_t epoch, int retries,
+                       absl::Status status);
+  void StepEndServerDone(std::shared_ptr<StepEnd> end, uint64_t epoch, bool repeat, const absl::Status& status);
+
+  Transport& transport_;
+  const Clock& clock_;
+  Router& router_;
+  const std::shared_ptr<DeadlineQueue> deadlines_;
+  RetryBudget budget_;
+  MessengerCounters counters_;
+
+  mutable Mutex mu_;
+  absl::Status failure_ PAWL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, Flows> flows_ PAWL_GUARDED_BY(mu_);  // by address
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_MESSENGER_H_

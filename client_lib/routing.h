@@ -1,0 +1,67 @@
+// Where the partitions are, as far as this process knows.
+#ifndef PAWL_CLIENT_LIB_ROUTING_H_
+#define PAWL_CLIENT_LIB_ROUTING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client_lib/base/mutex.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// Partitions of a job.
+inline constexpr int kMaxPartitions = 65536;
+
+// One routing table, checked. Immutable.
+class Routing {
+ public:
+  // INVALID_ARGUMENT for a table of another job or one that contradicts itself.
+  static absl::StatusOr<std::shared_ptr<const Routing>> FromProto(const RoutingTable& table, uint64_t job_id);
+
+  uint64_t epoch() const { return epoch_; }
+  uint32_t partitions() const { return static_cast<uint32_t>(primary_.size()); }
+  // Servers are numbered within this table.
+  size_t servers() const { return addresses_.size(); }
+  const std::string& address(size_t server) const { return addresses_[server]; }
+  // REQUIRES: partition < partitions().
+  size_t primary(uint32_t partition) const { return primary_[partition]; }
+  // Of servers that are the primary of some partition.
+  const std::vector<std::string>& primary_addresses() const { return primary_addresses_; }
+
+ private:
+  Routing() = default;
+
+  uint64_t epoch_ = 0;
+  std::vector<std::string> addresses_;
+  std::vector<uint32_t> primary_;
+  std::vector<std::string> primary_addresses_;
+};
+
+// The newest table seen. Thread-safe.
+class Router {
+ public:
+  explicit Router(uint64_t job_id) : job_id_(job_id) {}
+
+  // Null before the first Adopt.
+  std::shared_ptr<const Routing> current() const {
+    MutexLock lock(mu_);
+    return current_;
+  }
+
+  // True if the table was newer than the current one and has taken its place. One with
+  // another number of partitions is refused: that number never changes in a job.
+  absl::StatusOr<bool> Adopt(const RoutingTable& table);
+
+ private:
+  const uint64_t job_id_;
+  mutable Mutex mu_;
+  std::shared_ptr<const Routing> current_ PAWL_GUARDED_BY(mu_);
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_ROUTING_H_

@@ -1,0 +1,45 @@
+#include "client_lib/rpc/retry.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
+#include "absl/types/optional.h"
+#include "client_lib/rpc/transport.h"
+
+namespace pawl {
+
+MonotonicDuration Backoff(int retries, uint64_t random) {
+  const MonotonicDuration full = std::min<MonotonicDuration>(kFirstBackoff * (1 << std::min(retries, 10)), kMaxBackoff);
+  const MonotonicDuration half = full / 2;
+  return half + MonotonicDuration(static_cast<MonotonicDuration::rep>(random % static_cast<uint64_t>(half.count())));
+}
+
+RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t random, RetryBudget& budget) {
+  switch (error.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+    // A server that ends cancels what it has not answered.
+    case absl::StatusCode::kCancelled:
+      if (!budget.Spend()) return {RetryAction::kAgain, kMaxBackoff};
+      return {RetryAction::kAgain, Backoff(retries, random)};
+    case absl::StatusCode::kFailedPrecondition:
+      if (!error.GetPayload(kRoutingPayloadUrl)) break;
+      return {RetryAction::kReroute, Backoff(retries, random)};
+    case absl::StatusCode::kResourceExhausted: {
+      const absl::optional<absl::Cord> pushback = error.GetPayload(kPushbackPayloadUrl);
+      uint32_t milliseconds;
+      if (!pushback || !absl::SimpleAtoi(std::string(*pushback), &milliseconds)) break;
+      const MonotonicDuration asked = std::min<MonotonicDuration>(std::chrono::milliseconds(milliseconds), kMaxPushback);
+      // Later by up to half, so that those who were sent away do not come back together.
+      const uint64_t spread = static_cast<uint64_t>(asked.count()) / 2 + 1;
+      return {RetryAction::kAgain, asked + MonotonicDuration(static_cast<MonotonicDuration::rep>(random % spread))};
+    }
+    default:
+      break;
+  }
+  return {RetryAction::kGiveUp, MonotonicDuration::zero()};
+}
+
+}  // namespace pawl

@@ -1,0 +1,76 @@
+#include "client_lib/rpc/retry.h"
+
+#include "absl/strings/cord.h"
+#include "client_lib/rpc/transport.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+
+RetryAction ActionFor(const absl::Status& status) {
+  RetryBudget budget;
+  return DecideRetry(status, 0, 0, budget).action;
+}
+
+TEST(RetryTest, LostMessagesAndServersAreTriedAgain) {
+  EXPECT_EQ(ActionFor(absl::UnavailableError("x")), RetryAction::kAgain);
+  EXPECT_EQ(ActionFor(absl::DeadlineExceededError("x")), RetryAction::kAgain);
+  EXPECT_EQ(ActionFor(absl::CancelledError("x")), RetryAction::kAgain);
+}
+
+TEST(RetryTest, RefusalsAreFinal) {
+  EXPECT_EQ(ActionFor(absl::InvalidArgumentError("x")), RetryAction::kGiveUp);
+  EXPECT_EQ(ActionFor(absl::OutOfRangeError("x")), RetryAction::kGiveUp);
+  EXPECT_EQ(ActionFor(absl::AbortedError("x")), RetryAction::kGiveUp);
+  EXPECT_EQ(ActionFor(absl::FailedPreconditionError("a step out of turn")), RetryAction::kGiveUp);
+  EXPECT_EQ(ActionFor(absl::ResourceExhaustedError("no pushback")), RetryAction::kGiveUp);
+}
+
+TEST(RetryTest, ARoutingTableReroutes) {
+  absl::Status status = absl::FailedPreconditionError("elsewhere");
+  status.SetPayload(kRoutingPayloadUrl, absl::Cord("..."));
+  EXPECT_EQ(ActionFor(status), RetryAction::kReroute);
+}
+
+TEST(RetryTest, PushbackIsObeyedWithinItsBound) {
+  RetryBudget budget;
+  absl::Status status = absl::ResourceExhaustedError("full");
+  status.SetPayload(kPushbackPayloadUrl, absl::Cord("250"));
+  for (uint64_t random = 0; random < 1000; ++random) {
+    const RetryDecision decision = DecideRetry(status, 0, random * 0x9e3779b97f4a7c15, budget);
+    EXPECT_EQ(decision.action, RetryAction::kAgain);
+    EXPECT_GE(decision.delay, milliseconds(250));
+    EXPECT_LE(decision.delay, milliseconds(375));
+  }
+  status.SetPayload(kPushbackPayloadUrl, absl::Cord("4000000000"));
+  EXPECT_LE(DecideRetry(status, 0, 0, budget).delay, kMaxPushback * 3 / 2);
+  status.SetPayload(kPushbackPayloadUrl, absl::Cord("soon"));
+  EXPECT_EQ(DecideRetry(status, 0, 0, budget).action, RetryAction::kGiveUp);
+}
+
+TEST(RetryTest, BackoffDoublesToItsMaximumWithJitter) {
+  milliseconds full = kFirstBackoff;
+  for (int retries = 0; retries < 100; ++retries) {
+    EXPECT_EQ(Backoff(retries, 0), MonotonicDuration(full) / 2) << retries;
+    EXPECT_LT(Backoff(retries, UINT64_MAX), full) << retries;
+    full = std::min(full * 2, kMaxBackoff);
+  }
+  EXPECT_NE(Backoff(3, 1000), Backoff(3, 2000));
+}
+
+TEST(RetryTest, OverTheBudgetRetriesGoOnSlowlyUntilSuccessesEarnMore) {
+  RetryBudget budget;
+  const absl::Status status = absl::UnavailableError("x");
+  int fast = 0;
+  while (DecideRetry(status, 0, 0, budget).delay < kMaxBackoff) ++fast;
+  EXPECT_EQ(fast, RetryBudget::kMaxTokens);
+  EXPECT_EQ(DecideRetry(status, 0, 0, budget).action, RetryAction::kAgain);
+  budget.OnSuccess();
+  EXPECT_LT(DecideRetry(status, 0, 0, budget).delay, kMaxBackoff);
+  EXPECT_EQ(DecideRetry(status, 0, 0, budget).delay, kMaxBackoff);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,166 @@
+#include "client_lib/segments.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "client_lib/base/partitioner.h"
+
+namespace pawl {
+namespace {
+
+// Rows ahead of the one being copied whose memory is asked for.
+constexpr uint32_t kPrefetchRows = 8;
+// The widest row of a table (proto/types.proto).
+constexpr size_t kMaxRowWidth = 4096;
+
+// Elements of a block.
+size_t BlockElements(const Table& table, uint64_t block) {
+  return std::min<uint64_t>(kBlockElements, table.elements() - block * kBlockElements);
+}
+
+uint64_t BlockCount(const Table& table) { return (table.elements() + kBlockElements - 1) / kBlockElements; }
+
+}  // namespace
+
+void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<Cut>* cuts) {
+  cuts->clear();
+  for (const KeyGroups::Group& group : groups.groups()) {
+    for (uint32_t begin = group.begin; begin < group.end; begin += keys_per_segment) {
+      cuts->push_back(Cut{group.partition, begin, std::min(keys_per_segment, group.end - begin)});
+    }
+  }
+}
+
+uint32_t KeysPerSegment(const Table& table) {
+  const size_t bytes = (table.dense() ? kBlockElements : table.row_width()) * sizeof(float);
+  return static_cast<uint32_t>(std::max<size_t>(1, kMaxSegmentValueBytes / bytes));
+}
+
+void TableCuts::BuildSparse(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions, bool distinct) {
+  groups_.Build(table.id(), keys, partitions, distinct);
+  CutGroups(groups_, KeysPerSegment(table), &cuts_);
+  CountSegments();
+}
+
+void TableCuts::BuildDense(const Table& table, uint32_t partitions) {
+  std::vector<uint64_t> blocks(BlockCount(table));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  groups_.Build(table.id(), blocks, partitions, true);
+  CutGroups(groups_, KeysPerSegment(table), &cuts_);
+  CountSegments();
+}
+
+void TableCuts::CountSegments() {
+  max_segments_of_partition_ = 0;
+  uint32_t count = 0;
+  for (size_t i = 0; i < cuts_.size(); ++i) {
+    count = i > 0 && cuts_[i].partition == cuts_[i - 1].partition ? count + 1 : 1;
+    max_segments_of_partition_ = std::max(max_segments_of_partition_, count);
+  }
+}
+
+void TableCuts::AppendKeys(const Cut& cut, ByteView* view) const {
+  view->Append(groups_.keys().data() + cut.begin, cut.count * sizeof(uint64_t));
+}
+
+size_t TableCuts::ValueBytes(const Table& table, const Cut& cut) const {
+  if (!table.dense()) return cut.count * table.row_width() * sizeof(float);
+  size_t elements = 0;
+  for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) elements += BlockElements(table, groups_.keys()[i]);
+  return elements * sizeof(float);
+}
+
+void TableCuts::AllocateRows(const Table& table) {
+  const size_t floats = groups_.keys().size() * table.row_width();
+  if (floats <= row_floats_) return;
+  rows_.reset(new float[floats]);
+  row_floats_ = floats;
+}
+
+void TableCuts::GatherRows(const Table& table, const Cut& cut, const float* gradients, ByteView* view) {
+  const size_t width = table.row_width();
+  float* const begin = rows_.get() + cut.begin * width;
+  float* out = begin;
+  const uint32_t end = cut.begin + cut.count;
+  for (uint32_t i = cut.begin; i < end; ++i, out += width) {
+    if (i + kPrefetchRows < end) __builtin_prefetch(gradients + groups_.first_position(i + kPrefetchRows) * width);
+    std::memcpy(out, gradients + groups_.first_position(i) * width, width * sizeof(float));
+    if (!groups_.has_duplicates()) continue;
+    bool first = true;
+    groups_.ForEachPosition(i, [&](uint32_t position) {
+      if (std::exchange(first, false)) return;
+      const float* const more = gradients + position * width;
+      for (size_t j = 0; j < width; ++j) out[j] += more[j];
+    });
+  }
+  view->Append(begin, cut.count * width * sizeof(float));
+}
+
+void TableCuts::AppendBlocks(const Table& table, const Cut& cut, const float* tensor, ByteView* view) const {
+  for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) {
+    const uint64_t block = groups_.keys()[i];
+    view->Append(tensor + block * kBlockElements, BlockElements(table, block) * sizeof(float));
+  }
+}
+
+void TableCuts::Scatter(const Table& table, const Cut& cut, const ByteView& values, float* out) const {
+  if (table.dense()) {
+    // Fragments and blocks end where they like.
+    uint32_t index = cut.begin;
+    char* to = nullptr;
+    size_t left = 0;
+    for (ByteView::Fragment rest : values.fragments()) {
+      while (!rest.empty()) {
+        if (left == 0) {
+          const uint64_t block = groups_.keys()[index++];
+          to = reinterpret_cast<char*>(out + block * kBlockElements);
+          left = BlockElements(table, block) * sizeof(float);
+        }
+        const size_t taken = std::min(left, rest.size());
+        std::memcpy(to, rest.data(), taken);
+        to += taken;
+        left -= taken;
+        rest.remove_prefix(taken);
+      }
+    }
+    return;
+  }
+  const size_t width = table.row_width();
+  const size_t row_bytes = width * sizeof(float);
+  float split_row[kMaxRowWidth];
+  uint32_t index = cut.begin;
+  values.ForEachRun(row_bytes, reinterpret_cast<char*>(split_row), [&](const char* rows, size_t count) {
+    for (const char* const end = rows + count * row_bytes; rows != end; rows += row_bytes, ++index) {
+      groups_.ForEachPosition(index, [&](uint32_t position) { std::memcpy(out + position * width, rows, row_bytes); });
+    }
+  });
+}
+
+size_t TableCuts::capacity_bytes() const {
+  return groups_.capacity_bytes() + cuts_.capacity() * sizeof(Cut) + row_floats_ * sizeof(float);
+}
+
+std::unique_ptr<TableCuts> TableCutsPool::Get() {
+  {
+    MutexLock lock(mu_);
+    if (!free_.empty()) {
+      std::unique_ptr<TableCuts> cuts = std::move(free_.back());
+      free_.pop_back();
+      bytes_ -= cuts->capacity_bytes();
+      return cuts;
+    }
+  }
+  return std::make_unique<TableCuts>();
+}
+
+void TableCutsPool::Put(std::unique_ptr<TableCuts> cuts) {
+  MutexLock lock(mu_);
+  const size_t bytes = cuts->capacity_bytes();
+  if (free_.size() >= kMaxPooled || bytes_ + bytes > kMaxPooledBytes) return;
+  bytes_ += bytes;
+  free_.push_back(std::move(cuts));
+}
+
+}  // namespace pawl

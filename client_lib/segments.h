@@ -1,0 +1,93 @@
+// How the data of a call is cut into segments, the units that have push ids.
+#ifndef PAWL_CLIENT_LIB_SEGMENTS_H_
+#define PAWL_CLIENT_LIB_SEGMENTS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "client_lib/base/byte_view.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/key_groups.h"
+#include "client_lib/table.h"
+
+namespace pawl {
+
+// The values of a segment are at most this long (but at least one row or block).
+// Part of what names a push: a step that is computed again must be cut alike, so this never
+// changes within a job, and routing has no part in it.
+inline constexpr size_t kMaxSegmentValueBytes = size_t{1} << 20;
+
+// A run of the distinct keys of one partition.
+struct Cut {
+  uint32_t partition;
+  // In KeyGroups::keys().
+  uint32_t begin;
+  uint32_t count;
+};
+
+// Cuts every group into runs of at most `keys_per_segment`, in order.
+void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<Cut>* cuts);
+
+// Of the rows or blocks of a table.
+uint32_t KeysPerSegment(const Table& table);
+
+// The cuts of one table in one call, and memory to gather its rows. Reusable; not thread-safe.
+class TableCuts {
+ public:
+  void BuildSparse(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions, bool distinct);
+  // The blocks of a dense table: the same in every call.
+  void BuildDense(const Table& table, uint32_t partitions);
+
+  const KeyGroups& groups() const { return groups_; }
+  absl::Span<const Cut> cuts() const { return cuts_; }
+  // The most segments that a partition has.
+  uint32_t max_segments_of_partition() const { return max_segments_of_partition_; }
+
+  void AppendKeys(const Cut& cut, ByteView* view) const;
+  // Bytes of the values of a cut.
+  size_t ValueBytes(const Table& table, const Cut& cut) const;
+
+  // Sparse: the gradients of the cut's keys, duplicates added up in the order of the list, in
+  // memory of *this. REQUIRES: AllocateRows was called.
+  void AllocateRows(const Table& table);
+  void GatherRows(const Table& table, const Cut& cut, const float* gradients, ByteView* view);
+  // Dense: refers to the tensor.
+  void AppendBlocks(const Table& table, const Cut& cut, const float* tensor, ByteView* view) const;
+
+  // Pull: copies the rows or blocks of a cut to their places.
+  // REQUIRES: values.size() == ValueBytes(cut).
+  void Scatter(const Table& table, const Cut& cut, const ByteView& values, float* out) const;
+
+  size_t capacity_bytes() const;
+
+ private:
+  void CountSegments();
+
+  KeyGroups groups_;
+  std::vector<Cut> cuts_;
+  uint32_t max_segments_of_partition_ = 0;
+  std::unique_ptr<float[]> rows_;
+  size_t row_floats_ = 0;
+};
+
+// Keeps TableCuts for the next call, up to a bound. Thread-safe.
+class TableCutsPool {
+ public:
+  static constexpr size_t kMaxPooledBytes = size_t{256} << 20;
+  static constexpr size_t kMaxPooled = 256;
+
+  std::unique_ptr<TableCuts> Get();
+  void Put(std::unique_ptr<TableCuts> cuts);
+
+ private:
+  Mutex mu_;
+  std::vector<std::unique_ptr<TableCuts>> free_ PAWL_GUARDED_BY(mu_);
+  size_t bytes_ PAWL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_SEGMENTS_H_

@@ -1,0 +1,123 @@
+// One sender of pushes and pulls: what is behind Session and LogicalWorker.
+#ifndef PAWL_CLIENT_LIB_SENDER_SESSION_H_
+#define PAWL_CLIENT_LIB_SENDER_SESSION_H_
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/client.h"
+#include "client_lib/client_core.h"
+#include "proto/parameter.pb.h"
+
+namespace pawl {
+
+// Invariants:
+// 1. Pushes are cut, numbered and handed to the messenger one after another, in the order of the calls,
+//    whichever thread does it (Pump).
+// 2. Of a logical worker: nothing of step s is sent before EndStep(s - 1) is done, except pulls that ask
+//    for it; EndStep(s) is sent when all pushes of step s are done.
+// 3. The pushes under way have at most kMaxSegmentsAhead segments in a partition, counted from the
+//    oldest that is not done.
+// Thread-safe. Owned by shared_ptr, which calls under way share.
+class SenderSession final : public LogicalWorker, public std::enable_shared_from_this<SenderSession> {
+ public:
+  struct Identity {
+    // Unset: a free-running client.
+    std::optional<uint32_t> rank;
+    // Unset in a process that is not a client by role: it only pulls.
+    std::optional<uint32_t> client;
+    uint64_t first_step = 0;
+  };
+
+  // Core and session share each other until ClientCore::Close.
+  SenderSession(std::shared_ptr<ClientCore> core, const Identity& identity);
+
+  using LogicalWorker::EndStep;
+  using LogicalWorker::Pull;
+  using LogicalWorker::Push;
+  using LogicalWorker::PushPull;
+  void Push(absl::Span<const PushItem> items, const CallOptions& options, Callback done) override;
+  void Pull(absl::Span<const PullItem> items, const CallOptions& options, Callback done) override;
+  void PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls, const CallOptions& options,
+                Callback done) override;
+  void EndStep(const CallOptions& options, Callback done) override;
+  uint32_t rank() const override { return identity_.rank.value_or(0); }
+  uint64_t step() const override;
+
+  // Ends everything that waits here with `why`, and all calls from now on.
+  void Fail(const absl::Status& why);
+
+ private:
+  class PushCall;
+  class PullCall;
+
+  // A Push or EndStep that waits for its turn.
+  struct Operation {
+    std::shared_ptr<PushCall> push;  // null: EndStep
+    uint64_t step = 0;
+    MonotonicTime deadline;
+    Callback done;  // of EndStep
+    uint64_t id = 0;
+    std::optional<DeadlineQueue::Id> timer;
+  };
+  struct WaitingPull {
+    std::shared_ptr<PullCall> pull;
+    uint64_t id = 0;
+    std::optional<DeadlineQueue::Id> timer;
+  };
+  // A push that is under way, or done after an older one that is not.
+  struct Ahead {
+    uint64_t segments;
+    bool done;
+  };
+
+  RequestHeader Header(uint64_t step) const;
+  // Does what can be done now of what waits.
+  void Pump();
+  // The next thing to do, or nothing. The caller has pumping_.
+  bool PumpOne();
+  void OnPushGranted(const absl::Status& status, std::shared_ptr<PushCall> push);
+  // Cuts the push, if it is not cut yet, and sends it if it fits the window. False: it waits for older ones.
+  bool SendPush(const std::shared_ptr<PushCall>& push);
+  void OnPushDone(std::optional<std::list<Ahead>::iterator> ahead, const absl::Status& status);
+  void OnStepEnded(uint64_t step, const absl::Status& status);
+  void StartPull(std::shared_ptr<PullCall> pull);
+  // Sets a timer for the operation if it still waits.
+  void WatchDeadline(uint64_t id);
+  void ExpireOperation(uint64_t id);
+  void ExpirePull(uint64_t id);
+
+  const std::shared_ptr<ClientCore> core_;
+  const Identity identity_;
+
+  // Only touched by the thread that has pumping_.
+  std::vector<uint64_t> next_ordinal_;  // by partition; of the step, or of the incarnation
+  uint64_t ordinals_of_step_ = 0;
+
+  mutable Mutex mu_;
+  absl::Status broken_ PAWL_GUARDED_BY(mu_);
+  // The step that calls made now belong to, and the one that is being sent.
+  uint64_t step_ PAWL_GUARDED_BY(mu_);
+  uint64_t active_step_ PAWL_GUARDED_BY(mu_);
+  bool ending_step_ PAWL_GUARDED_BY(mu_) = false;
+  bool pumping_ PAWL_GUARDED_BY(mu_) = false;
+  bool pump_again_ PAWL_GUARDED_BY(mu_) = false;
+  uint64_t next_id_ PAWL_GUARDED_BY(mu_) = 0;
+  std::deque<Operation> operations_ PAWL_GUARDED_BY(mu_);
+  // The push at the head of the line, while it waits for bytes or for the window.
+  bool waits_for_bytes_ PAWL_GUARDED_BY(mu_) = false;
+  std::shared_ptr<PushCall> granted_ PAWL_GUARDED_BY(mu_);
+  std::list<Ahead> ahead_ PAWL_GUARDED_BY(mu_);
+  uint64_t segments_ahead_ PAWL_GUARDED_BY(mu_) = 0;
+  std::vector<WaitingPull> waiting_pulls_ PAWL_GUARDED_BY(mu_);
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_SENDER_SESSION_H_
