@@ -17,8 +17,6 @@ namespace pawl {
 namespace {
 
 constexpr size_t kMaxStopReasonBytes = 256;
-// A worker's own words for why it cannot go on; every heartbeat's answer carries them to the others.
-constexpr size_t kMaxFailureBytes = 1024;
 
 template <typename Response>
 void AnswerNow(Done<Response> done, absl::StatusOr<Response> answer, DeferredActions& actions) {
@@ -474,15 +472,6 @@ absl::StatusOr<FinishWorkResponse> Coordinator::FinishWork(const FinishWorkReque
   PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
   PAWL_ASSIGN_OR_RETURN(Node* const worker, FindWorker(request.node(), request.incarnation()));
   if (worker->finished) return FinishWorkResponse();
-  if (!request.progress().failure().empty()) {
-    worker->progress = request.progress();
-    const std::string failure = request.progress().failure().substr(0, kMaxFailureBytes);
-    FailJob(absl::StrCat(NodeText(*worker), " cannot go on: ", failure), actions);
-    return FinishWorkResponse();
-  }
-  if (state_.state() == STARTING) {
-    return absl::FailedPreconditionError(absl::StrCat(worker->name, ": the job has not started"));
-  }
   if (request.has_progress()) worker->progress = request.progress();
   if (!worker->progress.failure().empty()) {
     FailJob(absl::StrCat(NodeText(*worker), ": ", worker->progress.failure()), actions);
