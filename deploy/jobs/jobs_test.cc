@@ -1,0 +1,50 @@
+// The example jobs are jobs, and read the columns that deploy/data/fetch writes.
+#include <google/protobuf/text_format.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "proto/job.pb.h"
+#include "worker/data/dataset.h"
+
+namespace pawl {
+namespace {
+
+Job ReadJob(const std::string& name) {
+  std::ifstream file("deploy/jobs/" + name + ".pbtxt");
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  Job job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job)) << name;
+  return job;
+}
+
+TEST(JobsTest, FlightsJobsReadTheFlightsFiles) {
+  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/flights.csv";
+  std::ofstream(path) << "delay,hour,weekday,origin,destination,distance\n33,0,1,LAS,PHL,2176\n15,23,6,ATL,SAV,215\n";
+  for (const char* name : {"flights-deepfm", "flights-fm", "flights-lr"}) {
+    const Job job = ReadJob(name);
+    EXPECT_EQ(job.name(), name);
+    const auto dataset = Dataset::Load(job.data(), path);
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    EXPECT_EQ((*dataset)->shape().field_count, 8u);
+    EXPECT_EQ((*dataset)->distinct_keys(), 16u);
+    EXPECT_EQ((*dataset)->labels().min, 0);
+    EXPECT_EQ((*dataset)->labels().max, 1);
+  }
+}
+
+TEST(JobsTest, FashionMnistJobHasTheNetworkOfThePublishedScore) {
+  const Job job = ReadJob("fashion-mnist");
+  EXPECT_EQ(job.name(), "fashion-mnist");
+  EXPECT_TRUE(ValidateData(job.data()).ok());
+  EXPECT_EQ(job.model().mlp().classes(), 10u);
+  ASSERT_EQ(job.model().mlp().hidden_size(), 2);
+  EXPECT_EQ(job.model().mlp().hidden(0), 256u);
+  EXPECT_EQ(job.model().mlp().hidden(1), 128u);
+}
+
+}  // namespace
+}  // namespace pawl
