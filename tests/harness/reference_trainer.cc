@@ -43,7 +43,7 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
     const SamplePosition position = sampler.PositionOf(step);
     // The servers divide the sum over the ranks by their number; what is wanted is the mean over the samples.
     const float gradient_scale =
-        static_cast<float>(job.logical_workers()) / static_cast<float>(sampler.GlobalSize(position.step));
+        static_cast<float>(static_cast<double>(job.logical_workers()) / static_cast<double>(sampler.GlobalSize(position.step)));
     LossSum loss;
     for (uint32_t rank = 0; rank < job.logical_workers(); ++rank) {
       sampler.Indices(position, rank, &samples);

@@ -1,0 +1,17 @@
+// What TCP over loopback can carry: iperf3, the Debian package, as two processes.
+#ifndef PAWL_TESTS_PERF_IPERF_H_
+#define PAWL_TESTS_PERF_IPERF_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace pawl {
+
+// Bytes a second received over one loopback TCP connection in `seconds`. NOT_FOUND if iperf3 is
+// not installed. `folder` takes the logs.
+absl::StatusOr<double> MeasureIperf(double seconds, const std::string& folder);
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_PERF_IPERF_H_

@@ -1,0 +1,93 @@
+#include "tests/perf/kernel_rows.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "client_lib/base/clock.h"
+#include "client_lib/base/partitioner.h"
+#include "google/protobuf/text_format.h"
+#include "server/optimizer/update_rule.h"
+
+namespace pawl {
+namespace {
+
+// 16 MiB of weights: with gradient and slots well above the caches.
+constexpr size_t kBlocks = 64;
+// Nothing of the result depends on it, but subnormal weights would be slow.
+constexpr float kGradient = 1e-3f;
+
+struct Kernel {
+  const char* name;
+  const char* spec;
+  // Floats read and written for each element.
+  int traffic;
+};
+constexpr Kernel kKernels[] = {
+    {"sgd", "sgd { learning_rate: 0.01 }", 3},
+    {"momentum", "momentum { learning_rate: 0.01 }", 5},
+    {"adagrad", "adagrad { learning_rate: 0.01 }", 5},
+    {"adam", "adam { learning_rate: 0.01 }", 7},
+    {"ftrl", "ftrl { learning_rate: 0.01 }", 7},
+};
+
+// Bytes a second of `pass`, which moves `bytes`.
+template <typename Pass>
+double Rate(double seconds, double bytes, Pass pass) {
+  pass();
+  const MonotonicTime begin = Clock::Real().Now();
+  double elapsed = 0;
+  int passes = 0;
+  do {
+    pass();
+    ++passes;
+    elapsed = Seconds(Clock::Real().Now() - begin);
+  } while (elapsed < seconds);
+  return bytes * passes / elapsed;
+}
+
+}  // namespace
+
+std::vector<BenchRow> RunKernelRows(double seconds_a_row) {
+  constexpr size_t kFloats = kBlocks * kBlockElements;
+  const std::vector<float> gradient(kFloats, kGradient);
+  std::vector<float> copy(kFloats);
+  const double memcpy_rate = Rate(seconds_a_row, 2.0 * kFloats * sizeof(float), [&] {
+    std::memcpy(copy.data(), gradient.data(), kFloats * sizeof(float));
+    // The copy must not be optimised away.
+    asm volatile("" : : "r"(copy.data()) : "memory");
+  });
+  std::vector<BenchRow> rows;
+  for (const Kernel& kernel : kKernels) {
+    Optimizer spec;
+    if (!google::protobuf::TextFormat::ParseFromString(kernel.spec, &spec)) std::abort();
+    const std::unique_ptr<const UpdateRule> rule = UpdateRule::Create(spec).value();
+    // As on a server: each block's weights and slots in one piece.
+    const size_t block_floats = kBlockElements + rule->SlotCount(kBlockElements);
+    std::vector<float> state(kBlocks * block_floats, 0.5f);
+    for (size_t block = 0; block < kBlocks; ++block) {
+      rule->InitializeSlots(kBlockElements, &state[block * block_floats + kBlockElements]);
+    }
+    uint64_t step = 0;
+    BenchRow row;
+    row.name = std::string("kernel ") + kernel.name;
+    row.unit = "GB/s";
+    row.value = 1e-9 * Rate(seconds_a_row, 1.0 * kernel.traffic * kFloats * sizeof(float), [&] {
+      const UpdatePosition position = {step, step};
+      ++step;
+      for (size_t block = 0; block < kBlocks; ++block) {
+        float* weights = &state[block * block_floats];
+        rule->Apply(position, 1.0f, &gradient[block * kBlockElements], kBlockElements, 0, kBlockElements, weights,
+                    weights + kBlockElements);
+      }
+    });
+    row.limit_name = "memcpy";
+    row.limit = 1e-9 * memcpy_rate;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace pawl

@@ -1,0 +1,71 @@
+// Pawl's figures: how fast the data plane and the optimizers are, each beside its limit on this machine.
+//
+//   bazel run -c opt //tests/perf:bench
+//   bazel run -c opt //tests/perf:bench -- --seconds=10 --rows=sparse --json=FILE
+//
+// Starts a scheduler and a server as processes of their own and talks to them over loopback TCP.
+// Prints a table, and the same as JSON to a file or to stdout after it.
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/perf/bench_report.h"
+#include "tests/perf/cluster_rows.h"
+#include "tests/perf/kernel_rows.h"
+
+ABSL_FLAG(double, seconds, 3, "how long each row is measured");
+ABSL_FLAG(std::string, rows, "", "only rows whose name contains this: 'dense', 'one-row', 'sparse', 'kernel', ...");
+ABSL_FLAG(std::string, json, "", "write the JSON here; a relative path counts from where `bazel run` was called. Empty: to stdout");
+ABSL_FLAG(uint64_t, sparse_rows, 10000000, "rows of the sparse table");
+ABSL_FLAG(uint32_t, calls_in_flight, 4, "calls under way at a time in the rows about throughput");
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("measures Pawl's data plane and optimizers, each beside its limit");
+  absl::ParseCommandLine(argc, argv);
+  const std::string filter = absl::GetFlag(FLAGS_rows);
+  std::vector<pawl::BenchRow> rows;
+  int exit_code = 0;
+  if (!absl::StartsWith(filter, "kernel")) {
+    pawl::ClusterRowsOptions options;
+    options.seconds_a_row = absl::GetFlag(FLAGS_seconds);
+    options.sparse_rows = absl::GetFlag(FLAGS_sparse_rows);
+    options.calls_in_flight = absl::GetFlag(FLAGS_calls_in_flight);
+    options.filter = filter;
+    auto measured = pawl::RunClusterRows(options);
+    if (measured.ok()) {
+      rows = *std::move(measured);
+    } else {
+      std::fprintf(stderr, "bench: %s\n", measured.status().ToString().c_str());
+      exit_code = 1;
+    }
+  }
+  if (filter.empty() || absl::StartsWith(filter, "kernel")) {
+    for (pawl::BenchRow& row : pawl::RunKernelRows(absl::GetFlag(FLAGS_seconds) / 3)) {
+      if (absl::StrContains(row.name, filter)) rows.push_back(std::move(row));
+    }
+  }
+  std::fputs(pawl::BenchTable(rows).c_str(), stdout);
+  const std::string json = pawl::BenchJson(rows);
+  std::string path = absl::GetFlag(FLAGS_json);
+  if (path.empty()) {
+    std::printf("\n%s", json.c_str());
+    return exit_code;
+  }
+  if (const char* folder = std::getenv("BUILD_WORKING_DIRECTORY"); folder != nullptr && !absl::StartsWith(path, "/")) {
+    path = absl::StrCat(folder, "/", path);
+  }
+  std::ofstream file(path);
+  file << json << std::flush;
+  if (!file) {
+    std::fprintf(stderr, "bench: cannot write %s\n", path.c_str());
+    return 1;
+  }
+  return exit_code;
+}
