@@ -48,8 +48,9 @@ void Messenger::Fail(const absl::Status& why) {
     if (!failure_.ok()) return;
     failure_ = why;
     for (const auto& [address, pair] : flows_) {
-      flows.push_back(pair.push);
-      flows.push_back(pair.pull);
+      // Made when first used: a client may only pull.
+      if (pair.push != nullptr) flows.push_back(pair.push);
+      if (pair.pull != nullptr) flows.push_back(pair.pull);
     }
   }
   transport_.Shutdown();
