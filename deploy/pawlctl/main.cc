@@ -4,9 +4,11 @@
 //   pawlctl status --scheduler=10.0.0.1:7000
 //
 // `pawlctl --help` lists the commands, `pawlctl COMMAND --help` teaches one.
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -15,14 +17,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "client_lib/base/status_macros.h"
 #include "deploy/pawlctl/command_line.h"
 #include "deploy/pawlctl/exit_code.h"
 #include "deploy/pawlctl/run_command.h"
 #include "deploy/pawlctl/status_commands.h"
+#include "deploy/pawlctl/table_commands.h"
 
 ABSL_FLAG(std::string, job, "", "The job file: what to train, on what, and how (README.md, \"The job file\").");
 ABSL_FLAG(uint32_t, servers, 1, "Servers to start.");
-ABSL_FLAG(uint32_t, workers, 1, "Workers to start.");
+ABSL_FLAG(int32_t, workers, -1, "Workers to start; -1 means 1, and 0 for a job that only serves tables.");
 ABSL_FLAG(uint32_t, replicas, 1, "Replicas of each partition. Only 1 is possible yet.");
 ABSL_FLAG(std::string, set, "",
           "Changes a field of the job: --set=path=value, such as --set=batch_size=8192,\n"
@@ -34,6 +38,13 @@ ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler; default: the 
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(5), "How long to wait for the answer.");
 ABSL_FLAG(bool, json, false, "Print JSON for programs in place of text for people.");
 ABSL_FLAG(std::string, reason, "stopped by pawlctl stop", "What the nodes' logs will say.");
+
+ABSL_FLAG(std::string, table, "", "The table's name (pawlctl tables lists them).");
+ABSL_FLAG(std::vector<std::string>, keys, {}, "The rows of a sparse table: --keys=1,2,3.");
+ABSL_FLAG(std::string, key, "", "The row of a sparse table.");
+ABSL_FLAG(std::string, block, "", "The block of 65,536 elements of a dense table, from 0; default: all of it.");
+ABSL_FLAG(std::vector<std::string>, values, {},
+          "The gradient: as many numbers as a row, or as the dense table, has: --values=0.5,-1.");
 
 namespace pawl {
 namespace {
@@ -86,6 +97,29 @@ const std::vector<CommandSpec>& Commands() {
                "\n"
                "  pawlctl stop --scheduler=10.0.0.1:7000 --reason=\"wrong learning rate\"",
        .flags = {"scheduler", "timeout", "json", "reason"}},
+      {.name = "pull",
+       .summary = "print parameters",
+       .help = "Prints rows of a sparse table or (a block of) a dense one. A row that no push has created reads as its\n"
+               "initial value. Changes nothing.\n"
+               "\n"
+               "  pawlctl pull --table=embeddings --keys=7,42\n"
+               "  pawlctl pull --table=hidden/weights --block=0 --json",
+       .flags = {"table", "keys", "block", "scheduler", "timeout", "json"}},
+      {.name = "push",
+       .summary = "apply one gradient",
+       .help = "Pushes a gradient, which the table's optimizer applies at once, in every consistency mode. It changes\n"
+               "the model: for trying things out.\n"
+               "\n"
+               "  pawlctl push --table=embeddings --key=7 --values=0.5,-1,0,0.25",
+       .flags = {"table", "key", "values", "scheduler", "timeout", "json"}},
+      {.name = "digest",
+       .summary = "the identity of the parameters",
+       .help = "Prints the CRC32C over all tables: two jobs with the same digest have the same parameters, to the bit.\n"
+               "That of a completed job is in metrics.json too. While a job trains its parameters change under the "
+               "reader.\n"
+               "\n"
+               "  pawlctl digest --scheduler=10.0.0.1:7000",
+       .flags = {"scheduler", "timeout", "json"}},
   };
   return *commands;
 }
@@ -102,6 +136,30 @@ std::string Help() {
 int UsageError(absl::string_view message) {
   std::cerr << "pawlctl: " << message << "\n";
   return kExitUsage;
+}
+
+// The number that a flag holds, if it holds one.
+absl::StatusOr<std::optional<uint64_t>> OptionalNumber(absl::string_view flag, const std::string& value) {
+  if (value.empty()) return std::nullopt;
+  PAWL_ASSIGN_OR_RETURN(const std::vector<uint64_t> numbers, ParseKeys(flag, {value}));
+  return numbers[0];
+}
+
+int DispatchTableCommand(const std::string& command, const ConnectionOptions& connection) {
+  const std::string table = absl::GetFlag(FLAGS_table);
+  if (table.empty()) return UsageError(absl::StrCat(command, ": --table=NAME is missing (pawlctl tables lists them)"));
+  if (command == "pull") {
+    const absl::StatusOr<std::vector<uint64_t>> keys = ParseKeys("keys", absl::GetFlag(FLAGS_keys));
+    if (!keys.ok()) return UsageError(keys.status().message());
+    const absl::StatusOr<std::optional<uint64_t>> block = OptionalNumber("block", absl::GetFlag(FLAGS_block));
+    if (!block.ok()) return UsageError(block.status().message());
+    return PullCommand({.connection = connection, .table = table, .keys = *keys, .block = *block});
+  }
+  const absl::StatusOr<std::optional<uint64_t>> key = OptionalNumber("key", absl::GetFlag(FLAGS_key));
+  if (!key.ok()) return UsageError(key.status().message());
+  const absl::StatusOr<std::vector<float>> values = ParseValues("values", absl::GetFlag(FLAGS_values));
+  if (!values.ok()) return UsageError(values.status().message());
+  return PushCommand({.connection = connection, .table = table, .key = *key, .values = *values});
 }
 
 int Dispatch(const std::string& command, const CommandLine& line) {
@@ -139,7 +197,9 @@ int Dispatch(const std::string& command, const CommandLine& line) {
   if (command == "status") return StatusCommand(options);
   if (command == "nodes") return NodesCommand(options);
   if (command == "tables") return TablesCommand(options);
-  return StopCommand(options, absl::GetFlag(FLAGS_reason));
+  if (command == "stop") return StopCommand(options, absl::GetFlag(FLAGS_reason));
+  if (command == "digest") return DigestCommand(options);
+  return DispatchTableCommand(command, options);
 }
 
 int Main(const std::vector<std::string>& arguments) {

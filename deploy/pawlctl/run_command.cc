@@ -65,8 +65,13 @@ std::optional<std::string> ReadFile(const std::string& path) {
   return std::move(text).str();
 }
 
+struct PreparedJob {
+  Job job;
+  uint32_t workers;
+};
+
 // The job as it shall run; its mistakes are found here, before anything is started.
-absl::StatusOr<Job> PrepareJob(const RunOptions& options) {
+absl::StatusOr<PreparedJob> PrepareJob(const RunOptions& options) {
   if (options.job.empty()) {
     return absl::InvalidArgumentError("--job=FILE is missing: which job shall run? See pawlctl run --help");
   }
@@ -74,19 +79,29 @@ absl::StatusOr<Job> PrepareJob(const RunOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("--replicas=", options.replicas,
                                                    " is not possible yet: each partition has 1 replica; leave it out"));
   }
-  for (const auto& [name, count] : {std::pair{"servers", options.servers}, std::pair{"workers", options.workers}}) {
-    if (count < 1 || count > kMaxLocalNodes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", name, "=", count, " is not possible: on one machine 1 to ", kMaxLocalNodes));
-    }
+  if (options.servers < 1 || options.servers > kMaxLocalNodes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--servers=", options.servers, " is not possible: on one machine 1 to ", kMaxLocalNodes));
   }
   PAWL_ASSIGN_OR_RETURN(Job job, ReadJobFile(options.job));
   for (const std::string& setting : options.set) {
     PAWL_RETURN_IF_ERROR(Annotate(ApplyOverride(job, setting), absl::StrCat("--set=", setting)));
   }
   ResolvePaths(job, std::filesystem::current_path().string());
-  PAWL_RETURN_IF_ERROR(Annotate(ValidateJob(job, {.check_files = true, .workers = options.workers}), options.job));
-  return job;
+  const int32_t workers = options.workers >= 0 ? options.workers : IsServeOnly(job) ? 0 : 1;
+  if (IsServeOnly(job) && workers != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--workers=", workers, ": ", options.job,
+                                                   " has neither data nor model, so that its workers are programs of "
+                                                   "your own: leave --workers out"));
+  }
+  if (!IsServeOnly(job) && (workers < 1 || workers > static_cast<int32_t>(kMaxLocalNodes))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--workers=", workers, " is not possible: on one machine 1 to ", kMaxLocalNodes));
+  }
+  PreparedJob prepared = {.job = std::move(job), .workers = static_cast<uint32_t>(workers)};
+  PAWL_RETURN_IF_ERROR(
+      Annotate(ValidateJob(prepared.job, {.check_files = true, .workers = prepared.workers}), options.job));
+  return prepared;
 }
 
 // One run, from the start of the scheduler to the end of the last process.
@@ -97,17 +112,18 @@ absl::StatusOr<Job> PrepareJob(const RunOptions& options) {
 // see `give_up_at_`, which each step towards the end sets anew.
 class Run {
  public:
-  Run(Job job, const RunOptions& options, Programs programs, const OutFolder& out, SignalWaiter& signals)
-      : job_(std::move(job)),
-        options_(options),
+  Run(const PreparedJob& job, uint32_t servers, Programs programs, const OutFolder& out, SignalWaiter& signals)
+      : job_(job.job),
+        servers_(servers),
+        workers_(job.workers),
         out_(out),
         signals_(signals),
-        cluster_(std::move(programs), out, options.servers, options.workers) {}
+        cluster_(std::move(programs), out, servers, job.workers) {}
 
   int Go() {
     started_ = clock_.Now();
-    console_.Line(absl::StrCat("job ", job_.name(), ": 1 scheduler, ", options_.servers, " servers, ", options_.workers,
-                               " workers; logs in ", out_.path(), "/logs"));
+    console_.Line(absl::StrCat("job ", job_.name(), ": 1 scheduler, ", servers_, servers_ == 1 ? " server, " : " servers, ",
+                               workers_, workers_ == 1 ? " worker" : " workers", "; logs in ", out_.path(), "/logs"));
     if (const absl::Status status = cluster_.StartScheduler(); !status.ok()) {
       console_.Error(status.message());
       return kExitFailed;
@@ -319,14 +335,14 @@ class Run {
       console_.Error(absl::StrCat("job ", job_.name(), " was interrupted; no process is left"));
       return kExitSignal + interrupted_by_;
     }
+    const std::string why = !job_failure_.empty() ? job_failure_ : failure_;
     if (state_ == STOPPED) {
-      console_.Error(absl::StrCat("job ", job_.name(), " was stopped before its end",
-                                  failure_.empty() ? "" : absl::StrCat(": ", failure_)));
+      console_.Error(
+          absl::StrCat("job ", job_.name(), " was stopped before its end", why.empty() ? "" : absl::StrCat(": ", why)));
     } else if (state_ == COMPLETED) {
       console_.Error(absl::StrCat("job ", job_.name(), " completed, but its scheduler left no result (",
                                   out_.data("scheduler"), "/metrics.json); its log is ", cluster_.scheduler().log()));
     } else {
-      const std::string why = !job_failure_.empty() ? job_failure_ : failure_;
       console_.Error(absl::StrCat("job ", job_.name(), " failed", why.empty() ? "" : absl::StrCat(": ", why),
                                   "; logs are in ", out_.path(), "/logs"));
     }
@@ -361,7 +377,8 @@ class Run {
 
   const Clock& clock_ = Clock::Real();
   const Job job_;
-  const RunOptions& options_;
+  const uint32_t servers_;
+  const uint32_t workers_;
   const OutFolder& out_;
   SignalWaiter& signals_;
   Console console_;
@@ -399,18 +416,18 @@ int RunCommand(const RunOptions& options) {
     console.Error(status.message());
     return kExitUsage;
   };
-  absl::StatusOr<Job> job = PrepareJob(options);
+  const absl::StatusOr<PreparedJob> job = PrepareJob(options);
   if (!job.ok()) return usage_error(job.status());
   absl::StatusOr<Programs> programs = FindPrograms(options.own_program, options.bin_folder);
   if (!programs.ok()) return usage_error(programs.status());
   const absl::StatusOr<std::unique_ptr<OutFolder>> out =
-      OutFolder::Open(options.out.empty() ? absl::StrCat("out/", job->name()) : options.out);
+      OutFolder::Open(options.out.empty() ? absl::StrCat("out/", job->job.name()) : options.out);
   if (!out.ok()) return usage_error(out.status());
-  if (const absl::Status status = (*out)->Write((*out)->job_file(), JobText(*job)); !status.ok()) {
+  if (const absl::Status status = (*out)->Write((*out)->job_file(), JobText(job->job)); !status.ok()) {
     return usage_error(status);
   }
   SignalWaiter signals;
-  return Run(*std::move(job), options, *std::move(programs), **out, signals).Go();
+  return Run(*job, options.servers, *std::move(programs), **out, signals).Go();
 }
 
 }  // namespace pawl

@@ -11,7 +11,8 @@ namespace pawl {
 struct RunOptions {
   std::string job;
   uint32_t servers = 1;
-  uint32_t workers = 1;
+  // -1: 1, or 0 for a job that only serves tables.
+  int32_t workers = -1;
   uint32_t replicas = 1;
   // "path=value", applied to the job in this order; relative file names count from the current folder.
   std::vector<std::string> set;
