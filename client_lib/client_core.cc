@@ -287,7 +287,9 @@ void ClientCore::Control(const std::string& method, std::shared_ptr<const google
       if (status.ok()) {
         std::string bytes(answer.bytes.size(), '\0');
         answer.bytes.CopyTo(bytes.data());
-        if (!state->response->ParseFromString(bytes)) status = absl::InternalError("the scheduler's answer is malformed");
+        if (!state->response->ParseFromString(bytes)) {
+          status = absl::InternalError("the scheduler's answer is malformed");
+        }
         state->done(status);
         return;
       }

@@ -50,7 +50,9 @@ void DeadlineQueue::OnTimer(MonotonicTime armed) {
       expired.push_back(std::move(waiting_.begin()->second));
       waiting_.erase(waiting_.begin());
     }
-    if (!waiting_.empty()) timer = std::min<MonotonicTime>(waiting_.begin()->first.first + kGranularity, now + kMaxTimer);
+    if (!waiting_.empty()) {
+      timer = std::min<MonotonicTime>(waiting_.begin()->first.first + kGranularity, now + kMaxTimer);
+    }
     armed_ = timer;
   }
   if (timer != MonotonicTime::max()) {

@@ -91,7 +91,8 @@ class Outbox {
   // A segment for the caller to fill in, before the next call.
   Segment& Add(uint32_t partition, size_t bytes) {
     std::shared_ptr<Messenger::Message>& message = open_[routing_->primary(partition)];
-    if (message != nullptr && (message->bytes + bytes > kMessageBytes || message->segments.size() == kMessageSegments)) {
+    if (message != nullptr &&
+        (message->bytes + bytes > kMessageBytes || message->segments.size() == kMessageSegments)) {
       Flush(message);
     }
     if (message == nullptr) {
@@ -572,9 +573,9 @@ void SenderSession::OnStepEnded(uint64_t step, const absl::Status& status) {
     MutexLock lock(mu_);
     ending_step_ = false;
     active_step_ = step + 1;
-    auto first_ready = std::stable_partition(waiting_pulls_.begin(), waiting_pulls_.end(), [&](const WaitingPull& pull) {
-      return pull.pull->flow_step > active_step_;
-    });
+    const auto first_ready =
+        std::stable_partition(waiting_pulls_.begin(), waiting_pulls_.end(),
+                              [step](const WaitingPull& pull) { return pull.pull->flow_step > step + 1; });
     std::move(first_ready, waiting_pulls_.end(), std::back_inserter(ready));
     waiting_pulls_.erase(first_ready, waiting_pulls_.end());
   }

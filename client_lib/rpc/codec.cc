@@ -237,7 +237,8 @@ class Decoder {
 };
 
 absl::Status Malformed(absl::string_view message) {
-  return absl::InvalidArgumentError(absl::StrCat(message, " is not a valid protobuf message; see proto/parameter.proto"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(message, " is not a valid protobuf message; see proto/parameter.proto"));
 }
 
 absl::Status CheckSize(const ByteView& message, absl::string_view name) {
