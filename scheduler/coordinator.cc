@@ -17,6 +17,8 @@ namespace pawl {
 namespace {
 
 constexpr size_t kMaxStopReasonBytes = 256;
+// A failure may quote a worker or a server; every heartbeat's answer carries it to the others.
+constexpr size_t kMaxFailureBytes = 1024;
 
 template <typename Response>
 void AnswerNow(Done<Response> done, absl::StatusOr<Response> answer, DeferredActions& actions) {
@@ -584,7 +586,7 @@ void Coordinator::ReportIsWritten(const absl::Status& status) {
 void Coordinator::FailJob(const std::string& failure, DeferredActions& actions) {
   if (settled_) return;
   const JobState from = state_.state();
-  if (!state_.Fail(failure, clock_.Now())) return;
+  if (!state_.Fail(failure.substr(0, kMaxFailureBytes), clock_.Now())) return;
   LogState(JobState_Name(from));
   EndEverything(actions);
 }

@@ -1,0 +1,630 @@
+#include "scheduler/coordinator.h"
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/simulated_clock.h"
+#include "client_lib/job/job_file.h"
+#include "gtest/gtest.h"
+#include "scheduler/digest.h"
+#include "scheduler/fake_servers.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr char kTraining[] = R"(
+name: "flights"
+data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
+model { fm { dim: 4 } }
+optimizer { sgd { learning_rate: 0.1 } }
+batch_size: 64
+logical_workers: 4
+partitions: 8
+)";
+
+// What came of a call that may wait.
+template <typename Response>
+using Answer = std::shared_ptr<std::optional<absl::StatusOr<Response>>>;
+
+template <typename Response>
+Answer<Response> NewAnswer() {
+  return std::make_shared<std::optional<absl::StatusOr<Response>>>();
+}
+
+template <typename Response>
+Done<Response> Into(Answer<Response> answer) {
+  return [answer](absl::StatusOr<Response> response) {
+    ASSERT_FALSE(answer->has_value()) << "answered twice";
+    *answer = std::move(response);
+  };
+}
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  void Begin(const std::string& job_text, uint32_t servers, uint32_t workers) {
+    Coordinator::Options options;
+    options.job = *ParseJob(job_text, "test.job");
+    FillDefaults(options.job, workers);
+    options.job_id = 99;
+    options.servers = servers;
+    options.workers = workers;
+    options.write_report = [this](const JobReport& report) {
+      reports_.push_back(report);
+      return write_result_;
+    };
+    coordinator_ = std::make_unique<Coordinator>(std::move(options), clock_, servers_);
+  }
+
+  RegisterResponse Join(Role role, std::vector<uint32_t> ranks = {}) {
+    const auto response = coordinator_->Register(Registration(role, ++nonce_, std::move(ranks)));
+    EXPECT_TRUE(response.ok()) << response.status();
+    if (response.ok()) nodes_.push_back(*response);
+    return response.value_or(RegisterResponse());
+  }
+
+  static RegisterRequest Registration(Role role, uint64_t nonce, std::vector<uint32_t> ranks = {}) {
+    RegisterRequest request;
+    request.set_role(role);
+    request.set_process_nonce(nonce);
+    request.set_description(absl::StrCat("host pid ", nonce));
+    if (role == SERVER_ROLE) request.set_address(absl::StrCat("s:", nonce));
+    for (const uint32_t rank : ranks) request.add_logical_workers(rank);
+    return request;
+  }
+
+  absl::StatusOr<HeartbeatResponse> Beat(const RegisterResponse& node) {
+    HeartbeatRequest request;
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    return coordinator_->Heartbeat(request);
+  }
+
+  // Time passes as it does in the process: ticks, and heartbeats of all but `silent`.
+  void Pass(MonotonicDuration duration, const std::string& silent = "") {
+    for (MonotonicDuration passed{}; passed < duration; passed += kTickInterval) {
+      clock_.Advance(kTickInterval);
+      for (const RegisterResponse& node : nodes_) {
+        if (node.node() != silent) Beat(node).IgnoreError();
+      }
+      coordinator_->Tick();
+    }
+  }
+
+  Answer<RoutingTable> GetRouting(uint64_t newer_than = 0) {
+    auto answer = NewAnswer<RoutingTable>();
+    GetRoutingRequest request;
+    request.set_newer_than_epoch(newer_than);
+    ticket_ = coordinator_->GetRouting(request, Into(answer));
+    return answer;
+  }
+
+  Answer<GetAssignmentResponse> GetAssignment(const RegisterResponse& node) {
+    auto answer = NewAnswer<GetAssignmentResponse>();
+    GetAssignmentRequest request;
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    ticket_ = coordinator_->GetAssignment(request, Into(answer));
+    return answer;
+  }
+
+  Answer<CreateTableResponse> CreateTable(const std::string& name, uint32_t row_width = 4) {
+    auto answer = NewAnswer<CreateTableResponse>();
+    CreateTableRequest request;
+    request.mutable_table()->set_name(name);
+    request.mutable_table()->set_kind(SPARSE);
+    request.mutable_table()->set_row_width(row_width);
+    ticket_ = coordinator_->CreateTable(request, Into(answer));
+    return answer;
+  }
+
+  Answer<BarrierResponse> Barrier(const RegisterResponse& node, uint32_t parties, uint32_t party) {
+    auto answer = NewAnswer<BarrierResponse>();
+    BarrierRequest request;
+    request.set_name("b");
+    request.set_parties(parties);
+    request.set_party(party);
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    ticket_ = coordinator_->Barrier(request, Into(answer));
+    return answer;
+  }
+
+  // One sample of each label; with `good`, the positive one has the higher score.
+  Answer<ReportEvaluationResponse> Report(const RegisterResponse& node, uint32_t rank, uint64_t evaluation,
+                                          bool good) {
+    auto answer = NewAnswer<ReportEvaluationResponse>();
+    ReportEvaluationRequest request;
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    request.set_evaluation(evaluation);
+    request.set_step(10 * evaluation);
+    request.set_rank(rank);
+    request.set_parts(1);
+    const float scores[2] = {0.25f, 0.75f};
+    request.set_scores(std::string(reinterpret_cast<const char*>(scores), sizeof(scores)));
+    request.add_positives(good ? 0 : 1);
+    request.add_positives(good ? 1 : 0);
+    request.add_negatives(good ? 1 : 0);
+    request.add_negatives(good ? 0 : 1);
+    request.set_samples(2);
+    request.set_correct(1);
+    request.set_logloss_sum(1.5);
+    ticket_ = coordinator_->ReportEvaluation(request, Into(answer));
+    return answer;
+  }
+
+  absl::Status Finish(const RegisterResponse& node, uint64_t samples = 100, const std::string& failure = "") {
+    FinishWorkRequest request;
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    request.mutable_progress()->set_steps_min(20);
+    request.mutable_progress()->set_steps_max(20);
+    request.mutable_progress()->set_samples(samples);
+    request.mutable_progress()->set_failure(failure);
+    return coordinator_->FinishWork(request).status();
+  }
+
+  absl::Status Goodbye(const RegisterResponse& node) {
+    GoodbyeRequest request;
+    request.set_node(node.node());
+    request.set_incarnation(node.incarnation());
+    return coordinator_->Goodbye(request).status();
+  }
+
+  GetStatusResponse Status() { return *coordinator_->GetStatus(GetStatusRequest()); }
+
+  SimulatedClock clock_;
+  FakeServers servers_;
+  std::vector<JobReport> reports_;
+  absl::Status write_result_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<RegisterResponse> nodes_;
+  uint64_t nonce_ = 0;
+  Ticket ticket_ = 0;
+};
+
+TEST_F(CoordinatorTest, RoutingIsAnsweredOnceAllServersAreThere) {
+  Begin(kTraining, 2, 1);
+  const auto early = GetRouting();
+  const auto next = GetRouting(1);
+  Join(SERVER_ROLE);
+  EXPECT_FALSE(early->has_value());
+  const RegisterResponse second = Join(SERVER_ROLE);
+  ASSERT_TRUE(early->has_value());
+  EXPECT_EQ((**early)->epoch(), 1u);
+  EXPECT_EQ((**early)->job_id(), 99u);
+  EXPECT_EQ((**early)->primary_size(), 8);
+  EXPECT_EQ((**early)->servers(1).node(), "server-1");
+  EXPECT_FALSE(next->has_value());
+  EXPECT_TRUE(GetRouting()->has_value());
+  EXPECT_EQ(Beat(second)->routing_epoch(), 1u);
+}
+
+TEST_F(CoordinatorTest, RegistrationTellsTheJobAndTheLease) {
+  Begin(kTraining, 1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  EXPECT_EQ(server.job_id(), 99u);
+  EXPECT_EQ(server.job().name(), "flights");
+  EXPECT_EQ(server.lease_ms(), 1000u);
+  EXPECT_EQ(server.heartbeat_interval_ms(), 200u);
+  const auto again = coordinator_->Register(Registration(SERVER_ROLE, nonce_));
+  EXPECT_EQ(again->SerializeAsString(), server.SerializeAsString());
+  EXPECT_EQ(coordinator_->Register(Registration(SERVER_ROLE, 77)).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST_F(CoordinatorTest, JobRunsOnceServersAndWorkersAreThere) {
+  Begin(kTraining, 1, 2);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const auto assignment = GetAssignment(first);
+  Join(SERVER_ROLE);
+  EXPECT_FALSE(assignment->has_value());
+  EXPECT_EQ(Status().state(), STARTING);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  EXPECT_EQ(Status().state(), RUNNING);
+  ASSERT_TRUE(assignment->has_value());
+  EXPECT_EQ((**assignment)->logical_workers_total(), 4u);
+  ASSERT_EQ((**assignment)->logical_workers_size(), 2);
+  EXPECT_EQ((**assignment)->logical_workers(1).rank(), 1u);
+  EXPECT_EQ((**GetAssignment(second))->logical_workers(0).rank(), 2u);
+  // The same worker again, after a lost answer.
+  EXPECT_EQ(coordinator_->Register(Registration(WORKER_ROLE, nonce_))->node(), "worker-1");
+}
+
+TEST_F(CoordinatorTest, ServeOnlyJobRunsWithServersAloneAndTakesWorkersAtAnyTime) {
+  Begin("name: \"tables\" logical_workers: 2", 1, 0);
+  Join(SERVER_ROLE);
+  EXPECT_EQ(Status().state(), RUNNING);
+  const RegisterResponse worker = Join(WORKER_ROLE, {1});
+  EXPECT_EQ((**GetAssignment(worker))->logical_workers(0).rank(), 1u);
+  EXPECT_EQ(coordinator_->Register(Registration(WORKER_ROLE, 77, {1})).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  ASSERT_TRUE(Goodbye(worker).ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+  const RegisterResponse successor = Join(WORKER_ROLE, {0, 1});
+  ASSERT_TRUE(Finish(successor).ok());
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(CoordinatorTest, TableIsCreatedOnEveryServerBeforeTheAnswer) {
+  Begin(kTraining, 2, 1);
+  const auto early = CreateTable("early");
+  EXPECT_TRUE(servers_.TakeCalls().empty());
+  Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 CreateTable", "s:2 CreateTable"}));
+  ASSERT_TRUE(early->has_value());
+  EXPECT_EQ((**early)->table().id(), 1u);
+  EXPECT_TRUE(servers_.last_table().optimizer().has_sgd());
+
+  servers_.Hold();
+  const auto late = CreateTable("late");
+  const auto same = CreateTable("late");
+  EXPECT_FALSE(late->has_value());
+  EXPECT_EQ(coordinator_->ListTables(ListTablesRequest())->tables_size(), 1);
+  servers_.Release();
+  ASSERT_TRUE(late->has_value());
+  EXPECT_EQ((**late)->table().id(), 2u);
+  EXPECT_EQ((**same)->table().id(), 2u);
+  EXPECT_EQ(coordinator_->ListTables(ListTablesRequest())->tables_size(), 2);
+  EXPECT_EQ((*CreateTable("late", 5))->status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(CoordinatorTest, TableThatAServerRefusesIsNotThere) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  servers_.FailNext("s:1 CreateTable", absl::InvalidArgumentError("too wide"));
+  const auto refused = CreateTable("t");
+  EXPECT_EQ((*refused)->status(), absl::InvalidArgumentError("server-0: creating table t: too wide"));
+  EXPECT_EQ(coordinator_->ListTables(ListTablesRequest())->tables_size(), 0);
+  EXPECT_EQ((**CreateTable("t"))->table().id(), 2u);
+}
+
+TEST_F(CoordinatorTest, ServerThatIsNotReachableIsAskedAgain) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  servers_.FailNext("s:1 CreateTable", absl::UnavailableError("connection refused"));
+  const auto table = CreateTable("t");
+  EXPECT_FALSE(table->has_value());
+  Pass(milliseconds(100));
+  ASSERT_TRUE(table->has_value());
+  EXPECT_TRUE((*table)->ok());
+}
+
+TEST_F(CoordinatorTest, BarrierAnswersAllPartiesWhenTheLastComes) {
+  Begin(kTraining, 1, 2);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  const auto waiting = Barrier(first, 2, 0);
+  EXPECT_FALSE(waiting->has_value());
+  const auto last = Barrier(second, 2, 1);
+  EXPECT_TRUE((*waiting)->ok());
+  EXPECT_TRUE((*last)->ok());
+  EXPECT_TRUE((*Barrier(first, 2, 0))->ok());
+}
+
+TEST_F(CoordinatorTest, PartyWhoseDeadlinePassesFailsTheBarrierForAll) {
+  Begin(kTraining, 1, 2);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  const auto patient = Barrier(first, 3, 0);
+  const auto impatient = Barrier(second, 3, 1);
+  coordinator_->Cancel(ticket_, /*deadline_passed=*/true);
+  EXPECT_EQ((*impatient)->status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ((*patient)->status().code(), absl::StatusCode::kAborted);
+  EXPECT_NE((*patient)->status().message().find("worker-1"), absl::string_view::npos);
+}
+
+TEST_F(CoordinatorTest, PartyThatLosesItsConnectionMayComeBack) {
+  Begin(kTraining, 1, 2);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  const auto lost = Barrier(first, 2, 0);
+  coordinator_->Cancel(ticket_, /*deadline_passed=*/false);
+  EXPECT_EQ((*lost)->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE((*Barrier(second, 2, 1))->ok());
+  EXPECT_TRUE((*Barrier(first, 2, 0))->ok());
+}
+
+TEST_F(CoordinatorTest, CancelledCallIsAnsweredOnce) {
+  Begin(kTraining, 1, 1);
+  const auto routing = GetRouting();
+  coordinator_->Cancel(ticket_, true);
+  coordinator_->Cancel(ticket_, true);
+  EXPECT_EQ((*routing)->status().code(), absl::StatusCode::kDeadlineExceeded);
+  Join(SERVER_ROLE);
+}
+
+TEST_F(CoordinatorTest, EvaluationAnswersAllRanksWithOneResult) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  std::vector<Answer<ReportEvaluationResponse>> answers;
+  for (uint32_t rank = 0; rank < 4; ++rank) answers.push_back(Report(worker, rank, 1, rank != 0));
+  for (const auto& answer : answers) {
+    ASSERT_TRUE(answer->has_value());
+    const EvaluationResult& result = (**answer)->result();
+    EXPECT_EQ(result.samples(), 8u);
+    EXPECT_EQ(result.step(), 10u);
+    // Of 16 pairs the bad rank's positive loses 3, ties 1 below and its negative ties and wins likewise.
+    EXPECT_DOUBLE_EQ(result.auc(), (3 * (3 + 0.5) + (0.5 * 3 + 0)) / 16.0);
+    EXPECT_DOUBLE_EQ(result.logloss(), 0.75);
+    EXPECT_FALSE((**answer)->stop());
+  }
+  EXPECT_EQ((**Report(worker, 2, 1, true))->result().samples(), 8u) << "asked again after a lost answer";
+  EXPECT_TRUE(servers_.TakeCalls().empty()) << "nothing is kept without early stopping";
+  EXPECT_EQ((*Report(worker, 0, 7, true))->status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ((*Report(worker, 9, 2, true))->status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(Status().evaluations_size(), 1);
+}
+
+TEST_F(CoordinatorTest, EarlyStoppingKeepsTheBestStopsAndRestoresIt) {
+  Begin(absl::StrCat(kTraining, "evaluation { early_stopping { patience: 1 } }"), 2, 1);
+  Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  const auto evaluate = [&](uint64_t evaluation, bool good) {
+    Answer<ReportEvaluationResponse> last;
+    for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker, rank, evaluation, good);
+    return last;
+  };
+  servers_.Hold();
+  const auto first = evaluate(1, true);
+  EXPECT_FALSE(first->has_value()) << "answered before the best was kept";
+  servers_.Release();
+  ASSERT_TRUE(first->has_value());
+  EXPECT_FALSE((**first)->stop());
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 KeepBest 1", "s:2 KeepBest 1"}));
+  EXPECT_TRUE((**evaluate(2, false))->stop());
+  EXPECT_TRUE(servers_.TakeCalls().empty());
+
+  ASSERT_TRUE(Finish(worker).ok());
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 RestoreBest", "s:2 RestoreBest", "s:1 Inspect",
+                                                            "s:2 Inspect"}));
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].evaluation->evaluation(), 1u);
+  EXPECT_EQ(reports_[0].status.evaluations_size(), 2);
+}
+
+TEST_F(CoordinatorTest, JobCompletesWithTheLastWorkerAndSumsTheServers) {
+  Begin(kTraining, 2, 2);
+  Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  ASSERT_TRUE((*CreateTable("w"))->ok());
+  InspectResponse inspection;
+  inspection.mutable_counters()->set_pushes_applied(3);
+  inspection.mutable_counters()->set_staleness_max(2);
+  PartitionDigest digest;
+  digest.set_table(1);
+  digest.set_partition(3);
+  digest.set_crc32c(0x01020304);
+  digest.set_rows(5);
+  *inspection.add_digests() = digest;
+  servers_.SetInspection("s:1", inspection);
+  inspection.mutable_counters()->set_staleness_max(1);
+  inspection.clear_digests();
+  servers_.SetInspection("s:2", inspection);
+
+  Pass(seconds(2));
+  ASSERT_TRUE(Finish(first).ok());
+  ASSERT_TRUE(Finish(first).ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+  ASSERT_TRUE(Finish(second, 140).ok());
+  const GetStatusResponse status = Status();
+  EXPECT_EQ(status.state(), COMPLETED);
+  EXPECT_EQ(status.steps(), 20u);
+  EXPECT_EQ(status.samples(), 240u);
+  EXPECT_EQ(status.counters().pushes_applied(), 6u);
+  EXPECT_EQ(status.counters().staleness_max(), 2u);
+  EXPECT_EQ(status.digest(), *CombineDigests({{1, "w"}}, {digest}));
+  EXPECT_DOUBLE_EQ(status.train_s(), 2);
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].status.state(), COMPLETED);
+  EXPECT_EQ(reports_[0].workers, 2u);
+  EXPECT_EQ(Beat(first)->job_state(), COMPLETED);
+  EXPECT_TRUE(coordinator_->over());
+
+  for (const RegisterResponse& node : nodes_) {
+    EXPECT_FALSE(coordinator_->AllNodesGone());
+    EXPECT_TRUE(Goodbye(node).ok());
+  }
+  EXPECT_TRUE(coordinator_->AllNodesGone());
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(CoordinatorTest, WorkerMayLeaveOnceItsWorkIsDone) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = Join(WORKER_ROLE);
+  const RegisterResponse second = Join(WORKER_ROLE);
+  ASSERT_TRUE(Finish(first).ok());
+  ASSERT_TRUE(Goodbye(first).ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+  ASSERT_TRUE(Finish(second).ok());
+  EXPECT_EQ(Status().state(), COMPLETED);
+  EXPECT_EQ(Status().samples(), 200u);
+}
+
+TEST_F(CoordinatorTest, DeathOfAServerFailsTheJobByNameAndAnswersEverybody) {
+  Begin(kTraining, 2, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse victim = Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  const auto routing = GetRouting(1);
+  const auto barrier = Barrier(worker, 2, 0);
+  const auto evaluation = Report(worker, 0, 1, true);
+  servers_.Hold();
+  const auto table = CreateTable("t");
+  Pass(milliseconds(950), victim.node());
+  EXPECT_EQ(Status().state(), RUNNING);
+  Pass(milliseconds(150), victim.node());
+
+  const std::string failure = "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s";
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Status().failure(), failure);
+  const absl::Status told = absl::FailedPreconditionError("the job has failed: " + failure);
+  EXPECT_EQ((*routing)->status(), told);
+  EXPECT_EQ((*barrier)->status(), told);
+  EXPECT_EQ((*evaluation)->status(), told);
+  EXPECT_EQ((*table)->status(), told);
+  EXPECT_EQ((*GetRouting())->status(), told);
+  EXPECT_EQ(coordinator_->Register(Registration(WORKER_ROLE, 77)).status(), told);
+  EXPECT_EQ(Beat(worker)->job_state(), FAILED);
+  EXPECT_EQ(Beat(worker)->failure(), failure);
+  EXPECT_EQ(Beat(victim).status().code(), absl::StatusCode::kAborted);
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].status.failure(), failure);
+  EXPECT_TRUE(coordinator_->over());
+  servers_.Release();
+}
+
+TEST_F(CoordinatorTest, DeathOfAWorkerFailsTheJobUnlessItsWorkIsDone) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse done = Join(WORKER_ROLE);
+  const RegisterResponse busy = Join(WORKER_ROLE);
+  ASSERT_TRUE(Finish(done).ok());
+  Pass(seconds(2), done.node());
+  EXPECT_EQ(Status().state(), RUNNING);
+  Pass(seconds(2), busy.node());
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_NE(Status().failure().find("worker-1 (host pid 3) died"), std::string::npos);
+}
+
+TEST_F(CoordinatorTest, DeathOfAClientIsNoFailureButFailsItsBarrier) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  const RegisterResponse client = Join(CLIENT_ROLE);
+  const auto theirs = Barrier(client, 2, 0);
+  Pass(seconds(2), client.node());
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ((*theirs)->status().code(), absl::StatusCode::kAborted);
+  EXPECT_NE((*Barrier(worker, 2, 1))->status().message().find("client-0"), absl::string_view::npos);
+}
+
+TEST_F(CoordinatorTest, NodeThatLeavesARunningJobFailsIt) {
+  Begin(kTraining, 1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  Join(WORKER_ROLE);
+  ASSERT_TRUE(Goodbye(server).ok());
+  EXPECT_EQ(Status().failure(), "server-0 (host pid 1, s:1) left while the job was RUNNING");
+}
+
+TEST_F(CoordinatorTest, ServerThatLeavesBeforeTheStartMakesRoom) {
+  Begin(kTraining, 2, 1);
+  ASSERT_TRUE(Goodbye(Join(SERVER_ROLE)).ok());
+  Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
+  EXPECT_EQ(Status().routing_epoch(), 1u);
+  EXPECT_EQ((**GetRouting())->servers(0).node(), "server-1");
+}
+
+TEST_F(CoordinatorTest, WorkerThatCannotGoOnFailsTheJobWithItsWords) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  ASSERT_TRUE(Finish(worker, 0, "train.libsvm:7: no label").ok());
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Status().failure(), "worker-0 (host pid 2): train.libsvm:7: no label");
+}
+
+TEST_F(CoordinatorTest, SchedulerThatDidNotRunDeclaresNobodyDeadForIt) {
+  Begin(kTraining, 1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  clock_.Advance(seconds(30));
+  coordinator_->Tick();
+  EXPECT_EQ(Status().state(), STARTING);
+  Pass(milliseconds(1200), server.node());
+  EXPECT_EQ(Status().state(), FAILED);
+}
+
+TEST_F(CoordinatorTest, JobThatNobodyJoinsFailsNamingWhoIsThere) {
+  Begin(kTraining, 2, 1);
+  Join(SERVER_ROLE);
+  Pass(seconds(301));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Status().failure(), "waited 300 s for 2 servers and 1 workers; there are: server-0 (host pid 1, s:1)");
+}
+
+TEST_F(CoordinatorTest, StoppedJobTellsEverybodyAndIsReported) {
+  Begin(kTraining, 1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  const auto routing = GetRouting(1);
+  StopJobRequest request;
+  request.set_reason("enough");
+  ASSERT_TRUE(coordinator_->StopJob(request).ok());
+  EXPECT_EQ((*routing)->status(), absl::UnavailableError("the job was stopped: enough"));
+  EXPECT_EQ(Beat(server)->job_state(), STOPPED);
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].status.state(), STOPPED);
+  ASSERT_TRUE(coordinator_->StopJob(request).ok());
+  EXPECT_EQ(reports_.size(), 1u);
+}
+
+TEST_F(CoordinatorTest, JobWhoseReportCannotBeWrittenHasFailed) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  write_result_ = absl::UnavailableError("disk full");
+  ASSERT_TRUE(Finish(Join(WORKER_ROLE)).ok());
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Status().failure(), "disk full");
+}
+
+TEST_F(CoordinatorTest, CallsOfForeignersAreAborted) {
+  Begin(kTraining, 1, 1);
+  RegisterResponse worker = Join(WORKER_ROLE);
+  worker.set_incarnation(worker.incarnation() + 1);
+  EXPECT_EQ((*GetAssignment(worker))->status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ((*Barrier(worker, 1, 0))->status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ((*Report(worker, 0, 1, true))->status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Finish(worker).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Beat(worker).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(CoordinatorTest, WaitingCallsAreBounded) {
+  Begin(kTraining, 1, 1);
+  for (size_t i = 0; i < kMaxParkedCalls; ++i) GetRouting();
+  EXPECT_EQ((*GetRouting())->status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// For ThreadSanitizer: everything at once.
+TEST_F(CoordinatorTest, ManyThreadsMayCallAtOnce) {
+  Begin(kTraining, 1, 4);
+  Join(SERVER_ROLE);
+  std::vector<RegisterResponse> workers;
+  for (int i = 0; i < 4; ++i) workers.push_back(Join(WORKER_ROLE));
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 50; ++round) {
+        ASSERT_TRUE(Beat(workers[i]).ok());
+        coordinator_->Tick();
+        auto table = NewAnswer<CreateTableResponse>();
+        CreateTableRequest request;
+        request.mutable_table()->set_name(absl::StrCat("t", round));
+        request.mutable_table()->set_kind(SPARSE);
+        request.mutable_table()->set_row_width(1);
+        coordinator_->Cancel(coordinator_->CreateTable(request, Into(table)), false);
+        Status();
+      }
+      ASSERT_TRUE(Finish(workers[i]).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,114 @@
+// Servers that answer as a test says.
+#ifndef PAWL_SCHEDULER_FAKE_SERVERS_H_
+#define PAWL_SCHEDULER_FAKE_SERVERS_H_
+
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/base/mutex.h"
+#include "scheduler/server_caller.h"
+
+namespace pawl {
+
+// Notes every call as "address Method". Answers at once: with an error queued for that call, else
+// with OK; while `hold` is set, answers wait for Release. Thread-safe.
+class FakeServers final : public ServerCaller {
+ public:
+  void CreateTable(const std::string& address, const CreateTableOnServerRequest& request, MonotonicDuration timeout,
+                   Done done) override {
+    {
+      MutexLock lock(mu_);
+      last_table_ = request.table();
+    }
+    Answer(address + " CreateTable", std::move(done));
+  }
+  void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
+               InspectDone done) override {
+    Answer(address + " Inspect", [this, address, done = std::move(done)](absl::Status status) mutable {
+      InspectResponse response;
+      {
+        MutexLock lock(mu_);
+        response = inspections_[address];
+      }
+      if (status.ok()) {
+        done(std::move(response));
+      } else {
+        done(std::move(status));
+      }
+    });
+  }
+  void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout,
+                Done done) override {
+    Answer(address + " KeepBest " + std::to_string(request.evaluation()), std::move(done));
+  }
+  void RestoreBest(const std::string& address, const RestoreBestRequest& request, MonotonicDuration timeout,
+                   Done done) override {
+    Answer(address + " RestoreBest", std::move(done));
+  }
+
+  // The next calls noted as `call` answer with these, in order.
+  void FailNext(const std::string& call, absl::Status status) {
+    MutexLock lock(mu_);
+    failures_[call].push_back(std::move(status));
+  }
+  void SetInspection(const std::string& address, InspectResponse response) {
+    MutexLock lock(mu_);
+    inspections_[address] = std::move(response);
+  }
+  void Hold() {
+    MutexLock lock(mu_);
+    hold_ = true;
+  }
+  // Gives all held answers.
+  void Release() {
+    std::vector<std::pair<Done, absl::Status>> held;
+    {
+      MutexLock lock(mu_);
+      hold_ = false;
+      held.swap(held_);
+    }
+    for (auto& [done, status] : held) done(std::move(status));
+  }
+  std::vector<std::string> TakeCalls() {
+    MutexLock lock(mu_);
+    return std::exchange(calls_, {});
+  }
+  TableSpec last_table() {
+    MutexLock lock(mu_);
+    return last_table_;
+  }
+
+ private:
+  void Answer(const std::string& call, Done done) {
+    absl::Status status;
+    {
+      MutexLock lock(mu_);
+      calls_.push_back(call);
+      std::deque<absl::Status>& failures = failures_[call];
+      if (!failures.empty()) {
+        status = failures.front();
+        failures.pop_front();
+      }
+      if (hold_) {
+        held_.emplace_back(std::move(done), std::move(status));
+        return;
+      }
+    }
+    done(std::move(status));
+  }
+
+  Mutex mu_;
+  bool hold_ PAWL_GUARDED_BY(mu_) = false;
+  std::vector<std::string> calls_ PAWL_GUARDED_BY(mu_);
+  std::vector<std::pair<Done, absl::Status>> held_ PAWL_GUARDED_BY(mu_);
+  std::map<std::string, std::deque<absl::Status>> failures_ PAWL_GUARDED_BY(mu_);
+  std::map<std::string, InspectResponse> inspections_ PAWL_GUARDED_BY(mu_);
+  TableSpec last_table_ PAWL_GUARDED_BY(mu_);
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_FAKE_SERVERS_H_
