@@ -1,0 +1,181 @@
+// What every daemon has to offer: health, reflection, an end on request, words for wrong usage.
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+#include "tests/harness/generated_data.h"
+#include "tests/harness/runfile.h"
+#include "tests/integration/cluster_test.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kTimeout{10};
+
+ProcessClusterOptions Serving(uint32_t servers) {
+  ProcessClusterOptions options;
+  options.job = "name: 'daemons' seed: 3 partitions: 8 consistency { mode: ASYNC }";
+  options.servers = servers;
+  return options;
+}
+
+// grpc.health.v1.Health/Check of the whole server, with hand-written messages: empty in, {status} out.
+int HealthOf(const std::string& address) {
+  grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  grpc::CompletionQueue queue;
+  grpc::Slice empty("");
+  auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&empty, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  call->Finish(&answer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  if (!status.ok()) return -static_cast<int>(status.error_code());
+  grpc::Slice bytes;
+  if (!answer.DumpToSingleSlice(&bytes).ok() || bytes.size() != 2 || bytes.begin()[0] != 0x08) return -100;
+  return bytes.begin()[1];  // 1 is SERVING
+}
+
+// grpc.reflection.v1alpha: list_services, by hand: field 7 of the request is a string; the
+// answer holds the services' names as they are.
+std::string ReflectedServices(const std::string& address) {
+  grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  grpc::CompletionQueue queue;
+  void* tag = nullptr;
+  bool ok = false;
+  auto stream = stub.PrepareCall(&context, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
+  stream->StartCall(nullptr);
+  queue.Next(&tag, &ok);
+  const std::string request("\x3a\x01*", 3);
+  grpc::Slice slice(request);
+  stream->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+  queue.Next(&tag, &ok);
+  grpc::ByteBuffer answer;
+  stream->Read(&answer, nullptr);
+  queue.Next(&tag, &ok);
+  std::string text;
+  grpc::Slice bytes;
+  if (ok && answer.DumpToSingleSlice(&bytes).ok()) text.assign(bytes.begin(), bytes.end());
+  context.TryCancel();
+  grpc::Status status;
+  stream->Finish(&status, nullptr);
+  queue.Next(&tag, &ok);
+  return text;
+}
+
+using DaemonTest = ClusterTest;
+
+TEST_F(DaemonTest, SchedulerAndServersAnswerHealthAndReflection) {
+  ProcessCluster* const cluster = StartCluster(Serving(1));
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout).ok());
+  const auto server = cluster->AddressOf("server-0");
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(HealthOf(cluster->scheduler_address()), 1);
+  // It serves when it has heard of its partitions, which is a heartbeat later.
+  const MonotonicTime deadline = Clock::Real().Now() + kTimeout;
+  while (HealthOf(*server) != 1 && Clock::Real().Now() < deadline) {
+  }
+  EXPECT_EQ(HealthOf(*server), 1);
+  EXPECT_NE(ReflectedServices(cluster->scheduler_address()).find("pawl.Scheduler"), std::string::npos);
+  const std::string services = ReflectedServices(*server);
+  EXPECT_NE(services.find("pawl.Parameter"), std::string::npos);
+  EXPECT_NE(services.find("pawl.ServerControl"), std::string::npos);
+  EXPECT_NE(services.find("grpc.health.v1.Health"), std::string::npos);
+}
+
+TEST_F(DaemonTest, SigtermToTheSchedulerEndsEverythingCleanly) {
+  ProcessCluster* const cluster = StartCluster(Serving(2));
+  ASSERT_NE(cluster, nullptr);
+  cluster->node("scheduler").Signal(SIGTERM);
+  const absl::Status ended = cluster->WaitForSuccess(kTimeout);
+  EXPECT_TRUE(ended.ok()) << ended;
+  const auto metrics = cluster->Metrics();
+  ASSERT_TRUE(metrics.ok()) << metrics.status();
+  EXPECT_EQ((*metrics)["state"], "STOPPED");
+}
+
+TEST_F(DaemonTest, SigtermToAServerEndsItAtOnceAndTheJobNamesIt) {
+  ProcessCluster* const cluster = StartCluster(Serving(2));
+  ASSERT_NE(cluster, nullptr);
+  cluster->node("server-1").Signal(SIGTERM);
+  ASSERT_TRUE(cluster->node("server-1").WaitUntil(Clock::Real().Now() + std::chrono::seconds(5)));
+  EXPECT_TRUE(cluster->node("server-1").Succeeded()) << cluster->node("server-1").HowItEnded();
+  const absl::Status ended = cluster->WaitUntilAllEnded(kTimeout);
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_NE(cluster->Log("scheduler").find("server-1"), std::string::npos);
+}
+
+TEST_F(DaemonTest, SigtermInTheMiddleOfTrainingEndsEveryWorker) {
+  const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/long.libsvm");
+  ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
+  ProcessClusterOptions options;
+  options.job = absl::StrCat("name: 'long' seed: 1 data { train: '", train, "' format: LIBSVM } model { fm { dim: 4 } } ",
+                             "optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC } batch_size: 100 ",
+                             "epochs: 100000 logical_workers: 2 partitions: 8");
+  options.workers = 2;
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 10; }, kTimeout).ok());
+  for (const std::string& name : {"scheduler", "server-0", "worker-0", "worker-1"}) cluster->node(name).Signal(SIGTERM);
+  const absl::Status ended = cluster->WaitForSuccess(kTimeout);
+  EXPECT_TRUE(ended.ok()) << ended;
+}
+
+// Runs a daemon that is expected to refuse its command line.
+void ExpectUsageError(const std::string& program, const std::vector<std::string>& arguments, const std::string& words) {
+  SCOPED_TRACE(absl::StrCat(program, " ", arguments.empty() ? "" : arguments[0]));
+  const auto folder = MakeOutputFolder("usage");
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const auto path = Runfile(program);
+  ASSERT_TRUE(path.ok()) << path.status();
+  auto child = ChildProcess::Start({program, *path, arguments, *folder + "/log"});
+  ASSERT_TRUE(child.ok()) << child.status();
+  ASSERT_TRUE((*child)->WaitUntil(Clock::Real().Now() + kTimeout)) << "it runs";
+  EXPECT_EQ((*child)->HowItEnded(), "exited with code 2");
+  const std::vector<std::string> log = (*child)->LogTail(20);
+  std::string text;
+  for (const std::string& line : log) absl::StrAppend(&text, line, "\n");
+  EXPECT_NE(text.find(words), std::string::npos) << text;
+}
+
+TEST_F(DaemonTest, WrongUsageIsRefusedWithExitCodeTwo) {
+  const std::string data = absl::StrCat("--data_dir=", std::getenv("TEST_TMPDIR"), "/data");
+  for (const char* program : {"scheduler/pawl-scheduler", "server/pawl-server", "worker/pawl-worker"}) {
+    ExpectUsageError(program, {"--no_such_flag=1"}, "no_such_flag");
+    ExpectUsageError(program, {"argument"}, "argument");
+  }
+  ExpectUsageError("server/pawl-server", {}, "scheduler");
+  ExpectUsageError("worker/pawl-worker", {}, "scheduler");
+  ExpectUsageError("scheduler/pawl-scheduler", {data}, "job");
+  ExpectUsageError("scheduler/pawl-scheduler", {data, "--job=/nowhere/job.pbtxt"}, "/nowhere/job.pbtxt");
+}
+
+TEST_F(DaemonTest, ABadJobFileIsRefusedNamingTheField) {
+  const std::string data = absl::StrCat("--data_dir=", std::getenv("TEST_TMPDIR"), "/data");
+  const auto refuse = [&](const std::string& name, const std::string& job, const std::string& words) {
+    const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name, ".pbtxt");
+    std::ofstream(path) << job;
+    ExpectUsageError("scheduler/pawl-scheduler", {data, "--listen=127.0.0.1:0", "--job=" + path}, words);
+  };
+  const std::string good = "name: 'j' data { train: 'x' format: LIBSVM } model { fm { dim: 4 } } batch_size: 8 ";
+  refuse("unknown", good + "optimizer { sgd { learning_rate: 0.1 } } speed: 9", "speed");
+  refuse("rate", good + "optimizer { sgd { learning_rate: -1 } }", "learning_rate");
+  refuse("missing_file", good + "optimizer { sgd { learning_rate: 0.1 } }", "data.train");
+  refuse("no_name", "seed: 1", "name");
+  refuse("backup", "name: 'j' logical_workers: 2 consistency { mode: SYNC backup_workers: 2 }", "backup_workers");
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,97 @@
+// SYNC: the same bits for any number of servers and of physical workers, and those of a single-process reference.
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client_lib/job/job_file.h"
+#include "tests/harness/generated_data.h"
+#include "tests/harness/reference_trainer.h"
+#include "tests/integration/cluster_test.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kJobTimeout{60};
+constexpr uint32_t kLogicalWorkers = 4;
+
+class SyncDigestTest : public ClusterTest {
+ protected:
+  void SetUp() override {
+    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
+    eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
+    // Not a multiple of the batch, and a last batch too small for all ranks to have a share.
+    ASSERT_TRUE(WriteClicks({.samples = 1283, .fields = 5, .categories = 60, .seed = 1}, train_).ok());
+    ASSERT_TRUE(WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+  }
+
+  std::string JobText(const std::string& more) const {
+    return absl::StrCat("name: 'sync' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
+                        "consistency { mode: SYNC } batch_size: 128 epochs: 2 partitions: 16 logical_workers: ",
+                        kLogicalWorkers, "\n", more);
+  }
+
+  uint32_t ReferenceDigestOf(const std::string& text) const {
+    auto job = ParseJob(text, "the job");
+    EXPECT_TRUE(job.ok()) << job.status();
+    FillDefaults(*job, 1);
+    const auto result = TrainReference(*job);
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (!result.ok()) return 0;
+    EXPECT_EQ(result->steps, 22u);
+    return result->digest;
+  }
+
+  void ExpectDigest(const std::string& job, uint32_t servers, uint32_t workers, uint32_t digest) {
+    SCOPED_TRACE(absl::StrCat(servers, " servers, ", workers, " workers"));
+    ProcessClusterOptions options;
+    options.job = job;
+    options.servers = servers;
+    options.workers = workers;
+    // On a busy machine silence is no death.
+    options.flags["scheduler"] = {"--lease_ms=20000"};
+    ProcessCluster* const cluster = StartCluster(options);
+    ASSERT_NE(cluster, nullptr);
+    const absl::Status ended = cluster->WaitForSuccess(kJobTimeout);
+    ASSERT_TRUE(ended.ok()) << ended;
+    const auto metrics = cluster->Metrics();
+    ASSERT_TRUE(metrics.ok()) << metrics.status();
+    EXPECT_EQ((*metrics)["state"], "COMPLETED");
+    EXPECT_EQ((*metrics)["digest"], absl::StrFormat("%08x", digest));
+    EXPECT_EQ((*metrics)["steps"], 22);
+    EXPECT_EQ((*metrics)["samples"], 2 * 1283);
+    EXPECT_EQ((*metrics)["pushes_late"], 0);
+  }
+
+  std::string train_;
+  std::string eval_;
+};
+
+TEST_F(SyncDigestTest, DeepFmWithAdagradIsTheSameOnAnyCluster) {
+  const std::string job = JobText("model { deepfm { dim: 4 hidden: [16, 8] } } optimizer { adagrad { learning_rate: 0.05 } }");
+  const uint32_t digest = ReferenceDigestOf(job);
+  for (const auto& [servers, workers] : {std::pair(1u, 1u), {2u, 1u}, {3u, 2u}, {1u, 4u}, {2u, 2u}}) {
+    ExpectDigest(job, servers, workers, digest);
+  }
+}
+
+TEST_F(SyncDigestTest, LogisticRegressionWithSgdEqualsTheReference) {
+  const std::string job = JobText("model { logistic_regression {} } optimizer { sgd { learning_rate: 0.5 } l2: 0.001 }");
+  ExpectDigest(job, 2, 2, ReferenceDigestOf(job));
+}
+
+TEST_F(SyncDigestTest, FactorizationMachineWithAdamEqualsTheReference) {
+  const std::string job = JobText("model { fm { dim: 8 } } optimizer { adam { learning_rate: 0.01 } }");
+  ExpectDigest(job, 3, 4, ReferenceDigestOf(job));
+}
+
+TEST_F(SyncDigestTest, OtherOptimizersForSparseAndDenseTablesEqualTheReference) {
+  const std::string job = JobText(
+      "model { wide_deep { dim: 4 hidden: [300, 250] } } optimizer { adam { learning_rate: 0.001 } }\n"
+      "sparse_optimizer { adagrad { learning_rate: 0.1 } }");
+  ExpectDigest(job, 2, 3, ReferenceDigestOf(job));
+}
+
+}  // namespace
+}  // namespace pawl
