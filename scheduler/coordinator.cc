@@ -202,9 +202,9 @@ void Coordinator::PublishRoutingIfServersAreThere(DeferredActions& actions) {
   routing_.Publish(servers, PlacePartitions(static_cast<uint32_t>(servers.size()), options_.job.partitions()));
   spdlog::info("routing: epoch {}, {} partitions on {} servers", routing_.epoch(), options_.job.partitions(),
                servers.size());
-  routing_calls_.AnswerIf([&](uint64_t known) PAWL_REQUIRES(mu_) { return known < routing_.epoch(); },
-                          routing_.table(), actions);
-  for (const TableCatalogue::Entry* table : tables_.All()) CreateTableOnServers(table->spec.id(), actions);
+  const RoutingTable& table = routing_.table();
+  routing_calls_.AnswerIf([&](uint64_t known) { return known < table.epoch(); }, table, actions);
+  for (const TableCatalogue::Entry* entry : tables_.All()) CreateTableOnServers(entry->spec.id(), actions);
 }
 
 Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) {
