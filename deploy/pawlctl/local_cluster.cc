@@ -19,6 +19,9 @@ constexpr char kServerName[] = "pawl-server";
 constexpr char kWorkerName[] = "pawl-worker";
 // All of them are on this machine: nobody else needs to reach them.
 constexpr char kAnyLocalPort[] = "127.0.0.1:0";
+// Longer than the scheduler's default: all processes share this machine's cores, and one that waits its turn for
+// a second is not dead. A death is still reported well within 10 s.
+constexpr int kLeaseMs = 5000;
 
 bool AllExecutable(const Programs& programs) {
   for (const std::string& program : {programs.scheduler, programs.server, programs.worker}) {
@@ -75,7 +78,8 @@ absl::Status LocalCluster::StartScheduler() {
   return Start("scheduler", programs_.scheduler,
                {absl::StrCat("--listen=", kAnyLocalPort), absl::StrCat("--data_dir=", out_.data("scheduler")),
                 absl::StrCat("--job=", out_.job_file()), absl::StrCat("--servers=", servers_),
-                absl::StrCat("--workers=", workers_), absl::StrCat("--address_file=", out_.address_file())});
+                absl::StrCat("--workers=", workers_), absl::StrCat("--lease_ms=", kLeaseMs),
+                absl::StrCat("--address_file=", out_.address_file())});
 }
 
 std::string LocalCluster::SchedulerAddress() const {

@@ -23,7 +23,10 @@ FAKE_DAEMON = ""
 LIMIT_S = 60
 
 JOB = """name: "fake"
+data { train: "data.libsvm" eval: "data.libsvm" format: LIBSVM }
+model { logistic_regression {} }
 optimizer { sgd { learning_rate: 0.1 } }
+batch_size: 64
 """
 
 
@@ -36,6 +39,8 @@ class PawlctlTest(unittest.TestCase):
         self.job = os.path.join(self.folder, "job.pbtxt")
         with open(self.job, "w", encoding="utf-8") as file:
             file.write(JOB)
+        with open(os.path.join(self.folder, "data.libsvm"), "w", encoding="utf-8") as file:
+            file.write("1 1:1\n")
         bin_folder = os.path.join(self.folder, "bin")
         os.mkdir(bin_folder)
         for name in ("pawl-scheduler", "pawl-server", "pawl-worker"):
@@ -121,6 +126,7 @@ class PawlctlTest(unittest.TestCase):
         with open(os.path.join(self.out, "job.pbtxt"), encoding="utf-8") as file:
             job = file.read()
         self.assertIn("batch_size: 77", job)
+        self.assertIn(os.path.join(self.folder, "data.libsvm"), job)
         self.assertIn("seed: 5", job)
 
     def test_a_result_of_an_earlier_run_is_not_taken_for_this_ones(self):
@@ -228,6 +234,16 @@ class PawlctlTest(unittest.TestCase):
         process.communicate(timeout=LIMIT_S)
         self.wait_for(lambda: not self.left_over(), "processes outlived pawlctl")
 
+    def test_job_that_only_serves_tables_runs_without_workers(self):
+        with open(self.job, "w", encoding="utf-8") as file:
+            file.write('name: "serve"\noptimizer { sgd { learning_rate: 0.1 } }\n')
+        code, out, err = self.pawlctl("run", "--job=" + self.job, "--workers=1", "--out=" + self.out)
+        self.assertEqual(code, 2, out)
+        self.assertIn("--workers", err)
+        code, out, err = self.pawlctl("run", "--job=" + self.job, "--out=" + self.out)
+        self.assertEqual((code, err), (0, ""))
+        self.assertIn("0 workers", out)
+
     # What it shows.
 
     def run_on_terminal(self, columns):
@@ -321,6 +337,7 @@ class PawlctlTest(unittest.TestCase):
         self.assert_usage_error(run, "--job")
         job = run + ["--job=" + self.job]
         self.assert_usage_error(job + ["--servers=0"], "--servers=0", "1 to 64")
+        self.assert_usage_error(job + ["--workers=65"], "--workers=65", "1 to 64")
         self.assert_usage_error(job + ["--replicas=2"], "--replicas=2")
         self.assert_usage_error(job + ["--set=no_such_field=1"], "no_such_field")
         self.assert_usage_error(run + ["--job=" + self.job + "x"], self.job + "x")

@@ -112,7 +112,8 @@ def read_targets(package, text):
         for attribute in ("srcs", "hdrs", "src"):
             if attribute in values:
                 files += strings_in(values[attribute])
-        for attribute in ("deps", "implementation_deps", "data"):
+        # Not data: to run a program is not to know its code.
+        for attribute in ("deps", "implementation_deps"):
             if attribute in values:
                 deps += strings_in(values[attribute])
         testonly = values.get("testonly")

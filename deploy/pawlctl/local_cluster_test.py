@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Tests of pawlctl with Pawl's own daemons: a small job from start to end, and its ends before that.
+
+Usage: local_cluster_test.py PAWLCTL
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PAWLCTL = ""
+# Far beyond what anything here takes: only what hangs reaches it.
+LIMIT_S = 120
+
+JOB = """name: "small"
+seed: 7
+data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
+model { fm { dim: 4 } }
+optimizer { adagrad { learning_rate: 0.1 } }
+consistency { mode: SYNC }
+batch_size: 64
+epochs: 2
+logical_workers: 4
+"""
+
+
+def write_data(path, lines, generator):
+    """Two fields of ten categories each; the label follows from the first, with noise."""
+    with open(path, "w", encoding="utf-8") as file:
+        for _ in range(lines):
+            first, second = generator.randrange(10), generator.randrange(10)
+            label = int((first < 5) != (generator.random() < 0.1))
+            file.write("%d %d:1 %d:1\n" % (label, first + 1, second + 11))
+
+
+class LocalClusterTest(unittest.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        generator = random.Random(7)
+        write_data(os.path.join(cls.folder, "train.libsvm"), 4000, generator)
+        write_data(os.path.join(cls.folder, "eval.libsvm"), 1000, generator)
+        cls.job = os.path.join(cls.folder, "job.pbtxt")
+        with open(cls.job, "w", encoding="utf-8") as file:
+            file.write(JOB)
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+
+    def setUp(self):
+        self.out = os.path.join(self.folder, self.id().split(".")[-1])
+        self.environment = dict(os.environ)
+        self.environment.pop("PAWL_BIN_DIR", None)
+        self.environment.pop("PAWL_SCHEDULER", None)
+
+    def pawlctl(self, *arguments):
+        done = subprocess.run([PAWLCTL] + list(arguments), env=self.environment, text=True, capture_output=True,
+                              timeout=LIMIT_S, check=False, stdin=subprocess.DEVNULL)
+        return done.returncode, done.stdout, done.stderr
+
+    def metrics(self, out):
+        with open(os.path.join(out, "metrics.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def start_endless(self):
+        """A run that has begun to train and does not end by itself."""
+        process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--servers=2", "--workers=2",
+                                    "--set=epochs=100000", "--set=consistency.mode=ASYNC", "--out=" + self.out],
+                                   env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   stdin=subprocess.DEVNULL)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        address_file = os.path.join(self.out, "scheduler.addr")
+        deadline = time.monotonic() + LIMIT_S
+        while process.poll() is None and time.monotonic() < deadline:
+            if os.path.exists(address_file):
+                with open(address_file, encoding="utf-8") as file:
+                    self.environment["PAWL_SCHEDULER"] = file.read().strip()
+                code, out, _ = self.pawlctl("status", "--json")
+                if code == 0 and json.loads(out)["steps"] > 0:
+                    return process
+            time.sleep(0.05)
+        process.kill()
+        self.fail("no step was done: %s" % (process.communicate(),))
+
+    def pid_of(self, node):
+        """The process of a node, which describes itself as host:pid."""
+        for entry in json.loads(self.pawlctl("nodes", "--json")[1]):
+            if entry["node"] == node:
+                return int(entry["description"].rsplit(":", 1)[1])
+        return self.fail("there is no " + node)
+
+    def assert_all_gone(self, pids):
+        for pid in pids:
+            with self.assertRaises(ProcessLookupError):
+                os.kill(pid, 0)
+
+    def test_job_completes_with_the_same_digest_whoever_serves_it(self):
+        digests = []
+        for servers, workers in ((1, 1), (2, 2)):
+            out = "%s-%d" % (self.out, servers)
+            code, text, err = self.pawlctl("run", "--job=" + self.job, "--servers=%d" % servers,
+                                           "--workers=%d" % workers, "--out=" + out)
+            self.assertEqual((code, err), (0, ""), text)
+            metrics = self.metrics(out)
+            self.assertEqual(metrics["state"], "COMPLETED")
+            self.assertEqual((metrics["servers"], metrics["workers"]), (servers, workers))
+            self.assertEqual(metrics["samples"], 8000)
+            self.assertGreater(metrics["eval"]["auc"], 0.85)
+            self.assertIn(metrics["digest"], text)
+            digests.append(metrics["digest"])
+        self.assertEqual(digests[0], digests[1])
+
+    def test_running_job_can_be_asked_changed_and_stopped(self):
+        process = self.start_endless()
+        pids = [self.pid_of(node) for node in ("server-0", "server-1", "worker-0", "worker-1")]
+        tables = {table["name"]: table for table in json.loads(self.pawlctl("tables", "--json")[1])}
+        name = next(name for name, table in tables.items() if table["kind"] == "SPARSE")
+        width = tables[name]["row_width"]
+
+        # A row that no sample has: nobody else changes it.
+        key = str(2**63 + 5)
+        pull = ("pull", "--table=" + name, "--keys=" + key, "--json")
+        code, out, err = self.pawlctl(*pull)
+        self.assertEqual((code, err), (0, ""))
+        before = json.loads(out)["rows"][0]
+        self.assertEqual((before["key"], len(before["values"])), (int(key), width))
+        code, _, err = self.pawlctl("push", "--table=" + name, "--key=" + key,
+                                    "--values=" + ",".join(["1"] * width))
+        self.assertEqual((code, err), (0, ""))
+        after = json.loads(self.pawlctl(*pull)[1])["rows"][0]
+        for old, new in zip(before["values"], after["values"]):
+            self.assertLess(new, old)
+        code, out, err = self.pawlctl("digest", "--json")
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(json.loads(out)["digest"], r"^[0-9a-f]{8}$")
+
+        # What is wrong is named, and harms nobody.
+        for arguments, part, expected in ((("pull", "--table=nope", "--keys=1"), "nope", 1),
+                                          (("pull", "--table=" + name), "--keys", 2),
+                                          (("pull", "--table=" + name, "--keys=x"), "'x'", 2),
+                                          (("push", "--table=" + name, "--key=1", "--values=inf"), "'inf'", 2),
+                                          (("push", "--table=" + name, "--key=1",
+                                            "--values=" + ",".join(["1"] * (width + 1))), "--values", 2)):
+            with self.subTest(arguments=arguments):
+                code, _, err = self.pawlctl(*arguments)
+                self.assertEqual(code, expected, err)
+                self.assertIn(part, err)
+
+        self.assertEqual(self.pawlctl("stop", "--reason=seen enough")[0], 0)
+        _, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("seen enough", err)
+        self.assert_all_gone(pids)
+
+    def test_server_that_is_killed_fails_the_job_by_name_within_10_s(self):
+        for node in ("server-1", "worker-0"):
+            with self.subTest(node=node):
+                process = self.start_endless()
+                pids = [self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")]
+                victim = self.pid_of(node)
+                began = time.monotonic()
+                os.kill(victim, signal.SIGKILL)
+                _, err = process.communicate(timeout=LIMIT_S)
+                self.assertLess(time.monotonic() - began, 10)
+                self.assertEqual(process.returncode, 1)
+                self.assertRegex(err, r"%s \(pid %d\) was killed by signal 9" % (node, victim))
+                self.assertRegex(err, r"job small failed: .*%s" % node)
+                self.assertEqual(self.metrics(self.out)["state"], "FAILED")
+                self.assert_all_gone(pids)
+
+    def test_ctrl_c_ends_everything(self):
+        process = self.start_endless()
+        pids = [self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")]
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertLess(time.monotonic() - began, 10)
+        self.assert_all_gone(pids)
+
+    def test_malformed_data_fails_the_job_naming_the_place(self):
+        bad = os.path.join(self.folder, "bad.libsvm")
+        with open(bad, "w", encoding="utf-8") as file:
+            file.write("1 1:1\n0 2:x\n")
+        code, _, err = self.pawlctl("run", "--job=" + self.job, "--set=data.train=" + bad, "--out=" + self.out)
+        self.assertEqual(code, 1)
+        self.assertIn("bad.libsvm:2:", err)
+
+
+if __name__ == "__main__":
+    PAWLCTL = os.path.realpath(sys.argv[1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[2:])
