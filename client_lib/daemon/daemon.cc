@@ -14,6 +14,7 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -48,6 +49,8 @@ bool EndSignal::Wait(MonotonicDuration timeout) {
 
 void SetUpDaemon(const std::string& name, const std::string& usage, int argc, char** argv) {
   BinaryName() = name;
+  // Debian's Abseil is built with a global graph of all locks that gRPC takes, behind one lock of its own.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   absl::SetProgramUsageMessage(usage);
   absl::FlagsUsageConfig config;
   config.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "main.cc"); };
