@@ -166,7 +166,9 @@ void ExpectSameBits(const Optimizer& spec, Isa isa, size_t width, size_t begin, 
   (*rule)->InitializeSlots(width, row.data() + width);
   std::vector<float> reference = row;
   std::vector<char> bytes(misalignment + count * sizeof(float));
-  for (const uint64_t prior_updates : {0ull, 1ull, 2ull, 700ull, 5000ull, 100000ull}) {
+  const std::vector<uint64_t> all_prior_updates = {0, 5000, 1, 2, 700, 100000};
+  for (size_t t = 0; t < (count > 1000 ? 2 : all_prior_updates.size()); ++t) {
+    const uint64_t prior_updates = all_prior_updates[t];
     const std::vector<float> gradient = MixedNumbers(count, random);
     if (count > 0) std::memcpy(bytes.data() + misalignment, gradient.data(), count * sizeof(float));
     const UpdatePosition position = {3 * prior_updates, prior_updates};
@@ -193,8 +195,11 @@ TEST_P(UpdateRuleIsaTest, WholeRowsOfAnyWidthEqualTheScalarReferenceToTheBit) {
 }
 
 TEST_P(UpdateRuleIsaTest, BlocksEqualTheScalarReferenceToTheBit) {
-  for (const Optimizer& spec : AllSpecs()) {
-    ExpectSameBits(spec, GetParam(), 65536 + 3, 0, 65536 + 3, 1, 5);
+  const std::vector<Optimizer> specs = AllSpecs();
+  // Of each optimizer the first and the last, which have nothing and everything switched on.
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (i % std::size(kCommons) != 0 && i % std::size(kCommons) != std::size(kCommons) - 1) continue;
+    ExpectSameBits(specs[i], GetParam(), 65536 + 3, 0, 65536 + 3, 1, 5);
     if (HasFatalFailure()) return;
   }
 }

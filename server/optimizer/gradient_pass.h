@@ -1,0 +1,113 @@
+// The gradient of one row on its way to the optimizer: scaled, clipped, regularized, and summed for its norm.
+#ifndef PAWL_SERVER_OPTIMIZER_GRADIENT_PASS_H_
+#define PAWL_SERVER_OPTIMIZER_GRADIENT_PASS_H_
+
+#include <cstddef>
+#include <cstring>
+
+#include "server/optimizer/isa.h"
+
+namespace pawl {
+
+// How much is to be done to a gradient besides scaling it.
+enum class GradientMode {
+  kPlain,
+  kClipped,      // clip_value or clip_norm
+  kRegularized,  // l1 or l2, and perhaps clips
+};
+
+// What the loops over one row know about its gradient. Values that switch an operation off make it exact:
+// no bound is infinity, no norm clip is a factor of 1.
+struct GradientPass {
+  float scale;
+  float bound;
+  float factor;
+  float l1;
+  float l2;
+};
+
+// Four floats or doubles, as the compiler's vector types: for sums, which neither
+// compiler vectorises without being allowed to change their order.
+typedef float Floats __attribute__((vector_size(16)));
+typedef double Doubles __attribute__((vector_size(32)));
+
+// The functions up to SumOfSquares take one element (T = float) or four (T = Floats).
+
+// Elements from i on, scaled and clipped by value.
+template <GradientMode kMode, typename T>
+PAWL_ALWAYS_INLINE T Clipped(const GradientPass& pass, const char* gradient, size_t i) {
+  T g;
+  std::memcpy(&g, gradient + i * sizeof(float), sizeof g);
+  g = g * pass.scale;
+  if constexpr (kMode != GradientMode::kPlain) {
+    const T bound = T{} + pass.bound;
+    g = g < -bound ? -bound : g;
+    g = g > bound ? bound : g;
+  }
+  return g;
+}
+
+// Elements from i on as the optimizer sees them; `weights` is the row's part that begins where the gradient does.
+template <GradientMode kMode, typename T>
+PAWL_ALWAYS_INLINE T Prepared(const GradientPass& pass, const char* gradient, size_t i, const float* weights) {
+  T g = Clipped<kMode, T>(pass, gradient, i);
+  if constexpr (kMode != GradientMode::kPlain) g = g * pass.factor;
+  if constexpr (kMode == GradientMode::kRegularized) {
+    T weight;
+    std::memcpy(&weight, weights + i, sizeof weight);
+    const T zero = {};
+    const T one = zero + 1.0f;
+    const T sign = weight > zero ? one : (weight < zero ? -one : zero);
+    g = g + (pass.l2 * weight + pass.l1 * sign);
+  }
+  return g;
+}
+
+template <GradientMode kMode, bool kPrepared, typename T>
+PAWL_ALWAYS_INLINE T Summand(const GradientPass& pass, const char* gradient, size_t i, const float* weights) {
+  if constexpr (kPrepared) {
+    return Prepared<kMode, T>(pass, gradient, i, weights);
+  } else {
+    return Clipped<kMode, T>(pass, gradient, i);
+  }
+}
+
+// Sums over a row run in 16 lanes whatever the vector width, so that all widths give the same bits.
+inline constexpr size_t kSumLanes = 16;
+
+// The sum of the squares of `count` elements: lane j sums elements j, j + 16, ... in double, where the
+// squares are exact; then lane j takes in lane j + 8, lane j + 4, j + 2 and j + 1 in turn.
+// kPrepared: of Prepared, otherwise of Clipped.
+template <GradientMode kMode, bool kPrepared>
+PAWL_ALWAYS_INLINE double SumOfSquares(const GradientPass& pass, const char* gradient, size_t count,
+                                       const float* weights) {
+  Doubles sums[kSumLanes / 4] = {};
+  size_t i = 0;
+  for (; i + kSumLanes <= count; i += kSumLanes) {
+    for (size_t part = 0; part < kSumLanes / 4; ++part) {
+      const Floats g = Summand<kMode, kPrepared, Floats>(pass, gradient, i + 4 * part, weights);
+      const Doubles x = __builtin_convertvector(g, Doubles);
+      sums[part] += x * x;
+    }
+  }
+  // The last elements go to the first lanes.
+  for (size_t part = 0; part < kSumLanes / 4; ++part) {
+    if (i + 4 <= count) {
+      const Floats g = Summand<kMode, kPrepared, Floats>(pass, gradient, i, weights);
+      const Doubles x = __builtin_convertvector(g, Doubles);
+      sums[part] += x * x;
+      i += 4;
+    } else {
+      for (size_t lane = 0; i < count; ++lane, ++i) {
+        const double x = Summand<kMode, kPrepared, float>(pass, gradient, i, weights);
+        sums[part][lane] += x * x;
+      }
+    }
+  }
+  const Doubles four = (sums[0] + sums[2]) + (sums[1] + sums[3]);
+  return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_OPTIMIZER_GRADIENT_PASS_H_
