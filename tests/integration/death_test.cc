@@ -1,0 +1,129 @@
+// A process that dies, hangs or cannot go on: every other one ends within 10 s, says who it was, and nobody hangs.
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/harness/generated_data.h"
+#include "tests/integration/cluster_test.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kEndTimeout{10};
+constexpr std::chrono::seconds kStartTimeout{20};
+
+class DeathTest : public ClusterTest {
+ protected:
+  ProcessCluster* StartTraining(const std::string& train, const std::string& consistency = "mode: SYNC") {
+    ProcessClusterOptions options;
+    options.job = absl::StrCat("name: 'doomed' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
+                               "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { ", consistency,
+                               " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2");
+    options.servers = 2;
+    options.workers = 2;
+    return StartCluster(options);
+  }
+  std::string TrainFile() const {
+    const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
+    EXPECT_TRUE(WriteClicks({.samples = 2000}, train).ok());
+    return train;
+  }
+
+  // In the middle of training, does `signal` to `victim`; all others must end with an error, and the survivors' logs
+  // must name it by `name`.
+  void KillAndExpectTheEnd(const std::string& victim, int signal, const std::string& name) {
+    ProcessCluster* const cluster = StartTraining(TrainFile());
+    ASSERT_NE(cluster, nullptr);
+    ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 5; }, kStartTimeout).ok());
+    cluster->node(victim).Signal(signal);
+    const MonotonicTime deadline = Clock::Real().Now() + kEndTimeout;
+    for (const std::string& other : cluster->names()) {
+      if (other == victim) continue;
+      SCOPED_TRACE(other);
+      ASSERT_TRUE(cluster->node(other).WaitUntil(deadline)) << "still runs " << Seconds(kEndTimeout) << " s later";
+      EXPECT_EQ(cluster->node(other).HowItEnded(), "exited with code 1");
+      EXPECT_NE(cluster->Log(other).find(name), std::string::npos) << cluster->Log(other);
+    }
+    if (victim == "scheduler") return;
+    const auto metrics = cluster->Metrics();
+    ASSERT_TRUE(metrics.ok()) << metrics.status();
+    EXPECT_EQ((*metrics)["state"], "FAILED");
+    EXPECT_NE((*metrics)["failure"].get<std::string>().find(name), std::string::npos) << (*metrics)["failure"];
+    EXPECT_TRUE((*metrics)["digest"].is_null());
+  }
+};
+
+TEST_F(DeathTest, AKilledServerEndsTheJob) { KillAndExpectTheEnd("server-1", SIGKILL, "server-1"); }
+
+TEST_F(DeathTest, AKilledWorkerEndsTheJob) { KillAndExpectTheEnd("worker-0", SIGKILL, "worker-0"); }
+
+TEST_F(DeathTest, AKilledSchedulerEndsEverybody) { KillAndExpectTheEnd("scheduler", SIGKILL, "scheduler"); }
+
+TEST_F(DeathTest, AServerThatHangsIsDead) { KillAndExpectTheEnd("server-0", SIGSTOP, "server-0"); }
+
+TEST_F(DeathTest, AWorkerThatHangsIsDead) { KillAndExpectTheEnd("worker-1", SIGSTOP, "worker-1"); }
+
+TEST_F(DeathTest, AServerThatWakesAfterItsLeaseEndsItself) {
+  ProcessCluster* const cluster = StartTraining(TrainFile());
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 5; }, kStartTimeout).ok());
+  cluster->node("server-0").Signal(SIGSTOP);
+  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.state() == FAILED; }, kEndTimeout).ok());
+  cluster->node("server-0").Signal(SIGCONT);
+  const absl::Status ended = cluster->WaitUntilAllEnded(kEndTimeout);
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_EQ(cluster->node("server-0").HowItEnded(), "exited with code 1");
+}
+
+TEST_F(DeathTest, AServerThatDiesBeforeTheJobHasBegunEndsTheJob) {
+  ProcessClusterOptions options;
+  options.job = "name: 'early' seed: 1 partitions: 8 logical_workers: 1 consistency { mode: SYNC }";
+  options.servers = 1;
+  options.expected_workers = 1;
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  cluster->node("server-0").Signal(SIGKILL);
+  const absl::Status ended = cluster->WaitUntilAllEnded(kEndTimeout);
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_EQ(cluster->node("scheduler").HowItEnded(), "exited with code 1");
+}
+
+TEST_F(DeathTest, AMalformedLineOfDataFailsTheJobNamingFileAndLine) {
+  const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/bad.libsvm");
+  ASSERT_TRUE(WriteClicks({.samples = 20}, train).ok());
+  std::ofstream(train, std::ios::app) << "1 3:1 4:x\n";
+  ProcessClusterOptions options;
+  options.job = absl::StrCat("name: 'bad' seed: 1 data { train: '", train, "' format: LIBSVM } model { fm { dim: 4 } } ",
+                             "optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC } batch_size: 10 epochs: 1 ",
+                             "partitions: 8 logical_workers: 1");
+  // The worker may have failed before it is seen; it is started without waiting for it.
+  options.expected_workers = 1;
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  cluster->AddWorker().IgnoreError();
+  const absl::Status ended = cluster->WaitUntilAllEnded(kEndTimeout);
+  ASSERT_TRUE(ended.ok()) << ended;
+  const std::string where = "bad.libsvm:21:7";
+  for (const std::string& name : cluster->names()) {
+    EXPECT_FALSE(cluster->node(name).Succeeded()) << name;
+    EXPECT_NE(cluster->Log(name).find(where), std::string::npos) << name << ":\n" << cluster->Log(name);
+  }
+}
+
+TEST_F(DeathTest, AMissingDataFileFailsTheJobNamingIt) {
+  ProcessClusterOptions options;
+  options.job =
+      "name: 'missing' seed: 1 data { train: '/no/such.libsvm' format: LIBSVM } model { fm { dim: 4 } } "
+      "optimizer { sgd { learning_rate: 0.1 } } batch_size: 10 epochs: 1";
+  options.expected_workers = 1;
+  options.start_timeout = std::chrono::seconds(10);
+  const auto cluster = ProcessCluster::Start(options);
+  ASSERT_FALSE(cluster.ok());
+  EXPECT_NE(cluster.status().message().find("/no/such.libsvm"), absl::string_view::npos) << cluster.status();
+}
+
+}  // namespace
+}  // namespace pawl
