@@ -28,75 +28,116 @@ gpr_timespec FromNow(MonotonicDuration delay) {
 class GrpcCalls::OneCall {
  public:
   OneCall(GrpcCalls& calls, std::shared_ptr<grpc::ClientContext> context, std::shared_ptr<grpc::GenericStub> stub,
-          Transport::Done done)
-      : calls_(calls), context_(std::move(context)), stub_(std::move(stub)), done_(std::move(done)) {}
+          Transport::Done done, absl::AnyInvocable<void()> stuck)
+      : calls_(calls),
+        context_(std::move(context)),
+        stub_(std::move(stub)),
+        done_(std::move(done)),
+        stuck_(std::move(stuck)) {}
 
   void Start(const std::string& method, OutgoingMessage request, MonotonicDuration timeout) {
     context_->set_deadline(FromNow(timeout));
     request_ = ToByteBuffer(std::move(request), [this] { OnReleased(); });
     stub_->UnaryCall(context_.get(), method, grpc::StubOptions(), &request_, &response_,
-                     [this](grpc::Status status) { OnRpcOver(std::move(status)); });
+                     [this](grpc::Status status) { OnRpcOver(status); });
   }
 
  private:
-  void OnRpcOver(grpc::Status status) {
-    status_ = std::move(status);
+  void OnRpcOver(const grpc::Status& status) {
+    status_ = FromGrpcStatus(status, context_.get());
+    // The context keeps gRPC's call alive, and that the slices that were not written.
     request_.Clear();
-    if (waiting_for_.fetch_sub(1, std::memory_order_acq_rel) == 1) Finish();
+    std::shared_ptr<grpc::ClientContext> other_reference;
+    {
+      MutexLock lock(calls_.mu_);
+      const auto it = calls_.calls_.find(this);
+      other_reference = std::move(it->second);
+      calls_.calls_.erase(it);
+    }
+    other_reference.reset();
+    context_.reset();
+    stub_.reset();
+    auto stuck = std::move(stuck_);
+    auto released = released_;
+    GrpcCalls& calls = calls_;
+    // From here on another thread may delete *this.
+    const bool finishes = waiting_for_.fetch_sub(1, std::memory_order_acq_rel) == 1;
+    if (!finishes) {
+      calls.After(kMaxLoanAfterRpc, [released, stuck = std::move(stuck)]() mutable {
+        if (!released->load(std::memory_order_acquire)) stuck();
+      });
+    }
+    {
+      MutexLock lock(calls.mu_);
+      if (--calls.rpcs_ == 0) calls.idle_.NotifyAll();
+    }
+    if (finishes) Finish();
   }
 
   // Runs wherever gRPC drops the last slice. Should the rpc be over by then, the
   // caller's code cannot run here, in the middle of whatever gRPC is doing.
   void OnReleased() {
+    released_->store(true, std::memory_order_release);
     if (waiting_for_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
     calls_.After(MonotonicDuration::zero(), [this] { Finish(); });
   }
 
   void Finish() {
-    const std::unique_ptr<OneCall> self(this);
+    GrpcCalls& calls = calls_;
     {
-      MutexLock lock(calls_.mu_);
-      calls_.calls_.erase(this);
+      const std::unique_ptr<OneCall> self(this);
+      const bool ok = status_.ok();
+      done_(std::move(status_), ok ? FromByteBuffer(response_) : IncomingMessage());
     }
-    absl::Status status = FromGrpcStatus(status_, context_.get());
-    done_(std::move(status), status_.ok() ? FromByteBuffer(response_) : IncomingMessage());
-    done_ = nullptr;
-    calls_.Forget();
+    calls.Forget();
   }
 
   GrpcCalls& calls_;
-  const std::shared_ptr<grpc::ClientContext> context_;
-  const std::shared_ptr<grpc::GenericStub> stub_;
+  std::shared_ptr<grpc::ClientContext> context_;
+  std::shared_ptr<grpc::GenericStub> stub_;
   Transport::Done done_;
+  absl::AnyInvocable<void()> stuck_;
+  const std::shared_ptr<std::atomic<bool>> released_ = std::make_shared<std::atomic<bool>>(false);
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
-  grpc::Status status_;
+  absl::Status status_;
   // The end of the rpc, and that of the loan of the request's memory.
   std::atomic<int> waiting_for_{2};
 };
 
 GrpcCalls::~GrpcCalls() {
   Shutdown();
-  const MonotonicTime limit = Clock::Real().Now() + kShutdownLimit;
   MutexLock lock(mu_);
-  while (pending_ > 0) {
-    if (!idle_.WaitUntil(mu_, limit) && pending_ > 0) {
-      spdlog::critical("{} gRPC calls have not ended {} s after they were cancelled", pending_, kShutdownLimit.count());
+  WaitFor("rpcs are not over", rpcs_);
+  WaitFor("gRPC calls have not ended", pending_);
+}
+
+void GrpcCalls::WaitForRpcs() {
+  MutexLock lock(mu_);
+  WaitFor("rpcs are not over", rpcs_);
+}
+
+void GrpcCalls::WaitFor(const char* what, const uint64_t& count) {
+  const MonotonicTime limit = Clock::Real().Now() + kShutdownLimit;
+  while (count > 0) {
+    if (!idle_.WaitUntil(mu_, limit) && count > 0) {
+      spdlog::critical("{} {} {} s after they were cancelled", count, what, kShutdownLimit.count());
       std::abort();
     }
   }
 }
 
 void GrpcCalls::Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& method, OutgoingMessage request,
-                      MonotonicDuration timeout, Transport::Done done) {
+                      MonotonicDuration timeout, Transport::Done done, absl::AnyInvocable<void()> stuck) {
   auto context = std::make_shared<grpc::ClientContext>();
   OneCall* call = nullptr;
   {
     MutexLock lock(mu_);
     if (!shut_down_) {
-      call = new OneCall(*this, context, std::move(stub), std::move(done));
+      call = new OneCall(*this, context, std::move(stub), std::move(done), std::move(stuck));
       calls_.emplace(call, std::move(context));
       ++pending_;
+      ++rpcs_;
     }
   }
   if (call == nullptr) {

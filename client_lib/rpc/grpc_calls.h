@@ -18,6 +18,8 @@
 
 namespace pawl {
 
+inline constexpr std::chrono::seconds kMaxLoanAfterRpc{2};
+
 // What GrpcTransport and GrpcControlChannel are made of: it keeps account of all
 // calls and timers under way, so that they can be ended and waited for. Thread-safe.
 class GrpcCalls {
@@ -29,17 +31,25 @@ class GrpcCalls {
   GrpcCalls& operator=(const GrpcCalls&) = delete;
 
   // `done` runs once the rpc is over and gRPC has let go of every fragment of
-  // `request`. After an rpc that ended early (its deadline, say) the connection may hold on
-  // to fragments that are half written, until it has written them or breaks; keepalive bounds that.
+  // `request`. After an rpc that ended early (its deadline, say) the connection holds on to
+  // fragments that are half written until the socket takes them. Keepalive does not help if it never does: its
+  // ping waits behind them. So if kMaxLoanAfterRpc has passed since the rpc was over, `stuck` is called,
+  // for the caller to give up the channel: gRPC closes the connection with its last reference.
+  //
+  // The last reference to a channel must not go on a thread of gRPC's that runs `done` (gRPC would join that
+  // thread from itself). Hence the caller keeps `stub` until RpcsAreOver.
   void Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& method, OutgoingMessage request,
-             MonotonicDuration timeout, Transport::Done done);
+             MonotonicDuration timeout, Transport::Done done, absl::AnyInvocable<void()> stuck);
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action);
   void Shutdown();
+  // Waits until no call refers to a stub any more. REQUIRES: Shutdown was called.
+  void WaitForRpcs();
 
  private:
   class OneCall;
 
   void Forget();
+  void WaitFor(const char* what, const uint64_t& count) PAWL_REQUIRES(mu_);
 
   Mutex mu_;
   CondVar idle_;
@@ -47,6 +57,8 @@ class GrpcCalls {
   absl::flat_hash_map<OneCall*, std::shared_ptr<grpc::ClientContext>> calls_ PAWL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::unique_ptr<grpc::Alarm>> alarms_ PAWL_GUARDED_BY(mu_);
   uint64_t next_alarm_ PAWL_GUARDED_BY(mu_) = 0;
+  // Calls that still refer to a stub.
+  uint64_t rpcs_ PAWL_GUARDED_BY(mu_) = 0;
   // Calls whose `done` and timers whose `action` have not returned yet.
   uint64_t pending_ PAWL_GUARDED_BY(mu_) = 0;
 };

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "grpcpp/create_channel.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
@@ -35,6 +36,15 @@ const std::string& FullName(Method method) {
 GrpcTransport::GrpcTransport(std::shared_ptr<grpc::ChannelCredentials> credentials)
     : credentials_(std::move(credentials)) {}
 
+GrpcTransport::~GrpcTransport() {
+  Shutdown();
+  calls_.WaitForRpcs();
+  // Closes the connections, and so ends loans that they hold.
+  MutexLock lock(mu_);
+  connections_.clear();
+  abandoned_.clear();
+}
+
 void GrpcTransport::Call(const std::string& address, Method method, OutgoingMessage request,
                          MonotonicDuration timeout, Done done) {
   std::shared_ptr<grpc::GenericStub> stub;
@@ -56,22 +66,67 @@ void GrpcTransport::Call(const std::string& address, Method method, OutgoingMess
          IncomingMessage());
     return;
   }
-  calls_.Start(std::move(stub), FullName(method), std::move(request), timeout, std::move(done));
+  std::weak_ptr<grpc::GenericStub> used = stub;
+  calls_.Start(std::move(stub), FullName(method), std::move(request), timeout, std::move(done),
+               [this, address, used = std::move(used)] {
+                 if (const std::shared_ptr<grpc::GenericStub> still_there = used.lock()) Abandon(address, still_there);
+               });
+}
+
+void GrpcTransport::Abandon(const std::string& address, const std::shared_ptr<grpc::GenericStub>& stub) {
+  {
+    MutexLock lock(mu_);
+    const auto it = connections_.find(address);
+    if (it == connections_.end() || (it->second.push != stub && it->second.pull != stub)) return;
+    spdlog::warn("the connection to {} does not move; making a new one", address);
+    std::shared_ptr<grpc::GenericStub>& place = it->second.push == stub ? it->second.push : it->second.pull;
+    abandoned_.push_back(std::exchange(place, Connect(address, credentials_, ChannelKind::kBulk)));
+  }
+  calls_.After(kMaxLoanAfterRpc, [this] { CloseAbandoned(); });
+}
+
+// Runs as an action of After, hence on a thread where the last reference to a channel may go.
+void GrpcTransport::CloseAbandoned() {
+  std::vector<std::shared_ptr<grpc::GenericStub>> unused;
+  bool more = false;
+  {
+    MutexLock lock(mu_);
+    for (size_t i = 0; i < abandoned_.size();) {
+      if (abandoned_[i].use_count() == 1) {
+        unused.push_back(std::move(abandoned_[i]));
+        abandoned_.erase(abandoned_.begin() + static_cast<ptrdiff_t>(i));
+      } else {
+        ++i;
+      }
+    }
+    more = !abandoned_.empty();
+  }
+  if (more && !shut_down_.load()) calls_.After(kMaxLoanAfterRpc, [this] { CloseAbandoned(); });
 }
 
 void GrpcTransport::After(MonotonicDuration delay, absl::AnyInvocable<void()> action) {
   calls_.After(delay, std::move(action));
 }
 
-void GrpcTransport::Shutdown() { calls_.Shutdown(); }
+void GrpcTransport::Shutdown() {
+  shut_down_ = true;
+  calls_.Shutdown();
+}
 
 GrpcControlChannel::GrpcControlChannel(const std::string& address,
                                        std::shared_ptr<grpc::ChannelCredentials> credentials)
     : stub_(Connect(address, credentials, ChannelKind::kControl)) {}
 
+GrpcControlChannel::~GrpcControlChannel() {
+  calls_.Shutdown();
+  calls_.WaitForRpcs();
+  stub_.reset();
+}
+
 void GrpcControlChannel::Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
                               Transport::Done done) {
-  calls_.Start(stub_, method, std::move(request), timeout, std::move(done));
+  // Control messages are small and belong to nobody: they are not waited for.
+  calls_.Start(stub_, method, std::move(request), timeout, std::move(done), [] {});
 }
 
 void GrpcControlChannel::After(MonotonicDuration delay, absl::AnyInvocable<void()> action) {

@@ -2,8 +2,10 @@
 #ifndef PAWL_CLIENT_LIB_RPC_GRPC_TRANSPORT_H_
 #define PAWL_CLIENT_LIB_RPC_GRPC_TRANSPORT_H_
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/base/mutex.h"
@@ -23,6 +25,7 @@ inline constexpr size_t kMaxServerAddresses = 4096;
 class GrpcTransport final : public Transport {
  public:
   explicit GrpcTransport(std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials());
+  ~GrpcTransport() override;
 
   void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
             Done done) override;
@@ -35,10 +38,17 @@ class GrpcTransport final : public Transport {
     std::shared_ptr<grpc::GenericStub> pull;
   };
 
+  // Gives up a connection that holds on to memory for too long; the next call makes a new one.
+  void Abandon(const std::string& address, const std::shared_ptr<grpc::GenericStub>& stub);
+  // Closes the abandoned connections that no call uses any more.
+  void CloseAbandoned();
+
   const std::shared_ptr<grpc::ChannelCredentials> credentials_;
+  std::atomic<bool> shut_down_{false};
   Mutex mu_;
   absl::flat_hash_map<std::string, Connections> connections_ PAWL_GUARDED_BY(mu_);
-  // Last: it waits for the calls, which use the connections.
+  std::vector<std::shared_ptr<grpc::GenericStub>> abandoned_ PAWL_GUARDED_BY(mu_);
+  // Last: it waits for what may use the rest.
   GrpcCalls calls_;
 };
 
@@ -46,6 +56,7 @@ class GrpcControlChannel final : public ControlChannel {
  public:
   explicit GrpcControlChannel(const std::string& address, std::shared_ptr<grpc::ChannelCredentials> credentials =
                                                               grpc::InsecureChannelCredentials());
+  ~GrpcControlChannel() override;
 
   void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
             Transport::Done done) override;
@@ -53,7 +64,7 @@ class GrpcControlChannel final : public ControlChannel {
   void Shutdown() override;
 
  private:
-  const std::shared_ptr<grpc::GenericStub> stub_;
+  std::shared_ptr<grpc::GenericStub> stub_;
   GrpcCalls calls_;
 };
 
