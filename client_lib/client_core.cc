@@ -23,8 +23,8 @@ constexpr std::chrono::milliseconds kShortAttempt{500};
 // One attempt to get routing, which waits for servers; short, so that a failure is noticed meanwhile.
 constexpr std::chrono::milliseconds kRoutingAttempt{1000};
 constexpr std::chrono::milliseconds kDefaultHeartbeatInterval{200};
-// The data path does without the scheduler; a client that has not reached it for so long has been forgotten.
-constexpr std::chrono::seconds kMaxSchedulerSilence{300};
+// A scheduler that has not answered for so long is taken for dead, as by the servers (server/scheduler_link.h).
+constexpr std::chrono::seconds kMaxSchedulerSilence{5};
 // After a failure everything under way ends at once, apart from callbacks of the user's.
 constexpr std::chrono::seconds kCloseLimit{60};
 

@@ -54,14 +54,18 @@ void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Res
     return;
   }
   (stub->async()->*method)(
-      &call->context, &call->request, &call->response, [this, call](const grpc::Status& status) {
+      &call->context, &call->request, &call->response, [this, call](const grpc::Status& status) mutable {
         if (status.ok()) {
           call->done(std::move(call->response));
         } else {
           call->done(FromGrpcStatus(status, &call->context));
         }
+        // The context holds the channel, whose last reference must not be dropped on a thread of gRPC's: Shutdown waits
+        // for this.
+        grpc::ClientContext* const context = &call->context;
+        call.reset();
         MutexLock lock(mu_);
-        contexts_.erase(&call->context);
+        contexts_.erase(context);
         idle_.NotifyAll();
       });
 }

@@ -139,13 +139,12 @@ struct Training {
 
 absl::Status CreateTables(Client& client, const TrainingModel& model, const Interrupt& interrupt,
                           std::vector<Table>& tables) {
-  std::vector<std::future<absl::StatusOr<Table>>> created;
+  // One after the other on every worker: ids are given in the order of creation and say which partition a key is in, so
+  // the order must not depend on which message arrives first.
   for (const TableSpec& spec : model.tables()) {
-    created.push_back(client.CreateTable(spec, {.timeout = kCreateTableTimeout}));
-  }
-  for (size_t t = 0; t < created.size(); ++t) {
-    auto table = Await(created[t], kCreateTableTimeout + kGrace, interrupt, "creation of a table");
-    if (!table.ok()) return Annotate(table.status(), absl::StrCat("table ", model.tables()[t].name()));
+    auto created = client.CreateTable(spec, {.timeout = kCreateTableTimeout});
+    auto table = Await(created, kCreateTableTimeout + kGrace, interrupt, "creation of a table");
+    if (!table.ok()) return Annotate(table.status(), absl::StrCat("table ", spec.name()));
     tables.push_back(*std::move(table));
   }
   return absl::OkStatus();
@@ -254,12 +253,13 @@ absl::Status AwaitEnd(const Client& client, const Interrupt& interrupt) {
   return absl::OkStatus();
 }
 
-// Why the job ends by this worker, for the scheduler and so for everybody.
-void TellWhy(Client& client, const Training& training, absl::string_view why) {
+// Why the job ends by this worker, for the scheduler and so for everybody. Returns the scheduler's answer.
+absl::Status TellWhy(Client& client, const Training& training, absl::string_view why) {
   WorkerProgress progress = training.progress == nullptr ? WorkerProgress() : training.progress->progress();
   progress.set_failure(std::string(why));
   const absl::Status told = client.FinishWork(progress, {.timeout = kLastWordsTimeout}).get();
   if (!told.ok()) spdlog::warn("the scheduler could not be told: {}", told.ToString());
+  return told;
 }
 
 WorkerOutcome Conclude(Client& client, const Interrupt& interrupt, const Training& training, absl::Status status) {
@@ -269,7 +269,9 @@ WorkerOutcome Conclude(Client& client, const Interrupt& interrupt, const Trainin
   }
   if (status.ok()) status = AwaitEnd(client, interrupt);
   if (absl::Status reason = interrupt.reason(); !reason.ok()) {
-    if (client.status().ok() && client.job_state() != COMPLETED) TellWhy(client, training, reason.message());
+    if (client.status().ok() && client.job_state() != COMPLETED) {
+      TellWhy(client, training, reason.message()).IgnoreError();
+    }
     return {WorkerEnd::kInterrupted, std::move(reason)};
   }
   switch (client.job_state()) {
@@ -283,7 +285,9 @@ WorkerOutcome Conclude(Client& client, const Interrupt& interrupt, const Trainin
       break;
   }
   if (!client.status().ok()) return {WorkerEnd::kFailed, client.status()};
-  TellWhy(client, training, status.message());
+  const absl::Status told = TellWhy(client, training, status.message());
+  // The job had failed before, and this worker has only seen what came of it.
+  if (absl::IsFailedPrecondition(told)) return {WorkerEnd::kFailed, told};
   return {WorkerEnd::kUnable, std::move(status)};
 }
 
