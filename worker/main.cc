@@ -81,13 +81,13 @@ int Report(const WorkerOutcome& outcome) {
       spdlog::info("the job has completed");
       return kExitDone;
     case WorkerEnd::kStopped:
-      spdlog::info("the job was stopped: {}", why);
+      spdlog::info("{}", why);
       return kExitDone;
     case WorkerEnd::kInterrupted:
       spdlog::info("left the job: {}", why);
       return kExitDone;
     case WorkerEnd::kFailed:
-      spdlog::error("the job has failed: {}", why);
+      spdlog::error("{}", why);
       return kExitFailed;
     case WorkerEnd::kUnable:
       spdlog::error("this worker cannot do its part: {}", why);

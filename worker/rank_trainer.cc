@@ -1,6 +1,7 @@
 #include "worker/rank_trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -74,7 +75,7 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
     if (shared_.step_delay > MonotonicDuration::zero()) {
       PAWL_RETURN_IF_ERROR(shared_.interrupt.SleepFor(shared_.step_delay));
     }
-    EndStep(slot, loss);
+    EndStep(slot, step, loss);
   }
   for (Slot& slot : slots_) PAWL_RETURN_IF_ERROR(Finish(slot));
   return absl::OkStatus();
@@ -137,6 +138,10 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
   const float scale =
       GradientScale(shared_.job.consistency().mode(), shared_.logical_workers, step_samples, batch.samples);
   PAWL_ASSIGN_OR_RETURN(*loss, model_->ComputeGradients(batch, parameters_, scale, gradients_));
+  if (!std::isfinite(loss->loss_sum)) {
+    return absl::InvalidArgumentError(absl::StrCat("the loss of logical worker ", rank_, " at step ", step, " is ",
+                                                   loss->loss_sum, ": the training has diverged; reduce the learning rate"));
+  }
   push_items_.clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
     if (gradients_[t].empty()) continue;
@@ -148,14 +153,25 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
   }
   CallOptions options;
   options.timeout = kStepTimeout;
-  session_.Push(push_items_, options, Fulfil(slot.pushed));
+  session_.Push(push_items_, options, FulfilOrEndAll(slot.pushed, "push", step));
   return absl::OkStatus();
 }
 
-void RankTrainer::EndStep(Slot& slot, const LossSum& loss) {
+Callback RankTrainer::FulfilOrEndAll(std::future<absl::Status>& future, absl::string_view what, uint64_t step) {
+  return [this, what, step, done = Fulfil(future)](absl::Status status) mutable {
+    if (!status.ok()) {
+      status = Annotate(status, absl::StrCat(what, " of logical worker ", rank_, " at step ", step));
+      shared_.interrupt.Set(status);
+    }
+    done(std::move(status));
+  };
+}
+
+void RankTrainer::EndStep(Slot& slot, uint64_t step, const LossSum& loss) {
   CallOptions options;
   options.timeout = kStepTimeout;
-  session_.EndStep(options, [this, loss, done = Fulfil(slot.ended)](absl::Status status) mutable {
+  auto done = FulfilOrEndAll(slot.ended, "end", step);
+  session_.EndStep(options, [this, loss, done = std::move(done)](absl::Status status) mutable {
     if (status.ok()) shared_.progress.StepEnded(index_, loss.samples, loss.loss_sum);
     done(std::move(status));
   });

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/client.h"
@@ -112,7 +113,10 @@ class RankTrainer {
   // Waits for the pull; *parameters are then the spans for the model.
   absl::Status AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters);
   absl::Status ComputeAndPush(Slot& slot, uint64_t step, LossSum* loss);
-  void EndStep(Slot& slot, const LossSum& loss);
+  void EndStep(Slot& slot, uint64_t step, const LossSum& loss);
+  // A callback that makes `future` ready, and that sets the interrupt if the call has failed: this rank
+  // and its peers may be waiting for pulls that only this call would have let through.
+  Callback FulfilOrEndAll(std::future<absl::Status>& future, absl::string_view what, uint64_t step);
   // Waits until the calls of the slot are done, and gives its batch back.
   absl::Status Finish(Slot& slot);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -63,9 +64,16 @@ class FakeServers {
 
   void EndStep(uint32_t rank, uint64_t step, Callback done) {
     std::vector<std::pair<Callback, absl::Status>> answers;
+    absl::Status broken;
     {
       MutexLock lock(mu_);
       Log(rank, absl::StrCat("end ", step));
+      broken = push_failure_;
+    }
+    // As the client library does it.
+    if (!broken.ok()) return done(broken);
+    {
+      MutexLock lock(mu_);
       EXPECT_EQ(clocks_[rank], step);
       clocks_[rank] = step + 1;
       if (mode_ == SYNC && *std::min_element(clocks_.begin(), clocks_.end()) == step + 1) {
@@ -80,6 +88,11 @@ class FakeServers {
   void FailPushes(absl::Status status) {
     MutexLock lock(mu_);
     push_failure_ = std::move(status);
+  }
+  // The dense table `name` has a value that is not a number.
+  void Poison(const std::string& name) {
+    MutexLock lock(mu_);
+    parameters_[{name, 0}] = {std::numeric_limits<float>::quiet_NaN()};
   }
   std::vector<std::string> LogOf(uint32_t rank) {
     MutexLock lock(mu_);
@@ -475,10 +488,24 @@ TEST(RankTrainerTest, OutsideSyncRanksMeetBeforeTheyEvaluate) {
   EXPECT_EQ(cluster.rendezvous_->barrier_names(), (std::set<std::string>{"evaluation-1", "evaluation-2"}));
 }
 
-TEST(RankTrainerTest, AFailedPushEndsTheRankWithItsStatus) {
+TEST(RankTrainerTest, AFailedPushEndsAllRanksOfTheProcess) {
+  for (const bool share_dense : {false, true}) {
+    Cluster cluster({.logical_workers = 2, .share_dense = share_dense});
+    cluster.servers_->FailPushes(absl::InvalidArgumentError("not finite"));
+    for (const absl::Status& status : cluster.RunAll()) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_NE(status.message().find("at step 0: not finite"), absl::string_view::npos) << status;
+    }
+  }
+}
+
+TEST(RankTrainerTest, ALossThatIsNotFiniteIsRefusedBeforeItIsPushed) {
   Cluster cluster({.logical_workers = 1, .share_dense = false});
-  cluster.servers_->FailPushes(absl::InvalidArgumentError("not finite"));
-  EXPECT_EQ(cluster.RunAll()[0], absl::InvalidArgumentError("not finite"));
+  cluster.servers_->Poison("bias");
+  const absl::Status status = cluster.RunAll()[0];
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("diverged"), absl::string_view::npos) << status;
+  EXPECT_EQ(cluster.CountInLogs("push"), 0);
 }
 
 TEST(RankTrainerTest, AnInterruptEndsARankThatWaitsForAPeer) {

@@ -1,5 +1,6 @@
 #include "client_lib/daemon/daemon.h"
 
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,15 @@ std::string& BinaryName() {
   return name;
 }
 
+// Runs on a thread that a library started before main (OpenBLAS does) and that hence does not block the
+// signal: lets it block the signals from now on, and sends the signal once more, for EndSignal::Wait.
+void PassOnSignal(int signal, siginfo_t*, void* context) {
+  sigset_t& blocked = static_cast<ucontext_t*>(context)->uc_sigmask;
+  sigaddset(&blocked, SIGTERM);
+  sigaddset(&blocked, SIGINT);
+  kill(getpid(), signal);
+}
+
 }  // namespace
 
 EndSignal::EndSignal() {
@@ -32,6 +42,13 @@ EndSignal::EndSignal() {
   sigaddset(&signals_, SIGTERM);
   sigaddset(&signals_, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  struct sigaction action = {};
+  action.sa_sigaction = PassOnSignal;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  // While it runs neither signal may come to its thread.
+  action.sa_mask = signals_;
+  sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGINT, &action, nullptr);
 }
 
 bool EndSignal::Wait(MonotonicDuration timeout) {
