@@ -1,6 +1,8 @@
 // Client::Connect over gRPC, apart from client.cc so that the client can be built and tested without gRPC.
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
+#include "client_lib/base/malloc_tuning.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/grpc_transport.h"
 
@@ -9,6 +11,11 @@ namespace pawl {
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   if (options.scheduler.empty()) {
     return absl::InvalidArgumentError("ClientOptions::scheduler is empty; set it to the scheduler's host:port");
+  }
+  if (options.tune_process) {
+    KeepFreedMemory();
+    // Debian's Abseil is built with a global graph of all locks that gRPC takes, behind one lock of its own.
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   }
   auto control = std::make_shared<GrpcControlChannel>(options.scheduler);
   return Connect(std::move(options), std::make_shared<GrpcTransport>(), std::move(control));
