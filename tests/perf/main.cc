@@ -5,8 +5,13 @@
 //
 // Starts a scheduler and a server as processes of their own and talks to them over loopback TCP.
 // Prints a table, and the same as JSON to a file or to stdout after it.
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +21,9 @@
 #include "absl/flags/usage.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/synchronization/mutex.h"
+#include "deploy/pawlctl/child_process.h"
 #include "tests/perf/bench_report.h"
 #include "tests/perf/cluster_rows.h"
 #include "tests/perf/kernel_rows.h"
@@ -25,10 +33,46 @@ ABSL_FLAG(std::string, rows, "", "only rows whose name contains this: 'dense', '
 ABSL_FLAG(std::string, json, "", "write the JSON here; a relative path counts from where `bazel run` was called. Empty: to stdout");
 ABSL_FLAG(uint64_t, sparse_rows, 10000000, "rows of the sparse table");
 ABSL_FLAG(uint32_t, calls_in_flight, 4, "calls under way at a time in the rows about throughput");
+ABSL_FLAG(std::string, profile, "",
+          "record both processes of each cluster row with Linux's perf, into files with this prefix (Debian's linux-perf)");
+
+namespace {
+
+// Records the server and this process while a row is measured. The recorder ends by itself.
+class Profiler {
+ public:
+  Profiler(std::string prefix, double seconds) : prefix_(std::move(prefix)), seconds_(seconds) {}
+
+  void Begin(const std::string& row, int server_pid) {
+    const std::string file = absl::StrCat(prefix_, absl::StrReplaceAll(row, {{" ", "-"}}), ".perf");
+    recorder_.reset();
+    auto started = pawl::ChildProcess::Start(
+        {"perf", "/usr/bin/perf",
+         {"record", "-g", "-o", file, "-p", absl::StrCat(server_pid, ",", getpid()), "--", "sleep", absl::StrCat(seconds_)},
+         file + ".log"});
+    if (started.ok()) {
+      recorder_ = *std::move(started);
+    } else {
+      std::fprintf(stderr, "bench: no profile: %s\n", started.status().ToString().c_str());
+    }
+  }
+  void End() {
+    if (recorder_ != nullptr) recorder_->WaitUntil(pawl::Clock::Real().Now() + std::chrono::seconds(30));
+  }
+
+ private:
+  const std::string prefix_;
+  const double seconds_;
+  std::unique_ptr<pawl::ChildProcess> recorder_;
+};
+
+}  // namespace
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("measures Pawl's data plane and optimizers, each beside its limit");
   absl::ParseCommandLine(argc, argv);
+  // As the daemons do (client_lib/daemon/daemon.cc).
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   const std::string filter = absl::GetFlag(FLAGS_rows);
   std::vector<pawl::BenchRow> rows;
   int exit_code = 0;
@@ -38,7 +82,15 @@ int main(int argc, char** argv) {
     options.sparse_rows = absl::GetFlag(FLAGS_sparse_rows);
     options.calls_in_flight = absl::GetFlag(FLAGS_calls_in_flight);
     options.filter = filter;
+    Profiler profiler(absl::GetFlag(FLAGS_profile), options.seconds_a_row);
+    if (!absl::GetFlag(FLAGS_profile).empty()) {
+      options.before_row = [&](const std::string& row, int server_pid) {
+        profiler.End();
+        profiler.Begin(row, server_pid);
+      };
+    }
     auto measured = pawl::RunClusterRows(options);
+    profiler.End();
     if (measured.ok()) {
       rows = *std::move(measured);
     } else {
