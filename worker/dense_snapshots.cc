@@ -13,7 +13,8 @@ DenseSnapshots::DenseSnapshots(std::vector<Table> tables) : tables_(std::move(ta
   }
 }
 
-absl::StatusOr<DenseSnapshots::Snapshot> DenseSnapshots::At(uint64_t step, Session& session, MonotonicDuration timeout) {
+absl::StatusOr<DenseSnapshots::Snapshot> DenseSnapshots::At(uint64_t step, Session& session,
+                                                            MonotonicDuration timeout) {
   MutexLock lock(mu_);
   Place& place = places_[step % 2];
   if (place.step == step) return Snapshot{&place.values, place.ready};
@@ -31,9 +32,8 @@ absl::StatusOr<DenseSnapshots::Snapshot> DenseSnapshots::At(uint64_t step, Sessi
   CallOptions options;
   options.timeout = timeout;
   options.step = step;
-  session.Pull(items, options, [promise = std::move(promise)](absl::Status status) mutable {
-    promise.set_value(std::move(status));
-  });
+  session.Pull(items, options,
+               [promise = std::move(promise)](absl::Status status) mutable { promise.set_value(std::move(status)); });
   return Snapshot{&place.values, place.ready};
 }
 

@@ -20,9 +20,7 @@ uint32_t OrderOf(float score) {
   return (bits & kSignBit) != 0 ? ~bits : bits | kSignBit;
 }
 
-float ScoreOf(uint32_t order) {
-  return std::bit_cast<float>((order & kSignBit) != 0 ? order & ~kSignBit : ~order);
-}
+float ScoreOf(uint32_t order) { return std::bit_cast<float>((order & kSignBit) != 0 ? order & ~kSignBit : ~order); }
 
 }  // namespace
 

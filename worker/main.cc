@@ -38,7 +38,8 @@ constexpr char kUsage[] =
     "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid on this machine), "
     "trains the logical workers that the scheduler assigns to it, and ends with the job. Start as many workers as "
     "pawl-scheduler's --workers says; `pawlctl run` does all of that on one machine.\n\n"
-    "Exit codes: 0 the job has completed or was stopped, or a signal asked this process to end; 1 the job has failed, or "
+    "Exit codes: 0 the job has completed or was stopped, or a signal asked this process to end; 1 the job has failed, "
+    "or "
     "the scheduler cannot be reached; 2 wrong usage, or this worker cannot do the job (bad data, say).";
 
 // How long the process takes at most to end after a signal: something may be stuck.

@@ -113,7 +113,8 @@ absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t st
 
 absl::Status RankTrainer::AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters) {
   if (slot.dense.has_value()) {
-    PAWL_RETURN_IF_ERROR(AwaitReady(slot.dense->ready, kStepTimeout + kGrace, shared_.interrupt, "pull of dense tables"));
+    PAWL_RETURN_IF_ERROR(
+        AwaitReady(slot.dense->ready, kStepTimeout + kGrace, shared_.interrupt, "pull of dense tables"));
     PAWL_RETURN_IF_ERROR(slot.dense->ready.get());
   }
   if (slot.pulled.valid()) {
@@ -140,7 +141,8 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
   PAWL_ASSIGN_OR_RETURN(*loss, model_->ComputeGradients(batch, parameters_, scale, gradients_));
   if (!std::isfinite(loss->loss_sum)) {
     return absl::InvalidArgumentError(absl::StrCat("the loss of logical worker ", rank_, " at step ", step, " is ",
-                                                   loss->loss_sum, ": the training has diverged; reduce the learning rate"));
+                                                   loss->loss_sum,
+                                                   ": the training has diverged; reduce the learning rate"));
   }
   push_items_.clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
@@ -194,7 +196,8 @@ absl::StatusOr<bool> RankTrainer::Evaluate(uint64_t step) {
   if (shared_.job.consistency().mode() == BOUNDED || shared_.job.consistency().mode() == ASYNC) {
     // Everybody evaluates, and the best are kept, when all pushes so far have been applied.
     auto all_there = shared_.rendezvous.Barrier(absl::StrCat("evaluation-", number), shared_.logical_workers, rank_);
-    PAWL_RETURN_IF_ERROR(Await(all_there, kRendezvousTimeout + kGrace, shared_.interrupt, "barrier before the evaluation"));
+    PAWL_RETURN_IF_ERROR(
+        Await(all_there, kRendezvousTimeout + kGrace, shared_.interrupt, "barrier before the evaluation"));
   }
   const SampleRange share = EvaluationShard(shared_.eval->size(), rank_, shared_.logical_workers);
   const uint64_t batches = (share.size() + kEvaluationBatchSize - 1) / kEvaluationBatchSize;

@@ -18,7 +18,6 @@
 #include "client_lib/client.h"
 #include "proto/job.pb.h"
 #include "worker/batch_stream.h"
-#include "worker/rendezvous.h"
 #include "worker/data/batch.h"
 #include "worker/data/batch_assembler.h"
 #include "worker/data/dataset.h"
@@ -27,6 +26,7 @@
 #include "worker/interrupt.h"
 #include "worker/model/training_model.h"
 #include "worker/progress_board.h"
+#include "worker/rendezvous.h"
 #include "worker/step_plan.h"
 
 namespace pawl {

@@ -52,7 +52,8 @@ class FakeServers {
       for (const PushItem& item : items) {
         bytes.append(reinterpret_cast<const char*>(item.keys.data()), item.keys.size() * sizeof(uint64_t));
         bytes.append(reinterpret_cast<const char*>(item.gradients.data()), item.gradients.size() * sizeof(float));
-        waiting_[step][rank].push_back({item.table.name(), item.table.dense() ? 0 : item.table.row_width(),
+        waiting_[step][rank].push_back({item.table.name(),
+                                        item.table.dense() ? 0 : item.table.row_width(),
                                         {item.keys.begin(), item.keys.end()},
                                         {item.gradients.begin(), item.gradients.end()}});
       }
@@ -155,7 +156,8 @@ class FakeServers {
           Read(item.table.name(), 0, item.values);
         } else {
           for (size_t i = 0; i < item.keys.size(); ++i) {
-            Read(item.table.name(), item.keys[i], item.values.subspan(i * item.table.row_width(), item.table.row_width()));
+            Read(item.table.name(), item.keys[i],
+                 item.values.subspan(i * item.table.row_width(), item.table.row_width()));
           }
         }
       }
@@ -261,7 +263,8 @@ class FakeRendezvous final : public Rendezvous {
   Mutex mu_;
   std::map<std::string, std::vector<std::promise<absl::Status>>> barriers_ PAWL_GUARDED_BY(mu_);
   std::set<std::string> barrier_names_ PAWL_GUARDED_BY(mu_);
-  std::map<uint64_t, std::vector<std::promise<absl::StatusOr<ReportEvaluationResponse>>>> evaluations_ PAWL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::vector<std::promise<absl::StatusOr<ReportEvaluationResponse>>>> evaluations_
+      PAWL_GUARDED_BY(mu_);
   std::vector<ReportEvaluationRequest> reports_ PAWL_GUARDED_BY(mu_);
 };
 
@@ -325,8 +328,8 @@ class Cluster {
     if (setting.share_dense) dense_ = std::make_unique<DenseSnapshots>(dense);
     for (uint32_t rank = 0; rank < setting.logical_workers; ++rank) {
       sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank));
-      trainers_.push_back(std::make_unique<RankTrainer>(SharedFor(setting), rank, *sessions_.back(),
-                                                        TrainingModel::Create(job_, train_->shape(), *device_).value()));
+      trainers_.push_back(std::make_unique<RankTrainer>(
+          SharedFor(setting), rank, *sessions_.back(), TrainingModel::Create(job_, train_->shape(), *device_).value()));
     }
   }
 
@@ -396,8 +399,9 @@ TEST(GradientScaleTest, OtherModesDivideByTheRanksOwnSamples) {
 TEST(RankTrainerTest, PullsTheNextStepBeforeItPushesThisOne) {
   Cluster cluster({.logical_workers = 1, .batch_size = 10, .train_samples = 30, .epochs = 1, .share_dense = false});
   cluster.RunAllOk();
-  EXPECT_EQ(cluster.servers_->LogOf(0), (std::vector<std::string>{"pull 0 linear bias", "pull 1 linear bias", "push 0", "end 0",
-                                                          "pull 2 linear bias", "push 1", "end 1", "push 2", "end 2"}));
+  EXPECT_EQ(cluster.servers_->LogOf(0),
+            (std::vector<std::string>{"pull 0 linear bias", "pull 1 linear bias", "push 0", "end 0",
+                                      "pull 2 linear bias", "push 1", "end 1", "push 2", "end 2"}));
 }
 
 TEST(RankTrainerTest, RanksOfOneProcessPullTheDenseTablesOnce) {
@@ -455,7 +459,8 @@ TEST(RankTrainerTest, NoStepFollowsAnEvaluationThatSaysStop) {
 TEST(RankTrainerTest, AnEvaluationSeesEveryPushBeforeIt) {
   Cluster cluster({.logical_workers = 2, .eval_samples = 4, .epochs = 1});
   cluster.RunAllOk();
-  // What the ranks predicted is what the final parameters say: the sum of the row of each of the two features and the bias.
+  // What the ranks predicted is what the final parameters say: the sum of the row of each of the two features and the
+  // bias.
   const auto parameters = cluster.servers_->parameters();
   std::map<uint32_t, ReportEvaluationRequest> by_rank;
   for (const auto& report : cluster.rendezvous_->reports()) by_rank[report.rank()] = report;
@@ -467,7 +472,8 @@ TEST(RankTrainerTest, AnEvaluationSeesEveryPushBeforeIt) {
     for (uint32_t s = 0; s < batch.samples; ++s) {
       float score = parameters.at({"bias", 0})[0];
       for (uint32_t f = 0; f < batch.field_count; ++f) {
-        for (uint32_t e = batch.field_begin[s * batch.field_count + f]; e < batch.field_begin[s * batch.field_count + f + 1]; ++e) {
+        for (uint32_t e = batch.field_begin[s * batch.field_count + f];
+             e < batch.field_begin[s * batch.field_count + f + 1]; ++e) {
           const auto row = parameters.find({"linear", batch.keys[batch.entry_key[e]]});
           if (row != parameters.end()) score += row->second[0];
         }

@@ -16,7 +16,6 @@
 #include "proto/job.pb.h"
 #include "proto/scheduler.pb.h"
 #include "spdlog/spdlog.h"
-#include "worker/rendezvous.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/dense_snapshots.h"
@@ -24,6 +23,7 @@
 #include "worker/model/training_model.h"
 #include "worker/progress_board.h"
 #include "worker/rank_trainer.h"
+#include "worker/rendezvous.h"
 #include "worker/step_plan.h"
 
 namespace pawl {
@@ -62,8 +62,8 @@ struct LoadedData {
 absl::Status CheckLabels(const Job& job, const Dataset& data, absl::string_view field, const std::string& path) {
   const LabelSummary labels = data.labels();
   const auto refuse = [&](absl::string_view wanted) {
-    return absl::InvalidArgumentError(absl::StrCat(field, ": the labels of ", path, " go from ", labels.min, " to ",
-                                                   labels.max, "; ", wanted));
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": the labels of ", path, " go from ", labels.min, " to ", labels.max, "; ", wanted));
   };
   const bool has_classes = job.model().has_mlp() && job.model().mlp().classes() > 1;
   const bool squared = job.model().loss() == SQUARED ||
@@ -75,7 +75,9 @@ absl::Status CheckLabels(const Job& job, const Dataset& data, absl::string_view 
     return refuse(absl::StrCat("model.mlp.classes says 0 to ", job.model().mlp().classes() - 1));
   }
   if (squared || (labels.integers && labels.min >= -1 && labels.max <= 1)) return absl::OkStatus();
-  return refuse("logistic loss takes 1 for yes and 0 or -1 for no: set label { greater_than } of the CSV column, or model.loss: SQUARED");
+  return refuse(
+      "logistic loss takes 1 for yes and 0 or -1 for no: set label { greater_than } of the CSV column, or model.loss: "
+      "SQUARED");
 }
 
 absl::StatusOr<LoadedData> Load(const Job& job) {
@@ -111,7 +113,9 @@ absl::Status CheckHasModel(const Job& job) {
 }
 
 absl::Status CheckJob(const Job& job) {
-  if (job.data().train().empty()) return absl::InvalidArgumentError("data.train: is not set; there is nothing to train on");
+  if (job.data().train().empty()) {
+    return absl::InvalidArgumentError("data.train: is not set; there is nothing to train on");
+  }
   if (job.dense_path() == ALLREDUCE) {
     return absl::UnimplementedError("dense_path: ALLREDUCE is not there yet; use SERVER");
   }
@@ -166,8 +170,9 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Interrupt& in
   const uint32_t logical_workers = assignment.logical_workers_total();
   const size_t hosted = static_cast<size_t>(assignment.logical_workers_size());
   if (hosted > kMaxHostedRanks) {
-    return absl::ResourceExhaustedError(absl::StrCat(hosted, " logical workers were assigned to this process, which hosts at most ",
-                                                     kMaxHostedRanks, "; start more workers"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(hosted, " logical workers were assigned to this process, which hosts at most ", kMaxHostedRanks,
+                     "; start more workers"));
   }
   Sampler::Options sampling;
   sampling.samples = training.data.train->size();
@@ -200,9 +205,9 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Interrupt& in
     first_steps.push_back(rank.first_step());
     absl::StrAppend(&names, names.empty() ? "" : ", ", rank.rank());
   }
-  training.progress = std::make_unique<ProgressBoard>(
-      std::move(first_steps), training.plan->total_steps(),
-      [&client](const WorkerProgress& progress) { client.SetProgress(progress); });
+  training.progress =
+      std::make_unique<ProgressBoard>(std::move(first_steps), training.plan->total_steps(),
+                                      [&client](const WorkerProgress& progress) { client.SetProgress(progress); });
   const RankTrainer::Shared shared{.job = job,
                                    .logical_workers = logical_workers,
                                    .sampler = *training.sampler,
@@ -243,8 +248,8 @@ absl::Status Train(Interrupt& interrupt, Training& training) {
   PAWL_RETURN_IF_ERROR(training.interrupt.reason());
   const WorkerProgress progress = training.progress->progress();
   const double seconds = Seconds(Clock::Real().Now() - begin);
-  spdlog::info("trained {} samples in {:.1f} s ({:.0f} samples/s), mean loss of the last steps {:.5f}", progress.samples(),
-               seconds, static_cast<double>(progress.samples()) / seconds, progress.loss());
+  spdlog::info("trained {} samples in {:.1f} s ({:.0f} samples/s), mean loss of the last steps {:.5f}",
+               progress.samples(), seconds, static_cast<double>(progress.samples()) / seconds, progress.loss());
   return absl::OkStatus();
 }
 
