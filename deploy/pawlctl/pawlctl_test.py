@@ -248,7 +248,10 @@ class PawlctlTest(unittest.TestCase):
 
     def run_on_terminal(self, columns):
         """What pawlctl writes to a terminal in a whole run."""
-        leader, follower = pty.openpty()
+        try:
+            leader, follower = pty.openpty()
+        except OSError as problem:
+            self.skipTest("this machine gives no terminal (is /dev/pts mounted?): %s" % problem)
         import fcntl
         import struct
         import termios
