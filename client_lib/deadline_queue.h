@@ -27,7 +27,7 @@ class DeadlineQueue : public std::enable_shared_from_this<DeadlineQueue> {
   Id Add(MonotonicTime deadline, absl::AnyInvocable<void()> expire);
   // False if `expire` has run, or is about to.
   bool Remove(const Id& id);
-  // Nothing expires from now on.
+  // Nothing expires from now on. To be called before the transport is shut down, which hurries all timers.
   void Close();
 
  private:

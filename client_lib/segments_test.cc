@@ -1,0 +1,169 @@
+#include "client_lib/segments.h"
+
+#include <cstring>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "client_lib/base/partitioner.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+Table Sparse(uint32_t width) {
+  TableSpec spec;
+  spec.set_id(3);
+  spec.set_kind(SPARSE);
+  spec.set_row_width(width);
+  return Table(spec);
+}
+
+Table Dense(uint64_t elements) {
+  TableSpec spec;
+  spec.set_id(4);
+  spec.set_kind(DENSE);
+  spec.add_shape(elements);
+  return Table(spec);
+}
+
+template <typename T>
+std::vector<T> Unpack(const ByteView& view) {
+  std::vector<T> values(view.size() / sizeof(T));
+  view.CopyTo(values.data());
+  return values;
+}
+
+// The same bytes, cut at random places into memory of its own.
+ByteView Cut3(const ByteView& view, std::mt19937_64& random, std::vector<std::string>& memory) {
+  std::string bytes(view.size(), '\0');
+  view.CopyTo(bytes.data());
+  ByteView cut;
+  memory.clear();
+  memory.reserve(100);
+  for (size_t begin = 0; begin < bytes.size() && memory.size() < 99;) {
+    const size_t size = memory.size() == 98 ? bytes.size() - begin : 1 + random() % (bytes.size() / 3 + 1);
+    memory.push_back(bytes.substr(begin, size));
+    begin += memory.back().size();
+  }
+  for (const std::string& piece : memory) cut.Append(piece.data(), piece.size());
+  return cut;
+}
+
+TEST(SegmentsTest, SegmentsAreOfOnePartitionAndAtMostAMebibyte) {
+  std::mt19937_64 random(1);
+  for (const uint32_t width : {1u, 3u, 16u, 4096u}) {
+    const Table table = Sparse(width);
+    std::vector<uint64_t> keys(width == 1 ? 600000 : 2000);
+    for (uint64_t& key : keys) key = random() % 1000000;
+    TableCuts cuts;
+    cuts.BuildSparse(table, keys, 2, false);
+    std::map<uint32_t, uint32_t> segments;
+    std::set<uint64_t> seen;
+    uint32_t next = 0;
+    for (const Cut& cut : cuts.cuts()) {
+      EXPECT_EQ(cut.begin, next);
+      next = cut.begin + cut.count;
+      EXPECT_LE(cuts.ValueBytes(table, cut), kMaxSegmentValueBytes);
+      ++segments[cut.partition];
+      ByteView view;
+      cuts.AppendKeys(cut, &view);
+      for (const uint64_t key : Unpack<uint64_t>(view)) {
+        EXPECT_EQ(PartitionOf(3, key, 2), cut.partition);
+        EXPECT_TRUE(seen.insert(key).second);
+      }
+    }
+    EXPECT_EQ(seen, std::set<uint64_t>(keys.begin(), keys.end()));
+    uint32_t most = 0;
+    for (const auto& [partition, count] : segments) most = std::max(most, count);
+    EXPECT_EQ(cuts.max_segments_of_partition(), most);
+  }
+}
+
+TEST(SegmentsTest, RowsAreGatheredAndScatteredWhereverFragmentsEnd) {
+  std::mt19937_64 random(2);
+  TableCuts cuts;  // Reused, as by the pool.
+  for (int round = 0; round < 200; ++round) {
+    const uint32_t width = 1 + random() % 20;
+    const Table table = Sparse(width);
+    std::vector<uint64_t> keys(random() % 200);
+    for (uint64_t& key : keys) key = random() % 100;
+    std::vector<float> gradients(keys.size() * width);
+    for (float& g : gradients) g = static_cast<float>(random() % 1000);
+    cuts.BuildSparse(table, keys, 8, false);
+    cuts.AllocateRows(table);
+    std::map<uint64_t, std::vector<float>> sums;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      sums[keys[i]].resize(width);
+      for (uint32_t j = 0; j < width; ++j) sums[keys[i]][j] += gradients[i * width + j];
+    }
+    std::vector<float> out(gradients.size(), -1);
+    for (const Cut& cut : cuts.cuts()) {
+      ByteView rows, key_view;
+      cuts.AppendKeys(cut, &key_view);
+      cuts.GatherRows(table, cut, gradients.data(), &rows);
+      ASSERT_EQ(rows.size(), cuts.ValueBytes(table, cut));
+      const std::vector<uint64_t> cut_keys = Unpack<uint64_t>(key_view);
+      const std::vector<float> values = Unpack<float>(rows);
+      for (size_t i = 0; i < cut_keys.size(); ++i) {
+        ASSERT_EQ(std::vector<float>(values.begin() + i * width, values.begin() + (i + 1) * width), sums[cut_keys[i]]);
+      }
+      std::vector<std::string> memory;
+      cuts.Scatter(table, cut, Cut3(rows, random, memory), out.data());
+    }
+    for (size_t i = 0; i < keys.size(); ++i) {
+      ASSERT_EQ(std::vector<float>(out.begin() + i * width, out.begin() + (i + 1) * width), sums[keys[i]]);
+    }
+  }
+}
+
+TEST(SegmentsTest, DenseTensorsAreReferredToAndScatteredWhereverFragmentsEnd) {
+  std::mt19937_64 random(3);
+  for (const uint64_t elements : {uint64_t{1}, kBlockElements - 1, 9 * kBlockElements, 9 * kBlockElements + 3}) {
+    const Table table = Dense(elements);
+    std::vector<float> tensor(elements);
+    std::iota(tensor.begin(), tensor.end(), 0.f);
+    TableCuts cuts;
+    cuts.BuildDense(table, 3);
+    std::vector<float> out(elements, -1);
+    size_t bytes = 0;
+    for (const Cut& cut : cuts.cuts()) {
+      ByteView blocks;
+      cuts.AppendBlocks(table, cut, tensor.data(), &blocks);
+      EXPECT_LE(blocks.size(), kMaxSegmentValueBytes);
+      EXPECT_EQ(blocks.size(), cuts.ValueBytes(table, cut));
+      bytes += blocks.size();
+      for (const ByteView::Fragment& fragment : blocks.fragments()) {
+        EXPECT_GE(fragment.data(), reinterpret_cast<const char*>(tensor.data()));
+        EXPECT_LE(fragment.data() + fragment.size(), reinterpret_cast<const char*>(tensor.data() + elements));
+      }
+      std::vector<std::string> memory;
+      cuts.Scatter(table, cut, Cut3(blocks, random, memory), out.data());
+    }
+    EXPECT_EQ(bytes, elements * sizeof(float));
+    EXPECT_EQ(out, tensor);
+  }
+}
+
+TEST(SegmentsTest, ThePoolKeepsNoMoreThanItsBound) {
+  TableCutsPool pool;
+  std::vector<std::unique_ptr<TableCuts>> used;
+  for (size_t i = 0; i < TableCutsPool::kMaxPooled + 10; ++i) used.push_back(pool.Get());
+  std::set<TableCuts*> first;
+  for (std::unique_ptr<TableCuts>& cuts : used) first.insert(cuts.get());
+  for (std::unique_ptr<TableCuts>& cuts : used) pool.Put(std::move(cuts));
+  // The pool's are given out again, the others are not kept.
+  std::vector<std::unique_ptr<TableCuts>> again;
+  size_t reused = 0;
+  for (size_t i = 0; i < TableCutsPool::kMaxPooled; ++i) {
+    again.push_back(pool.Get());
+    reused += first.count(again.back().get());
+  }
+  EXPECT_EQ(reused, TableCutsPool::kMaxPooled);
+}
+
+}  // namespace
+}  // namespace pawl

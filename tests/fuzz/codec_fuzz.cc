@@ -1,0 +1,118 @@
+// The data plane's messages: the first two bytes choose the decoder and where the message is cut into
+// fragments, the rest is the message. What the decoder accepts protobuf must read the same way; what it refuses
+// protobuf refuses too, or it is beyond a limit of the codec's own.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client_lib/rpc/codec.h"
+
+namespace pawl {
+namespace {
+
+void Check(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "does not hold: %s\n", what);
+  std::abort();
+}
+
+std::string Flat(const ByteView& view) {
+  std::string bytes(view.size(), '\0');
+  view.CopyTo(bytes.data());
+  return bytes;
+}
+
+PushRequest ToProto(const PushRequestView& view) {
+  PushRequest request;
+  *request.mutable_header() = view.header;
+  for (const PushSegmentView& segment : view.segments) {
+    PushSegment& out = *request.add_segments();
+    out.set_table(segment.table);
+    out.set_partition(segment.partition);
+    out.set_ordinal(segment.ordinal);
+    out.set_element_type(segment.element_type);
+    out.set_keys(Flat(segment.keys));
+    out.set_values(Flat(segment.values));
+  }
+  return request;
+}
+
+PullRequest ToProto(const PullRequestView& view) {
+  PullRequest request;
+  *request.mutable_header() = view.header;
+  for (const PullSegmentView& segment : view.segments) {
+    PullSegment& out = *request.add_segments();
+    out.set_table(segment.table);
+    out.set_partition(segment.partition);
+    out.set_keys(Flat(segment.keys));
+  }
+  return request;
+}
+
+PullResponse ToProto(const PullResponseView& view) {
+  PullResponse response;
+  for (const ByteView& values : view.results) response.add_results()->set_values(Flat(values));
+  return response;
+}
+
+void EnsureHeader(PushRequest& request) { request.mutable_header(); }
+void EnsureHeader(PullRequest& request) { request.mutable_header(); }
+void EnsureHeader(PullResponse&) {}
+
+template <typename Message, typename View>
+void Compare(const std::string& bytes, const absl::StatusOr<View>& view) {
+  Message expected;
+  const bool parsed = expected.ParseFromString(bytes);
+  if (!view.ok()) {
+    Check(view.status().code() == absl::StatusCode::kInvalidArgument, "refused as INVALID_ARGUMENT");
+    Check(!parsed || view.status().message().find("twice") != absl::string_view::npos ||
+              view.status().message().find("limit") != absl::string_view::npos,
+          "refused for a reason");
+    return;
+  }
+  Check(parsed, "protobuf reads it too");
+  EnsureHeader(expected);
+  expected.DiscardUnknownFields();
+  Message actual = ToProto(*view);
+  actual.DiscardUnknownFields();
+  Check(actual.SerializeAsString() == expected.SerializeAsString(), "the same fields");
+}
+
+}  // namespace
+}  // namespace pawl
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace pawl;
+  if (size < 2) return 0;
+  const std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
+  // Each fragment has memory of its own, so that reading beyond its end is found.
+  const size_t fragment_size = 1 + data[1];
+  std::vector<std::unique_ptr<char[]>> memory;
+  ByteView message;
+  for (size_t begin = 0; begin < bytes.size(); begin += fragment_size) {
+    const size_t count = std::min(fragment_size, bytes.size() - begin);
+    memory.emplace_back(new char[count]);
+    bytes.copy(memory.back().get(), count, begin);
+    message.Append(memory.back().get(), count);
+  }
+  switch (data[0] % 4) {
+    case 0:
+      Compare<PushRequest>(bytes, DecodePushRequest(message));
+      break;
+    case 1:
+      Compare<PullRequest>(bytes, DecodePullRequest(message));
+      break;
+    case 2:
+      Compare<PullResponse>(bytes, DecodePullResponse(message));
+      break;
+    case 3: {
+      EndStepRequest expected, actual;
+      Check(DecodeSmall(message, actual).ok() == expected.ParseFromString(bytes), "as protobuf reads it");
+      break;
+    }
+  }
+  return 0;
+}
