@@ -150,19 +150,20 @@ void ClientCore::SetProgress(const WorkerProgress& progress) {
   progress_ = progress;
 }
 
-void ClientCore::Fail(const absl::Status& why) {
+void ClientCore::Fail(const absl::Status& why, JobState state) {
+  deadlines_->Close();
+  // Before the rest, so that nothing is sent again, and whoever is woken finds the reason.
+  messenger_->Fail(why);
   std::vector<std::shared_ptr<SenderSession>> sessions;
   {
     MutexLock lock(mu_);
+    job_state_ = std::max(job_state_, state);
     if (failed_) return;
     failed_ = true;
     for (const auto& [rank, session] : logical_workers_) sessions.push_back(session);
     if (free_running_ != nullptr) sessions.push_back(free_running_);
     changed_.NotifyAll();
   }
-  deadlines_->Close();
-  // Before the rest, so that nothing is sent again.
-  messenger_->Fail(why);
   push_flow_->Open();
   pull_flow_->Open();
   for (const std::shared_ptr<SenderSession>& session : sessions) session->Fail(why);
@@ -187,12 +188,14 @@ void ClientCore::SendHeartbeat() {
     if (closing_) return;
     if (options_.role == WORKER_ROLE) *request.mutable_worker() = progress_;
   }
+  // The next one goes out in its turn, whether this one has been answered or not: on a busy machine an
+  // answer may take long, and it is the sending that keeps the lease.
+  ScheduleHeartbeat();
   control_.Call("/pawl.Scheduler/Heartbeat", EncodeSmall(request), kShortAttempt,
                 [self = shared_from_this()](absl::Status status, IncomingMessage answer) {
                   HeartbeatResponse response;
                   if (status.ok()) status = DecodeSmall(answer.bytes, response);
                   self->OnHeartbeat(status, response);
-                  self->ScheduleHeartbeat();
                 });
 }
 
@@ -220,18 +223,19 @@ void ClientCore::OnHeartbeat(const absl::Status& status, const HeartbeatResponse
     }
     return;
   }
+  if (response.job_state() == FAILED) {
+    Fail(absl::FailedPreconditionError(absl::StrCat("the job has failed: ", response.failure())), FAILED);
+  } else if (response.job_state() == STOPPED) {
+    Fail(absl::FailedPreconditionError("the job was stopped"), STOPPED);
+  }
   {
     MutexLock lock(mu_);
     last_heartbeat_ = now;
-    if (job_state_ != response.job_state()) {
+    // Answers may overtake each other; the job's state only goes forward.
+    if (job_state_ < response.job_state()) {
       job_state_ = response.job_state();
       changed_.NotifyAll();
     }
-  }
-  if (response.job_state() == FAILED) {
-    Fail(absl::FailedPreconditionError(absl::StrCat("the job has failed: ", response.failure())));
-  } else if (response.job_state() == STOPPED) {
-    Fail(absl::FailedPreconditionError("the job was stopped"));
   }
   const std::shared_ptr<const Routing> routing = router_->current();
   if (routing != nullptr && response.routing_epoch() > routing->epoch()) FetchRouting();

@@ -70,7 +70,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   TableCutsPool& cuts_pool() { return cuts_pool_; }
 
  private:
-  void Fail(const absl::Status& why);
+  void Fail(const absl::Status& why, JobState state = JOB_STATE_UNSPECIFIED);
   void ScheduleHeartbeat();
   void SendHeartbeat();
   void OnHeartbeat(const absl::Status& status, const HeartbeatResponse& response);

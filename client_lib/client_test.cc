@@ -491,7 +491,7 @@ TEST_F(ClientTest, AFailedJobEndsEveryCallWithTheSchedulersWords) {
   EXPECT_EQ(PushRow(*worker, table).get(), expected);
   EXPECT_EQ(client_->status(), expected);
   EXPECT_EQ(client_->OpenTable("a").get().status(), expected);
-  EXPECT_TRUE(client_->WaitForEnd(seconds(0)));
+  EXPECT_TRUE(client_->WaitForEnd(seconds(10)));
   EXPECT_EQ(client_->job_state(), FAILED);
 }
 

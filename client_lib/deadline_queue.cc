@@ -44,8 +44,8 @@ void DeadlineQueue::OnTimer(MonotonicTime armed) {
   MonotonicTime timer = MonotonicTime::max();
   {
     MutexLock lock(mu_);
-    // An earlier timer was set after this one; it goes on.
-    if (closed_ || armed_ < armed) return;
+    // Another timer was set after this one; it goes on.
+    if (closed_ || armed_ != armed) return;
     while (!waiting_.empty() && waiting_.begin()->first.first <= now) {
       expired.push_back(std::move(waiting_.begin()->second));
       waiting_.erase(waiting_.begin());

@@ -271,7 +271,7 @@ void Messenger::SendStepEnd(std::shared_ptr<StepEnd> end, const std::string& add
   request.mutable_header()->set_epoch(epoch);
   counters_.messages.fetch_add(1, std::memory_order_relaxed);
   transport_.Call(address, Method::kEndStep, EncodeSmall(request),
-                  std::min<MonotonicDuration>(kBulkDeadline + kParkedDeadline, left),
+                  std::min<MonotonicDuration>(kBulkDeadline, left),
                   [self = shared_from_this(), end, address, epoch, retries](absl::Status status, IncomingMessage) {
                     self->OnStepEndAnswer(end, address, epoch, retries, std::move(status));
                   });

@@ -32,8 +32,8 @@ inline constexpr size_t kMaxBytesInFlightPerServer = size_t{32} << 20;
 // The slowest network that a deadline is made for, and what it allows besides.
 inline constexpr size_t kMinBytesPerSecond = 20'000'000;
 inline constexpr std::chrono::milliseconds kBulkDeadline{1000};
-// How long one attempt of a logical worker's pull, or of EndStep, may wait on the server; it is
-// then sent again, until the call's own deadline.
+// How long one attempt of a logical worker's pull may wait on the server; it is then
+// sent again, until the call's own deadline.
 inline constexpr std::chrono::milliseconds kParkedDeadline{10000};
 
 struct MessengerCounters {

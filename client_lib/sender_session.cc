@@ -469,7 +469,8 @@ bool SenderSession::PumpOne() {
       Operation& head = operations_.front();
       if (identity_.rank && head.step > active_step_) return false;
       const bool ends_step = head.push == nullptr;
-      if (ends_step && !ahead_.empty()) return false;
+      // A step that lacks a push is never ended; Fail will answer the call.
+      if (ends_step && (!ahead_.empty() || !broken_.ok())) return false;
       operation = std::move(head);
       operations_.pop_front();
       if (operation.timer) core_->deadlines().Remove(*operation.timer);
@@ -511,6 +512,7 @@ void SenderSession::OnPushGranted(const absl::Status& status, std::shared_ptr<Pu
   {
     MutexLock lock(mu_);
     waits_for_bytes_ = false;
+    BreakLocked(status);
     if (status.ok()) {
       granted_ = std::move(push);
       return;
@@ -552,6 +554,7 @@ bool SenderSession::SendPush(const std::shared_ptr<PushCall>& push) {
 void SenderSession::OnPushDone(std::optional<std::list<Ahead>::iterator> ahead, const absl::Status& status) {
   {
     MutexLock lock(mu_);
+    BreakLocked(status);
     if (ahead) {
       (*ahead)->done = true;
       while (!ahead_.empty() && ahead_.front().done) {
@@ -585,12 +588,16 @@ void SenderSession::OnStepEnded(uint64_t step, const absl::Status& status) {
   }
 }
 
+void SenderSession::BreakLocked(const absl::Status& status) {
+  if (!status.ok() && broken_.ok()) broken_ = status;
+}
+
 void SenderSession::Fail(const absl::Status& why) {
   std::deque<Operation> operations;
   std::vector<WaitingPull> pulls;
   {
     MutexLock lock(mu_);
-    if (broken_.ok()) broken_ = why;
+    BreakLocked(why);
     operations.swap(operations_);
     pulls.swap(waiting_pulls_);
   }
@@ -619,16 +626,17 @@ void SenderSession::WatchDeadline(uint64_t id) {
 }
 
 void SenderSession::ExpireOperation(uint64_t id) {
+  const absl::Status status = NoTurn();
   std::optional<Operation> expired;
   {
     MutexLock lock(mu_);
     const auto it = std::find_if(operations_.begin(), operations_.end(),
                                  [id](const Operation& operation) { return operation.id == id; });
     if (it == operations_.end()) return;
+    BreakLocked(status);
     expired = std::move(*it);
     operations_.erase(it);
   }
-  const absl::Status status = NoTurn();
   // What comes after it must not be done without it.
   Fail(status);
   if (expired->push != nullptr) {

@@ -15,7 +15,10 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
 }  // namespace
 
 absl::Status ControlService::CheckJob(uint64_t job_id) const {
-  if (job_id == data_plane_.job_id()) return absl::OkStatus();
+  const uint64_t own = data_plane_.job_id();
+  // The scheduler may be quicker than its own answer to this server's registration.
+  if (own == 0) return absl::UnavailableError("this server does not know its job yet");
+  if (job_id == own) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("job_id ", job_id, " is not that of the job of this server"));
 }
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
@@ -212,6 +213,11 @@ void DataPlane::Handle(Method method, IncomingMessage request, CallContext conte
   }
 }
 
+absl::Status DataPlane::TooManyBytesInFlight() const {
+  return WithPushback(
+      absl::ResourceExhaustedError(absl::StrCat("more than ", options_.max_bytes_in_flight, " bytes are in flight")));
+}
+
 void DataPlane::Refuse(Method method, const RequestHeader* header, absl::Status status, Reply& reply) {
   const bool routing_moved = status.GetPayload(kRoutingPayloadUrl).has_value();
   switch (status.code()) {
@@ -248,9 +254,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   }
   const auto reservation = Reservation::Take(*this, message.bytes.size());
   if (reservation == nullptr) {
-    return reply(WithPushback(absl::ResourceExhaustedError(absl::StrCat(
-                     "more than ", options_.max_bytes_in_flight, " bytes are in flight"))),
-                 OutgoingMessage());
+    return reply(TooManyBytesInFlight(), OutgoingMessage());
   }
   for (const PushSegmentView& segment : request->segments) {
     absl::Status status;
@@ -269,7 +273,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   }
   auto act = [this, view = *view, sender, request, reservation, owner = message.owner,
               reply = std::move(reply)](absl::Status status) mutable {
-    if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+    if (!status.ok()) return Refuse(Method::kPush, &request->header, std::move(status), reply);
     auto response = ApplyPush(*view, sender, *request, owner);
     if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
     reply(absl::OkStatus(), EncodeSmall(*response));
@@ -277,22 +281,34 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   const bool waits_for_step =
       sender.kind == Sender::Kind::kLogicalWorker && (*view)->options.consistency.mode() == SYNC;
   if (!waits_for_step) return act(absl::OkStatus());
+  // Who is out of turn or superseded is told at once, not after a wait.
+  if (absl::Status status = CheckPush(**view, sender, *request); !status.ok()) return act(std::move(status));
   WaitForStep(**view, PartitionsOf(request->segments), sender.step, std::move(context), std::move(act));
+}
+
+absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const {
+  absl::flat_hash_map<uint32_t, PushesAhead> ahead;
+  for (const PushSegmentView& segment : request.segments) {
+    HostedPartition& hosted = *view.partitions[segment.partition];
+    PushesAhead& before = ahead[segment.partition];
+    MutexLock lock(hosted.mu);
+    const absl::Status status = hosted.partition.CheckPush(
+        sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, nullptr}, before);
+    if (absl::IsUnavailable(status)) return WithPushback(status);
+    PAWL_RETURN_IF_ERROR(status);
+    before.keys += segment.keys.size() / sizeof(uint64_t);
+    before.value_bytes += segment.values.size();
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender& sender,
                                                   const PushRequestView& request,
                                                   const std::shared_ptr<const void>& owner) {
-  const auto gradient = [&](const PushSegmentView& segment) { return Gradient{segment.keys, segment.values, owner}; };
   // All before any: a push that is refused has changed nothing. (What another
   // request changes in between can still split it; its push ids then complete it.)
-  for (const PushSegmentView& segment : request.segments) {
-    HostedPartition& hosted = *view.partitions[segment.partition];
-    MutexLock lock(hosted.mu);
-    const absl::Status status = hosted.partition.CheckPush(sender, segment.ordinal, segment.table, gradient(segment));
-    if (absl::IsUnavailable(status)) return WithPushback(status);
-    PAWL_RETURN_IF_ERROR(status);
-  }
+  PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
+  const auto gradient = [&](const PushSegmentView& segment) { return Gradient{segment.keys, segment.values, owner}; };
   PushResponse response;
   for (const PushSegmentView& segment : request.segments) {
     HostedPartition& hosted = *view.partitions[segment.partition];
@@ -346,16 +362,14 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
     if (!status.ok()) return Refuse(Method::kPull, &header, std::move(status), reply);
     value_bytes.push_back(bytes);
   }
-  const auto reservation = Reservation::Take(*this, message.bytes.size() + total_bytes);
-  if (reservation == nullptr) {
-    return reply(WithPushback(absl::ResourceExhaustedError(absl::StrCat(
-                     "more than ", options_.max_bytes_in_flight, " bytes are in flight"))),
-                 OutgoingMessage());
-  }
   const bool waits_for_step = sender.kind == Sender::Kind::kLogicalWorker;
-  auto act = [this, view = *view, sender, waits_for_step, request, reservation, value_bytes = std::move(value_bytes),
+  // The answer's bytes are reserved when it is made: pulls that wait must not
+  // keep out the pushes that they wait for.
+  auto act = [this, view = *view, sender, waits_for_step, request, total_bytes, value_bytes = std::move(value_bytes),
               owner = message.owner, reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+    const auto reservation = Reservation::Take(*this, total_bytes);
+    if (reservation == nullptr) return reply(TooManyBytesInFlight(), OutgoingMessage());
     reply(absl::OkStatus(), AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, value_bytes));
   };
   if (!waits_for_step) return act(absl::OkStatus());
@@ -374,7 +388,10 @@ OutgoingMessage DataPlane::AnswerPull(const View& view, const Sender* sender, co
     const PullSegmentView& segment = request.segments[i];
     HostedPartition& hosted = *view.partitions[segment.partition];
     MutexLock lock(hosted.mu);
-    if (sender != nullptr) hosted.partition.RecordStaleness(sender->step);
+    if (sender != nullptr) {
+      hosted.staleness_max = std::max(hosted.staleness_max, hosted.partition.Staleness(sender->number, sender->step));
+    }
+    hosted.keys_pulled += segment.keys.size() / sizeof(uint64_t);
     hosted.partition.Pull(segment.table, segment.keys, out);
     results.emplace_back(out, value_bytes[i]);
     out += value_bytes[i];
@@ -384,32 +401,31 @@ OutgoingMessage DataPlane::AnswerPull(const View& view, const Sender* sender, co
 
 void DataPlane::WaitForStep(const View& view, const std::vector<uint32_t>& partitions, uint64_t step,
                             CallContext context, absl::AnyInvocable<void(absl::Status)> resume) {
+  const bool waits = std::any_of(partitions.begin(), partitions.end(), [&](uint32_t p) {
+    HostedPartition& hosted = *view.partitions[p];
+    MutexLock lock(hosted.mu);
+    return !hosted.partition.CanPull(step);
+  });
+  if (!waits) return resume(absl::OkStatus());
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
-  bool waits = false;
+  absl::Status refused;
+  {
+    MutexLock lock(waiting_mu_);
+    refused = waiting_closed_;
+    if (refused.ok() && waiting_.size() >= options_.max_waiting_calls) {
+      refused = WithPushback(absl::ResourceExhaustedError(
+          absl::StrCat("more than ", options_.max_waiting_calls, " calls wait for a step")));
+    }
+    if (refused.ok()) waiting_.push_back(call);
+  }
+  if (!refused.ok()) return call->Resume(std::move(refused));
   for (const uint32_t p : partitions) {
     HostedPartition& hosted = *view.partitions[p];
     MutexLock lock(hosted.mu);
     if (hosted.partition.CanPull(step)) continue;
-    waits = true;
     call->Add();
     hosted.waiting.emplace(step, call);
   }
-  if (!waits) return call->Resume(absl::OkStatus());
-  absl::Status refused;
-  {
-    MutexLock lock(routing_mu_);
-    refused = closed_;
-  }
-  if (refused.ok()) {
-    MutexLock lock(waiting_mu_);
-    if (waiting_.size() < options_.max_waiting_calls) {
-      waiting_.push_back(call);
-    } else {
-      refused = WithPushback(absl::ResourceExhaustedError(
-          absl::StrCat("more than ", options_.max_waiting_calls, " calls wait for a step")));
-    }
-  }
-  if (!refused.ok()) return call->Resume(std::move(refused));
   if (call->Release()) call->Resume(absl::OkStatus());
 }
 
@@ -484,32 +500,44 @@ void DataPlane::ExpireWaitingCalls() {
 void DataPlane::Close(absl::Status status) {
   {
     MutexLock lock(routing_mu_);
-    if (!closed_.ok()) return;
-    closed_ = status;
+    if (closed_.ok()) closed_ = status;
   }
   std::list<std::shared_ptr<WaitingCall>> waiting;
   {
     MutexLock lock(waiting_mu_);
+    if (waiting_closed_.ok()) waiting_closed_ = status;
     waiting.swap(waiting_);
   }
   for (const auto& call : waiting) call->Resume(status);
 }
 
-ServerCounters DataPlane::Counters() {
+ServerCounters DataPlane::Counters(bool may_be_old) {
   ServerCounters sum;
   const auto view = CurrentView();
   for (const auto& hosted : view->partitions) {
     if (hosted == nullptr) continue;
-    MutexLock lock(hosted->mu);
-    const PartitionCounters& counters = hosted->partition.counters();
+    PartitionFigures figures;
+    if (!may_be_old) {
+      MutexLock lock(hosted->mu);
+      figures = hosted->Figures();
+    } else if (hosted->mu.TryLock()) {
+      figures = hosted->Figures();
+      hosted->mu.Unlock();
+      MutexLock lock(hosted->last_figures_mu);
+      hosted->last_figures = figures;
+    } else {
+      MutexLock lock(hosted->last_figures_mu);
+      figures = hosted->last_figures;
+    }
+    const PartitionCounters& counters = figures.counters;
     sum.set_pushes_applied(sum.pushes_applied() + counters.pushes_applied);
     sum.set_pushes_deduplicated(sum.pushes_deduplicated() + counters.pushes_deduplicated);
     sum.set_pushes_late(sum.pushes_late() + counters.pushes_late);
-    sum.set_staleness_max(std::max(sum.staleness_max(), counters.staleness_max));
-    sum.set_keys_pulled(sum.keys_pulled() + counters.keys_pulled);
+    sum.set_staleness_max(std::max(sum.staleness_max(), figures.staleness_max));
+    sum.set_keys_pulled(sum.keys_pulled() + figures.keys_pulled);
     sum.set_keys_pushed(sum.keys_pushed() + counters.keys_pushed);
-    sum.set_rows(sum.rows() + hosted->partition.row_count());
-    sum.set_parameter_bytes(sum.parameter_bytes() + hosted->partition.parameter_bytes());
+    sum.set_rows(sum.rows() + figures.rows);
+    sum.set_parameter_bytes(sum.parameter_bytes() + figures.parameter_bytes);
   }
   sum.set_requests_refused(requests_refused_.load(std::memory_order_relaxed));
   MutexLock lock(waiting_mu_);
@@ -519,7 +547,7 @@ ServerCounters DataPlane::Counters() {
 
 InspectResponse DataPlane::Inspect(bool digest) {
   InspectResponse response;
-  *response.mutable_counters() = Counters();
+  *response.mutable_counters() = Counters(/*may_be_old=*/false);
   if (!digest) return response;
   const auto view = CurrentView();
   for (const auto& [id, table] : view->tables) {

@@ -58,7 +58,8 @@ class DataPlane final : public RequestHandler {
   // ServerControl; see proto/server_control.proto.
   absl::Status CreateTable(const TableSpec& spec);
   InspectResponse Inspect(bool digest);
-  ServerCounters Counters();
+  // `may_be_old`: figures of a partition that is busy are those of the last call, so that it never waits long.
+  ServerCounters Counters(bool may_be_old);
   void KeepBest(uint64_t evaluation);
   void RestoreBest();
 
@@ -90,6 +91,9 @@ class DataPlane final : public RequestHandler {
   void Push(IncomingMessage message, CallContext context, Reply reply);
   void Pull(IncomingMessage message, CallContext context, Reply reply);
   void EndStep(IncomingMessage message, Reply reply);
+  absl::Status TooManyBytesInFlight() const;
+  // What of the push the partitions would refuse.
+  absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
                                          const std::shared_ptr<const void>& owner);
   OutgoingMessage AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
@@ -108,6 +112,8 @@ class DataPlane final : public RequestHandler {
   absl::Status closed_ PAWL_GUARDED_BY(routing_mu_);
 
   Mutex waiting_mu_;
+  // As closed_: a call that finds it set is answered by whoever wanted to keep it.
+  absl::Status waiting_closed_ PAWL_GUARDED_BY(waiting_mu_);
   std::list<std::shared_ptr<WaitingCall>> waiting_ PAWL_GUARDED_BY(waiting_mu_);
 
   std::atomic<size_t> bytes_in_flight_{0};

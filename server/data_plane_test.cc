@@ -191,7 +191,7 @@ TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
     const float values[] = {1, std::numeric_limits<float>::quiet_NaN()};
     segment.set_values(std::string(reinterpret_cast<const char*>(values), sizeof(values)));
   });
-  EXPECT_EQ(plane_->Counters().requests_refused(), 12u);
+  EXPECT_EQ(plane_->Counters(false).requests_refused(), 12u);
   // None of these has used up the push id.
   EXPECT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
@@ -216,7 +216,7 @@ TEST_F(DataPlaneTest, TellsTheRoutingToWhoHasAnOldOne) {
   PushRequest ahead = RowPush(ClientHeader(), 1, {1, 2});
   ahead.mutable_header()->set_epoch(3);
   EXPECT_EQ(Push(ahead).code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(plane_->Counters().requests_refused(), 0u);
+  EXPECT_EQ(plane_->Counters(false).requests_refused(), 0u);
 }
 
 TEST_F(DataPlaneTest, APullWaitsForItsStepAndIsAnsweredByTheLastEndStep) {
@@ -225,11 +225,11 @@ TEST_F(DataPlaneTest, APullWaitsForItsStepAndIsAnsweredByTheLastEndStep) {
   ASSERT_TRUE(EndStep(0, 0).ok());
   const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
   EXPECT_FALSE(pull->has_value());
-  EXPECT_EQ(plane_->Counters().parked_pulls(), 1u);
+  EXPECT_EQ(plane_->Counters(false).parked_pulls(), 1u);
   ASSERT_TRUE(EndStep(1, 0).ok());
   ASSERT_TRUE(pull->has_value());
   EXPECT_EQ(Values(**pull), (Floats{-1, -2}));
-  EXPECT_EQ(plane_->Counters().parked_pulls(), 0u);
+  EXPECT_EQ(plane_->Counters(false).parked_pulls(), 0u);
 }
 
 TEST_F(DataPlaneTest, APushOfTheNextStepWaitsForItToBegin) {

@@ -14,6 +14,15 @@
 
 namespace pawl {
 
+// What a heartbeat tells of a partition.
+struct PartitionFigures {
+  PartitionCounters counters;
+  uint64_t staleness_max = 0;
+  uint64_t keys_pulled = 0;
+  uint64_t rows = 0;
+  uint64_t parameter_bytes = 0;
+};
+
 struct HostedPartition {
   HostedPartition(uint32_t index, const PartitionOptions& options) : partition(index, options) {}
 
@@ -21,6 +30,18 @@ struct HostedPartition {
   Partition partition PAWL_GUARDED_BY(mu);
   // By the step that they wait for (Partition::CanPull).
   absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting PAWL_GUARDED_BY(mu);
+
+  // Of pulls, which are no part of the partition's state.
+  uint64_t staleness_max PAWL_GUARDED_BY(mu) = 0;
+  uint64_t keys_pulled PAWL_GUARDED_BY(mu) = 0;
+
+  // The last figures seen, for whoever must not wait for `mu` (a heartbeat, while a digest is computed).
+  Mutex last_figures_mu;
+  PartitionFigures last_figures PAWL_GUARDED_BY(last_figures_mu);
+
+  PartitionFigures Figures() PAWL_REQUIRES(mu) {
+    return {partition.counters(), staleness_max, keys_pulled, partition.row_count(), partition.parameter_bytes()};
+  }
 
   // Moves those whose step can be pulled now to `ready`.
   void TakeReady(std::vector<std::shared_ptr<WaitingCall>>& ready) PAWL_REQUIRES(mu) {

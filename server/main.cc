@@ -117,7 +117,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
                    registration->job().name());
       data_plane.Begin(registration->job_id(), registration->job());
       link.Start({
-          .counters = [&] { return data_plane.Counters(); },
+          .counters = [&] { return data_plane.Counters(/*may_be_old=*/true); },
           .routing =
               [&, node = registration->node()](const RoutingTable& routing) {
                 uint32_t self = 0;

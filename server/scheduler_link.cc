@@ -1,5 +1,6 @@
 #include "server/scheduler_link.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -66,9 +67,9 @@ void SchedulerLink::Start(Events events) {
 }
 
 void SchedulerLink::Run() {
-  while (Beat()) {
+  const std::chrono::milliseconds interval(registration_.heartbeat_interval_ms());
+  for (MonotonicTime next = clock_.Now() + interval; Beat(); next = std::max(next, clock_.Now()) + interval) {
     MutexLock lock(mu_);
-    const MonotonicTime next = clock_.Now() + std::chrono::milliseconds(registration_.heartbeat_interval_ms());
     while (!stopping_ && wake_.WaitUntil(mu_, next)) {
     }
     if (stopping_) return;

@@ -17,7 +17,7 @@ namespace pawl {
 // none is left, or with an error when it is given up. Holds no thread. Thread-safe.
 class WaitingCall {
  public:
-  // `resume` is run exactly once, by Release or Abandon.
+  // `resume` is run exactly once, by Resume.
   WaitingCall(CallContext context, absl::AnyInvocable<void(absl::Status)> resume)
       : context_(std::move(context)), resume_(std::move(resume)) {}
 

@@ -39,6 +39,8 @@ class PAWL_THREAD_ANNOTATION(capability("mutex")) Mutex {
 
   void Lock() PAWL_ACQUIRE() { mu_.lock(); }
   void Unlock() PAWL_RELEASE() { mu_.unlock(); }
+  // False if another thread holds it.
+  bool TryLock() PAWL_THREAD_ANNOTATION(try_acquire_capability(true)) { return mu_.try_lock(); }
 
  private:
   friend class CondVar;

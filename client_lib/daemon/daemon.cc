@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "client_lib/base/malloc_tuning.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -68,6 +69,7 @@ void SetUpDaemon(const std::string& name, const std::string& usage, int argc, ch
   BinaryName() = name;
   // Debian's Abseil is built with a global graph of all locks that gRPC takes, behind one lock of its own.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  KeepFreedMemory();
   absl::SetProgramUsageMessage(usage);
   absl::FlagsUsageConfig config;
   config.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "main.cc"); };

@@ -64,12 +64,8 @@ absl::Status Partition::CheckSender(const Sender& sender) const {
   return absl::OkStatus();
 }
 
-bool Partition::CanPush(uint64_t step) const {
-  return options_.consistency.mode() != SYNC || step <= version_;
-}
-
 absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table,
-                                  const Gradient& gradient) const {
+                                  const Gradient& gradient, const PushesAhead& ahead) const {
   PAWL_RETURN_IF_ERROR(CheckSender(sender));
   PushWindow::Answer answer = PushWindow::Answer::kNew;
   if (sender.kind == Sender::Kind::kLogicalWorker) {
@@ -92,17 +88,17 @@ absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32
   }
   if (answer == PushWindow::Answer::kDuplicate) return absl::OkStatus();
   if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC && sender.step == version_ &&
-      !step_sum_.IsNext(sender.number) &&
-      step_sum_.staged_bytes() + gradient.values.size() > options_.max_staged_bytes) {
+      !step_sum_.MustTake(sender.number, NeededWorkers()) &&
+      step_sum_.staged_bytes() + ahead.value_bytes + gradient.values.size() > options_.max_staged_bytes) {
     return absl::UnavailableError(absl::StrCat("partition ", index_, " keeps ", step_sum_.staged_bytes(),
                                                " bytes of gradients that came before those of lower ranks; the limit is ",
                                                options_.max_staged_bytes));
   }
   // Counting what is there is only needed near the limit.
-  const uint64_t upper_bound = row_count() + step_sum_.key_count() + gradient.keys.size() / sizeof(uint64_t);
-  if (upper_bound > options_.max_rows) {
+  const uint64_t coming = step_sum_.key_count() + ahead.keys;
+  if (row_count() + coming + gradient.keys.size() / sizeof(uint64_t) > options_.max_rows) {
     const uint64_t missing = FindTable(table)->CountMissing(gradient.keys);
-    if (missing > 0 && row_count() + step_sum_.key_count() + missing > options_.max_rows) {
+    if (missing > 0 && row_count() + coming + missing > options_.max_rows) {
       return absl::ResourceExhaustedError(absl::StrCat("partition ", index_, " holds ", row_count(),
                                                        " rows of at most ", options_.max_rows));
     }
@@ -177,15 +173,16 @@ absl::Status Partition::EndStep(const Sender& sender) {
 }
 
 void Partition::CloseSteps() {
-  const size_t needed = workers_.size() - options_.consistency.backup_workers();
   for (;;) {
     const size_t ended = std::count_if(workers_.begin(), workers_.end(),
                                        [&](const Worker& worker) { return worker.clock > version_; });
-    if (ended < needed) return;
+    if (ended < NeededWorkers()) return;
     const float scale = 1.0f / static_cast<float>(ended);
-    step_sum_.Close([&](const TableSchema& table, uint64_t key, const float* sum) {
+    const uint64_t dropped = step_sum_.Close([&](const TableSchema& table, uint64_t key, const float* sum) {
       MutableTable(table.id()).ApplyRow(version_, scale, key, sum);
     });
+    counters_.pushes_applied -= dropped;
+    counters_.pushes_late += dropped;
     ++version_;
     // Who has nothing to push here may be ahead.
     for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
@@ -210,17 +207,15 @@ bool Partition::CanPull(uint64_t step) const {
   }
 }
 
-void Partition::RecordStaleness(uint64_t step) {
+uint64_t Partition::Staleness(uint32_t rank, uint64_t step) const {
   // The bound is the promise of this mode: to break it is worse than to stop.
   if (!CanPull(step)) std::abort();
   const uint64_t behind = options_.consistency.mode() == SYNC ? version_ : min_clock_;
-  if (step > behind) counters_.staleness_max = std::max(counters_.staleness_max, step - behind);
+  const bool is_its_step = step <= workers_[rank].clock + 1;
+  return is_its_step && step > behind ? step - behind : 0;
 }
 
-void Partition::Pull(uint32_t table, const ByteView& keys, char* out) {
-  counters_.keys_pulled += keys.size() / sizeof(uint64_t);
-  MutableTable(table).Read(keys, out);
-}
+void Partition::Pull(uint32_t table, const ByteView& keys, char* out) const { FindTable(table)->Read(keys, out); }
 
 void Partition::KeepBest(uint64_t evaluation) {
   if (evaluation <= best_evaluation_) return;

@@ -30,8 +30,8 @@ struct PartitionOptions {
   Consistency consistency;
   // 256 partitions of a server then hold 2^34 rows at most. A push beyond it is refused.
   uint64_t max_rows = uint64_t{1} << 26;
-  // SYNC: gradients kept because those of a lower rank are still to come. Beyond it
-  // only the rank that is next is taken, which is enough to go on.
+  // SYNC: gradients kept because those of a lower rank are still to come. Beyond it only
+  // the ranks are taken without which the step cannot close.
   size_t max_staged_bytes = size_t{256} << 20;
 };
 
@@ -57,9 +57,13 @@ struct PartitionCounters {
   uint64_t pushes_applied = 0;
   uint64_t pushes_deduplicated = 0;
   uint64_t pushes_late = 0;
-  uint64_t staleness_max = 0;
-  uint64_t keys_pulled = 0;
   uint64_t keys_pushed = 0;
+};
+
+// What the earlier segments of the same request bring to the partition, when a later one is checked.
+struct PushesAhead {
+  uint64_t keys = 0;
+  size_t value_bytes = 0;
 };
 
 // A deterministic state machine: rows, optimizer slots, the clocks of all logical
@@ -89,18 +93,16 @@ class Partition {
   // REQUIRES: no other table has this id.
   void CreateTable(std::shared_ptr<const TableSchema> table);
 
-  // SYNC: whether a logical worker's push for `step` can be taken, or must wait
-  // until step - 1 has closed. True in the other modes.
-  bool CanPush(uint64_t step) const;
-
   // Takes a gradient under its push id (sender, ordinal).
   // FAILED_PRECONDITION: not the sender's step. ABORTED: its incarnation is superseded.
   // OUT_OF_RANGE: no such rank or client, or an ordinal too far ahead. RESOURCE_EXHAUSTED: too many rows.
   // UNAVAILABLE: early, and max_staged_bytes are kept; to be sent again.
-  // REQUIRES: the table exists, CheckGradient has accepted the gradient, CanPush(sender.step).
+  // REQUIRES: the table exists, CheckGradient has accepted the gradient; in SYNC CanPull(sender.step) of a
+  // logical worker: all steps before are applied.
   absl::StatusOr<PushOutcome> Push(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
-  // The error that Push would return, without the push.
-  absl::Status CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const Gradient& gradient) const;
+  // The error that Push would return after the pushes `ahead`, without the push.
+  absl::Status CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const Gradient& gradient,
+                         const PushesAhead& ahead = {}) const;
 
   // Ends `sender.step` of a logical worker: its clock becomes step + 1. In SYNC the
   // step closes with the last logical worker. Nothing happens if it ended before.
@@ -111,9 +113,10 @@ class Partition {
   // Whether a logical worker's pull for `step` may be answered now. Once true, it stays true.
   bool CanPull(uint64_t step) const;
   // Writes the weights of `keys` to `out`. REQUIRES: the table exists and CheckKeys has accepted the keys.
-  void Pull(uint32_t table, const ByteView& keys, char* out);
-  // Notes how far a logical worker's pull at `step` is ahead of the slowest one. REQUIRES: CanPull(step).
-  void RecordStaleness(uint64_t step);
+  void Pull(uint32_t table, const ByteView& keys, char* out) const;
+  // How many steps a pull of logical worker `rank` at `step` is ahead of the slowest one; 0 for a step that
+  // is not the worker's. Crashes if the mode's bound is broken. REQUIRES: CanPull(step).
+  uint64_t Staleness(uint32_t rank, uint64_t step) const;
 
   void KeepBest(uint64_t evaluation);
   void RestoreBest();
@@ -134,6 +137,8 @@ class Partition {
 
   TablePart& MutableTable(uint32_t table);
   absl::Status CheckSender(const Sender& sender) const;
+  // Logical workers that close a SYNC step.
+  size_t NeededWorkers() const { return workers_.size() - options_.consistency.backup_workers(); }
   void CloseSteps();
   void UpdateMinClock();
 

@@ -189,13 +189,13 @@ TEST(Partition, BoundedPullsWaitForTheSlowest) {
   Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/2));
   EXPECT_TRUE(partition.CanPull(2));
   EXPECT_FALSE(partition.CanPull(3));
-  partition.RecordStaleness(2);
-  EXPECT_EQ(partition.counters().staleness_max, 2u);
   ASSERT_TRUE(partition.EndStep(Worker(0, 0)).ok());
+  EXPECT_EQ(partition.Staleness(0, 2), 2u);
+  EXPECT_EQ(partition.Staleness(1, 2), 0u);  // not a step of its
   EXPECT_FALSE(partition.CanPull(3));
   ASSERT_TRUE(partition.EndStep(Worker(1, 0)).ok());
   EXPECT_TRUE(partition.CanPull(3));
-  EXPECT_DEATH(partition.RecordStaleness(4), "");
+  EXPECT_DEATH(partition.Staleness(0, 4), "");
 }
 
 TEST(Partition, AsyncAppliesAtOnceAndNeverWaits) {
@@ -218,12 +218,36 @@ TEST(Partition, BackupWorkersCloseTheStepWithoutTheStraggler) {
   EXPECT_EQ(*partition.Push(Worker(1, 0), 1, kRows, MakeGradient({5}, {1, 1})), PushOutcome::kLate);
   ASSERT_TRUE(partition.EndStep(Worker(1, 0)).ok());
   EXPECT_EQ(Row(partition, 5), (Floats{7, 7}));
-  EXPECT_EQ(partition.counters().pushes_late, 1u);
+  EXPECT_EQ(partition.counters().pushes_late, 2u);
   // It is in time again.
   ASSERT_TRUE(partition.Push(Worker(1, 1), 0, kRows, MakeGradient({5}, {2, 2})).ok());
   ASSERT_TRUE(partition.EndStep(Worker(1, 1)).ok());
   ASSERT_TRUE(partition.EndStep(Worker(0, 1)).ok());
   EXPECT_EQ(Row(partition, 5), (Floats{6, 6}));
+}
+
+TEST(Partition, CountsAsLateWhatWasTakenAndThenClosedWithout) {
+  Partition partition = MakePartition(Options(SYNC, 2, 0, /*backup=*/1));
+  ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({5}, {1, 1})).ok());
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {4, 4})).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0)).ok());
+  EXPECT_EQ(Row(partition, 5), (Floats{6, 6}));
+  EXPECT_EQ(partition.counters().pushes_applied, 1u);
+  EXPECT_EQ(partition.counters().pushes_late, 1u);
+}
+
+TEST(Partition, WithBackupWorkersTheLimitOnEarlyGradientsNeverStopsAStep) {
+  PartitionOptions options = Options(SYNC, 3, 0, /*backup=*/1);
+  options.max_staged_bytes = 8;
+  Partition partition = MakePartition(options);
+  ASSERT_TRUE(partition.Push(Worker(2, 0), 0, kRows, MakeGradient({5}, {2, 2})).ok());
+  ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({5}, {2, 2})).ok());
+  EXPECT_EQ(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {2, 2})).status().code(),
+            absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(partition.Push(Worker(2, 0), 1, kRows, MakeGradient({6}, {2, 2})).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0)).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(2, 0)).ok());
+  EXPECT_EQ(partition.version(), 1u);
 }
 
 TEST(Partition, RefusesRowsBeyondItsLimit) {

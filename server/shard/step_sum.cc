@@ -64,12 +64,23 @@ void StepSum::Fold(const Staged& staged) {
   });
 }
 
-void StepSum::Clear() {
+bool StepSum::MustTake(uint32_t rank, size_t needed) const {
+  if (!sum_at_close_) return rank == first_open_rank_;
+  if (!ranks_[rank].early.empty()) return true;
+  size_t begun = 0;
+  for (const Rank& other : ranks_) begun += !other.early.empty();
+  return begun < needed;
+}
+
+uint64_t StepSum::Clear() {
+  uint64_t dropped = 0;
+  for (const Rank& rank : ranks_) dropped += rank.early.size();
   sums_.clear();
   first_open_rank_ = 0;
   key_count_ = 0;
   staged_bytes_ = 0;
   for (Rank& rank : ranks_) rank = Rank();
+  return dropped;
 }
 
 }  // namespace pawl

@@ -32,19 +32,20 @@ class StepSum {
   uint64_t key_count() const { return key_count_; }
   // Bytes of gradients that are kept because they arrived early.
   size_t staged_bytes() const { return staged_bytes_; }
-  // Whether a gradient of this rank can be added up without being kept, if its ordinals come in order.
-  bool IsNext(uint32_t rank) const { return !sum_at_close_ && rank == first_open_rank_; }
+  // Whether the step can close only if this rank's gradients are taken, however much is kept: the rank that
+  // is next to be added up; or, where all are kept until the close, one of the first `needed` that came.
+  bool MustTake(uint32_t rank, size_t needed) const;
 
-  // Adds up what is left, without the ranks that have not ended, calls
+  // Adds up what is left, without the ranks that have not ended (whose number of gradients it returns), calls
   // visit(table, key, const float* sum) for every row that has a gradient, each once
   // (rows do not depend on each other, so their order does not matter), and empties the sum.
   template <typename Visit>
-  void Close(Visit visit) {
+  uint64_t Close(Visit visit) {
     FoldAtClose();
     for (auto& [id, sum] : sums_) {
       sum.rows.ForEach([&](uint64_t key, const float* row) { visit(*sum.table, key, row); });
     }
-    Clear();
+    return Clear();
   }
 
  private:
@@ -65,7 +66,7 @@ class StepSum {
   void FoldPrefix();
   void FoldAtClose();
   void Fold(const Staged& staged);
-  void Clear();
+  uint64_t Clear();
 
   const bool sum_at_close_;
   std::vector<Rank> ranks_;
