@@ -199,12 +199,10 @@ TEST_F(ClientTest, AnEmptyCallIsDone) {
   EXPECT_TRUE(client_->free_running().Pull({{.table = table}}).get().ok());
 }
 
-TEST_F(ClientTest, ALostReplyIsAnsweredUnderTheSamePushId) {
+TEST_F(ClientTest, APushToAServerThatIsDownIsSentAgainUnderTheSameId) {
   Connect();
   const Table table = Sparse("a", 2);
-  FaultyTransport::Options options;
   std::atomic<int> failures{3};
-  // The first answers are lost after the push has been applied: emulated by holding and then cutting the server off.
   cluster_.SetIntercept([&](const std::string&, Method method) {
     return method == Method::kPush && failures.fetch_sub(1) > 0 ? absl::UnavailableError("down") : absl::OkStatus();
   });
@@ -213,6 +211,18 @@ TEST_F(ClientTest, ALostReplyIsAnsweredUnderTheSamePushId) {
   EXPECT_EQ(client_->counters().retries, 3);
   EXPECT_EQ(cluster_.events().size(), 1);
   EXPECT_EQ(cluster_.events()[0].segments[0].ordinal, 0);
+}
+
+TEST_F(ClientTest, APushWhoseRepliesAreAllLostIsTakenOnceAndEndsAtItsDeadline) {
+  FaultyTransport::Options faults;
+  faults.lose_reply = 1;
+  Connect({}, std::make_shared<FaultyTransport>(cluster_.transport(), faults));
+  const Table table = Sparse("a", 2);
+  CallOptions options;
+  options.timeout = milliseconds(500);
+  EXPECT_EQ(PushRow(client_->free_running(), table, options).get().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_GT(cluster_.events().size(), 1);
+  EXPECT_EQ(cluster_.Row(table.id(), 42), ones_);
 }
 
 TEST_F(ClientTest, StormsOfLossesAndRepetitionsLeaveTheSumsExact) {

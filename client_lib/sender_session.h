@@ -80,11 +80,11 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
   RequestHeader Header(uint64_t step) const;
   // Does what can be done now of what waits.
   void Pump();
-  // The next thing to do, or nothing. The caller has pumping_.
+  // Does the next thing; false if nothing can be done. The caller has pumping_.
+  bool PumpOne();
   // To be done where what held the end of the step back is taken away, so that the
   // end never overtakes the failure of a push. The first failure stays.
   void BreakLocked(const absl::Status& status) PAWL_REQUIRES(mu_);
-  bool PumpOne();
   void OnPushGranted(const absl::Status& status, std::shared_ptr<PushCall> push);
   // Cuts the push, if it is not cut yet, and sends it if it fits the window. False: it waits for older ones.
   bool SendPush(const std::shared_ptr<PushCall>& push);

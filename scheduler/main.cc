@@ -80,7 +80,7 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   }
   const uint32_t heartbeat_interval_ms = absl::GetFlag(FLAGS_heartbeat_interval_ms);
   const uint32_t lease_ms = absl::GetFlag(FLAGS_lease_ms);
-  if (heartbeat_interval_ms < kMinHeartbeatIntervalMs || lease_ms < 2 * heartbeat_interval_ms ||
+  if (heartbeat_interval_ms < kMinHeartbeatIntervalMs || lease_ms < uint64_t{2} * heartbeat_interval_ms ||
       lease_ms > kMaxLeaseMs) {
     return absl::InvalidArgumentError(
         absl::StrCat("--heartbeat_interval_ms=", heartbeat_interval_ms, " --lease_ms=", lease_ms,

@@ -71,6 +71,12 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   const std::string listen = absl::GetFlag(FLAGS_listen);
   const size_t colon = listen.rfind(':');
   if (colon == std::string::npos) return UsageError(absl::StrCat("--listen=", listen, " is not host:port"));
+  if (scheduler.find(':') == std::string::npos) {
+    return UsageError(absl::StrCat("--scheduler=", scheduler, " is not host:port"));
+  }
+  if (absl::GetFlag(FLAGS_max_bytes_in_flight) < 1) return UsageError("--max_bytes_in_flight must be at least 1");
+  if (absl::GetFlag(FLAGS_max_rows_per_partition) < 1) return UsageError("--max_rows_per_partition must be at least 1");
+  if (absl::GetFlag(FLAGS_register_timeout_s) < 0) return UsageError("--register_timeout_s must be at least 0");
   if (const std::string data_dir = absl::GetFlag(FLAGS_data_dir); !data_dir.empty()) {
     std::error_code error;
     std::filesystem::create_directories(data_dir, error);

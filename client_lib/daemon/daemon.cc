@@ -1,6 +1,7 @@
 #include "client_lib/daemon/daemon.h"
 
 #include <ucontext.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,6 +35,17 @@ void PassOnSignal(int signal, siginfo_t*, void* context) {
   sigaddset(&blocked, SIGTERM);
   sigaddset(&blocked, SIGINT);
   kill(getpid(), signal);
+}
+
+// The exit code while flags are parsed, -1 afterwards.
+int parsing_exit_code = -1;
+
+// A connection is a file, and gRPC 1.51 stops accepting for good once a process has run out of them.
+void AllowManyFiles() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace
@@ -75,7 +87,19 @@ void SetUpDaemon(const std::string& name, const std::string& usage, int argc, ch
   config.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "main.cc"); };
   config.contains_helpshort_flags = config.contains_help_flags;
   absl::SetFlagsUsageConfig(config);
+  const bool asks_for_help = std::any_of(argv, argv + argc, [](absl::string_view argument) {
+    return absl::StartsWith(argument, "--help") || absl::StartsWith(argument, "-help");
+  });
+  // Abseil ends the process with 1 both after printing the help and for wrong flags.
+  parsing_exit_code = asks_for_help ? kExitDone : kExitUsage;
+  std::atexit([] {
+    if (parsing_exit_code < 0) return;
+    std::fflush(nullptr);
+    _exit(parsing_exit_code);
+  });
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  parsing_exit_code = -1;
+  AllowManyFiles();
   if (rest.size() > 1) std::exit(UsageError(absl::StrCat("unexpected argument '", rest[1], "'")));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ " + name + " %v");
   spdlog::flush_on(spdlog::level::info);

@@ -35,6 +35,10 @@ absl::Status ValidateName(const std::string& name) {
 absl::Status ValidateFile(const std::string& field, const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) return Invalid(field, ": ", path, " is a folder, not a file");
+  // Opening a pipe would wait for somebody to write to it.
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+    return Invalid(field, ": ", path, " is not a regular file");
+  }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (file) return absl::OkStatus();

@@ -47,6 +47,8 @@ constexpr milliseconds kStatusTimeout{500};
 constexpr seconds kLineInterval{5};
 // A scheduler that answers nothing for so long does not come back by itself.
 constexpr seconds kMaxSilence{120};
+// Nor does one that was silent when a node gave up: nodes do so after 5 s without the scheduler.
+constexpr seconds kMaxSilenceAfterFailure{4};
 // How long the processes have to end by themselves after the job has, after SIGTERM, and when nobody tells them.
 constexpr seconds kEndGrace{10};
 constexpr seconds kTermGrace{5};
@@ -251,6 +253,12 @@ class Run {
       return;
     }
     Fail(what, &child);
+    if (clock_.Now() - heard_at_ > kMaxSilenceAfterFailure) {
+      Fail(absl::StrCat("the scheduler has not answered since before ", what, "; ending the whole cluster"),
+           &cluster_.scheduler());
+      Terminate();
+      return;
+    }
     if (status_.has_value() && LocalCluster::IsRegistered(*status_, child)) return;  // The scheduler decides.
     StopJob(absl::StrCat(what, " before it had registered"));
   }
