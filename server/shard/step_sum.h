@@ -42,7 +42,8 @@ class StepSum {
   template <typename Visit>
   uint64_t Close(Visit visit) {
     FoldAtClose();
-    for (auto& [id, sum] : sums_) {
+    for (const auto& entry : sums_) {
+      const Sum& sum = entry.second;
       sum.rows.ForEach([&](uint64_t key, const float* row) { visit(*sum.table, key, row); });
     }
     return Clear();
