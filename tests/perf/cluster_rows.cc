@@ -17,6 +17,8 @@
 #include "absl/types/span.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
+#include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/grpc_transport.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter.grpc.pb.h"
 #include "tests/harness/process_cluster.h"
@@ -80,6 +82,7 @@ class ClusterBench {
 
   absl::StatusOr<std::vector<BenchRow>> Run() {
     PAWL_RETURN_IF_ERROR(StartCluster());
+    PAWL_RETURN_IF_ERROR(RunBare());
     PAWL_RETURN_IF_ERROR(RunDense());
     PAWL_RETURN_IF_ERROR(RunLatency());
     PAWL_RETURN_IF_ERROR(RunSparse());
@@ -170,6 +173,58 @@ class ClusterBench {
     return absl::OkStatus();
   }
 
+  // A program of this folder that stands for what is compared with, and where it listens.
+  struct Comparison {
+    std::unique_ptr<ChildProcess> process;
+    std::string address;
+  };
+  absl::StatusOr<Comparison> StartComparison(const std::string& name) {
+    PAWL_ASSIGN_OR_RETURN(const std::string program, Runfile(absl::StrCat("tests/perf/", name)));
+    const std::string address_file = absl::StrCat(cluster_->folder(), "/", name, ".addr");
+    Comparison result;
+    PAWL_ASSIGN_OR_RETURN(result.process, ChildProcess::Start({name, program, {address_file},
+                                                               absl::StrCat(cluster_->folder(), "/", name, ".log")}));
+    for (const MonotonicTime deadline = Clock::Real().Now() + std::chrono::seconds(10); result.address.empty();) {
+      std::ifstream file(address_file);
+      std::getline(file, result.address);
+      if (result.process->HasEnded() || Clock::Real().Now() > deadline) {
+        return absl::UnavailableError(absl::StrCat(name, " does not start"));
+      }
+      if (result.address.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return result;
+  }
+
+  // Messages of the size of a tensor through gRPC alone, GB/s.
+  absl::Status RunBare() {
+    if (!Wanted("bare gRPC push 4 MiB") && !Wanted("bare gRPC pull 4 MiB")) return absl::OkStatus();
+    PAWL_ASSIGN_OR_RETURN(const auto bare, StartComparison("bare_server"));
+    GrpcTransport transport(grpc::InsecureChannelCredentials());
+    const std::vector<float> floats(kTensorFloats, 1e-3f);
+    const ByteView values(floats.data(), kTensorBytes);
+    const uint64_t key = 0;
+    const PushSegmentView push{.keys = ByteView(&key, sizeof(key)), .values = values};
+    const PullSegmentView pull{.keys = ByteView(&key, sizeof(key))};
+    for (const Method method : {Method::kPush, Method::kPull}) {
+      PAWL_ASSIGN_OR_RETURN(const double before, MeasureIperf(options_.seconds_a_row / 2, cluster_->folder()));
+      PAWL_ASSIGN_OR_RETURN(
+          const PipelineResult result,
+          RunPipeline(options_.calls_in_flight, options_.seconds_a_row, [&](uint32_t, Callback done) {
+            transport.Call(bare.address, method,
+                           method == Method::kPush ? EncodePushRequest({}, {&push, 1}) : EncodePullRequest({}, {&pull, 1}),
+                           std::chrono::seconds(10),
+                           [done = std::move(done)](absl::Status status, IncomingMessage) mutable { done(std::move(status)); });
+          }));
+      PAWL_ASSIGN_OR_RETURN(const double after, MeasureIperf(options_.seconds_a_row / 2, cluster_->folder()));
+      rows_.push_back({.name = method == Method::kPush ? "bare gRPC push 4 MiB" : "bare gRPC pull 4 MiB",
+                       .value = 1e-9 * kTensorBytes * static_cast<double>(result.calls) / result.seconds,
+                       .unit = "GB/s",
+                       .limit_name = "iperf3",
+                       .limit = 1e-9 * (before + after) / 2});
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status RunLatency() {
     if (!Wanted("one-row pull")) return absl::OkStatus();
     PAWL_ASSIGN_OR_RETURN(const Table table, MakeTable("one-row", /*dense=*/false));
@@ -178,16 +233,8 @@ class ClusterBench {
     std::vector<float> row(kRowWidth, 1.0f);
     PAWL_RETURN_IF_ERROR(session.Push({{.table = table, .keys = keys, .gradients = row}}).get());
 
-    PAWL_ASSIGN_OR_RETURN(const std::string program, Runfile("tests/perf/echo_server"));
-    const std::string address_file = cluster_->folder() + "/echo.addr";
-    PAWL_ASSIGN_OR_RETURN(auto echo, ChildProcess::Start({"echo", program, {address_file}, cluster_->folder() + "/echo.log"}));
-    std::string address;
-    for (const MonotonicTime deadline = Clock::Real().Now() + std::chrono::seconds(10); address.empty();) {
-      std::ifstream file(address_file);
-      std::getline(file, address);
-      if (echo->HasEnded() || Clock::Real().Now() > deadline) return absl::UnavailableError("the echo server does not start");
-      if (address.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    PAWL_ASSIGN_OR_RETURN(const auto echo, StartComparison("echo_server"));
+    const std::string& address = echo.address;
     const auto stub = Parameter::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
     PullRequest request;
     request.mutable_header()->set_client(1);

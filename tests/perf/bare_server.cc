@@ -1,0 +1,56 @@
+// A gRPC server that does nothing with a push and answers every pull with the same 4 MiB, by reference: what gRPC
+// itself costs where nobody copies, checks or computes; the limit of the dense rows besides the network's.
+//
+// Usage: bare_server ADDRESS_FILE, where it writes host:port once it listens. Ends with SIGTERM.
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "client_lib/base/clock.h"
+#include "client_lib/base/malloc_tuning.h"
+#include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/rpc/request_handler.h"
+#include "grpcpp/grpcpp.h"
+#include "server/parameter_service.h"
+
+namespace pawl {
+namespace {
+
+constexpr size_t kAnswerFloats = size_t{1} << 20;
+
+class Bare final : public RequestHandler {
+ public:
+  void Handle(Method method, IncomingMessage, CallContext, Reply reply) override {
+    if (method != Method::kPull) return reply(absl::OkStatus(), OutgoingMessage());
+    const ByteView values(answer_->data(), answer_->size() * sizeof(float));
+    reply(absl::OkStatus(), EncodePullResponse({&values, 1}, answer_));
+  }
+
+ private:
+  const std::shared_ptr<const std::vector<float>> answer_ = std::make_shared<std::vector<float>>(kAnswerFloats, 1.0f);
+};
+
+}  // namespace
+}  // namespace pawl
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: bare_server ADDRESS_FILE\n");
+    return 2;
+  }
+  pawl::KeepFreedMemory();
+  pawl::Bare handler;
+  pawl::ParameterService service(handler, pawl::Clock::Real());
+  grpc::ServerBuilder builder;
+  pawl::ApplyServerSettings(builder);
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return 1;
+  std::ofstream(argv[1]) << "127.0.0.1:" << port << "\n" << std::flush;
+  server->Wait();
+}
