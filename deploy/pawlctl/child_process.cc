@@ -27,8 +27,8 @@ absl::Status SystemError(absl::string_view what, int error) { return absl::Errno
 
 // Runs in the child between fork and exec, where the parent's other threads and
 // their locks are gone: system calls alone.
-[[noreturn]] void BecomeProgram(const char* program, char* const* argv, int log, int null, int error_pipe,
-                                pid_t parent) {
+[[noreturn]] void BecomeProgram(const char* program, char* const* argv, char* const* environment, int log, int null,
+                                int error_pipe, pid_t parent) {
   int error = 0;
   sigset_t none;
   sigemptyset(&none);
@@ -41,7 +41,7 @@ absl::Status SystemError(absl::string_view what, int error) { return absl::Errno
              dup2(log, STDOUT_FILENO) < 0 || dup2(log, STDERR_FILENO) < 0) {
     error = errno;
   } else {
-    execv(program, argv);
+    execve(program, argv, environment);
     error = errno;
   }
   [[maybe_unused]] const ssize_t written = write(error_pipe, &error, sizeof(error));
@@ -84,10 +84,22 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(ChildOptions o
   for (std::string& argument : options.arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
 
+  std::vector<char*> environment;
+  for (char** inherited = environ; *inherited != nullptr; ++inherited) {
+    const bool replaced = std::any_of(options.environment.begin(), options.environment.end(), [&](const std::string& own) {
+      return strncmp(*inherited, own.c_str(), own.find('=') + 1) == 0;
+    });
+    if (!replaced) environment.push_back(*inherited);
+  }
+  for (std::string& own : options.environment) environment.push_back(own.data());
+  environment.push_back(nullptr);
+
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return SystemError(absl::StrCat("cannot start ", options.name), errno);
-  if (pid == 0) BecomeProgram(options.program.c_str(), argv.data(), log.get(), null.get(), write_end.get(), parent);
+  if (pid == 0) {
+    BecomeProgram(options.program.c_str(), argv.data(), environment.data(), log.get(), null.get(), write_end.get(), parent);
+  }
   write_end.Close();
 
   // Closed by exec; a number if exec failed.

@@ -22,6 +22,8 @@ struct ChildOptions {
   std::vector<std::string> arguments;
   // Where its stdout and stderr go; the file is made anew. stdin is /dev/null.
   std::string log;
+  // "NAME=value" each, in place of or besides what this process has in its environment.
+  std::vector<std::string> environment = {};
 };
 
 // One child and what became of it.

@@ -64,6 +64,16 @@ TEST(ChildProcess, TailOfALongLogIsBoundedAndWhole) {
   for (const std::string& line : tail) EXPECT_TRUE(absl::StartsWith(line, "line ")) << line;
 }
 
+TEST(ChildProcess, EnvironmentIsInheritedReplacedAndAddedTo) {
+  ASSERT_EQ(setenv("PAWL_TEST_INHERITED", "old", 1), 0);
+  ASSERT_EQ(setenv("PAWL_TEST_REPLACED", "old", 1), 0);
+  ChildOptions options = Shell("echo $PAWL_TEST_INHERITED $PAWL_TEST_REPLACED $PAWL_TEST_ADDED");
+  options.environment = {"PAWL_TEST_REPLACED=new", "PAWL_TEST_ADDED=more=this"};
+  auto child = Started(options);
+  ASSERT_TRUE(child->WaitUntil(Deadline()));
+  EXPECT_EQ(child->LogTail(1), (std::vector<std::string>{"old new more=this"}));
+}
+
 TEST(ChildProcess, SaysHowItEnded) {
   auto code = Started(Shell("exit 3"));
   ASSERT_TRUE(code->WaitUntil(Deadline()));
