@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "proto/types.pb.h"
 
@@ -50,12 +51,14 @@ class Ledger {
     friend auto operator<=>(const PushName&, const PushName&) = default;
   };
 
-  Ledger() = default;
+  // The clock dates the notes; monotonic time is the same in all processes of a machine.
+  explicit Ledger(const Clock& clock = Clock::Real()) : clock_(clock) {}
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
-  // Also appends every note to the file, before the call returns, so that a driver that is killed leaves its notes.
+  // Also appends every note to the file, before the call returns, so that a driver that is killed leaves its notes. A
+  // last line that is cut is taken off first.
   absl::Status WriteTo(const std::string& path);
   // Takes in the notes of a file; its last line may be cut. DATA_LOSS for anything else that is not a note.
   absl::Status ReadFrom(const std::string& path);
@@ -67,14 +70,21 @@ class Ledger {
 
   std::map<PushName, Fate> pushes() const;
   uint64_t acknowledged() const;
+  // When the pushes of each worker were acknowledged, ascending.
+  std::map<uint32_t, std::vector<MonotonicTime>> AcknowledgementTimes() const;
   // Failures noted, by code.
   std::map<absl::StatusCode, uint64_t> failures() const;
 
  private:
-  void Note(const char* kind, uint32_t worker, uint64_t sequence, int code) PAWL_REQUIRES(mu_);
+  void Sent(uint32_t worker, uint64_t sequence, MonotonicTime when) PAWL_EXCLUDES(mu_);
+  void Acknowledged(uint32_t worker, uint64_t sequence, MonotonicTime when) PAWL_EXCLUDES(mu_);
+  void Failed(uint32_t worker, uint64_t sequence, absl::StatusCode code, MonotonicTime when) PAWL_EXCLUDES(mu_);
+  void Note(const char* kind, uint32_t worker, uint64_t sequence, int code, MonotonicTime when) PAWL_REQUIRES(mu_);
 
+  const Clock& clock_;
   mutable Mutex mu_;
   std::map<PushName, Fate> pushes_ PAWL_GUARDED_BY(mu_);
+  std::map<uint32_t, std::vector<MonotonicTime>> acknowledgement_times_ PAWL_GUARDED_BY(mu_);
   std::map<absl::StatusCode, uint64_t> failures_ PAWL_GUARDED_BY(mu_);
   FILE* file_ PAWL_GUARDED_BY(mu_) = nullptr;
 };
@@ -88,7 +98,12 @@ struct LedgerScope {
   uint32_t row_width = 1;
   // What one application adds to a row: 1, or 1/V where the servers divide the step's sum by V.
   float unit = 1.0f;
+  // The number of sequences of single workers, in place of `sequences`.
+  std::map<uint32_t, uint64_t> sequences_of = {};
 };
+
+// Of every worker with notes, up to its last one and one more, which was never sent.
+LedgerScope ScopeOf(const Ledger& ledger, uint32_t partitions, uint32_t row_width);
 
 struct LedgerVerdict {
   // Empty: the ledger is exact. At most kMaxViolations, each with worker, sequence, partition and the row's value.
@@ -111,6 +126,30 @@ using LedgerReader =
 
 // An error only if the reader gives one.
 absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScope& scope, const LedgerReader& reader);
+
+// What the servers must report as the digest of the ledger's table (PartitionDigest in proto/server_control.proto), from
+// the rows that a check has read: wrap its reader. Not thread-safe.
+class LedgerDigest {
+ public:
+  LedgerDigest(uint32_t table, uint32_t partitions) : table_(table), partitions_(partitions) {}
+
+  // `reader`, noting what it reads; every row is to be read once. REQUIRES: this outlives the result.
+  LedgerReader Noting(LedgerReader reader);
+
+  struct Record {
+    uint32_t crc32c = 0;
+    uint64_t rows = 0;
+    friend bool operator==(const Record&, const Record&) = default;
+  };
+  // By partition; only of partitions with rows.
+  std::map<uint32_t, Record> Records() const;
+
+ private:
+  const uint32_t table_;
+  const uint32_t partitions_;
+  // By partition, then key. A row that was never pushed reads as zeros, and no push makes one of zeros.
+  std::map<uint32_t, std::map<uint64_t, std::vector<float>>> rows_;
+};
 
 }  // namespace pawl
 

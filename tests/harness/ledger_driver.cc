@@ -11,6 +11,9 @@ namespace {
 // The client's own deadline comes first.
 constexpr std::chrono::seconds kCallTimeout{60};
 constexpr std::chrono::seconds kGrace{30};
+// Of one pull of the reader, and its pushes at most.
+constexpr uint64_t kReadBytes = 2 << 20;
+constexpr uint64_t kMaxAhead = 256;
 
 std::vector<uint64_t> KeysOf(const Table& table, uint32_t worker, uint64_t sequence, uint32_t partitions) {
   std::vector<uint64_t> keys;
@@ -89,20 +92,29 @@ absl::Status DriveSteps(LogicalWorker& worker, const Table& table, const LedgerD
 LedgerReader ReadThrough(Session& session, const Table& table, uint32_t partitions) {
   struct Cached {
     uint32_t worker = UINT32_MAX;
-    uint64_t sequence = 0;
+    uint64_t first = 0;
+    uint64_t count = 0;
     std::vector<float> rows;
   };
-  return [&session, table, partitions, cached = std::make_shared<Cached>()](
+  // Read ahead; what is beyond the scope costs no more than a few rows that are not there.
+  const uint64_t ahead = std::clamp<uint64_t>(kReadBytes / (partitions * table.row_width() * sizeof(float)), 1, kMaxAhead);
+  return [&session, table, partitions, ahead, cached = std::make_shared<Cached>()](
              uint32_t worker, uint64_t sequence, uint32_t partition, absl::Span<float> row) -> absl::Status {
-    if (cached->worker != worker || cached->sequence != sequence) {
-      const std::vector<uint64_t> keys = KeysOf(table, worker, sequence, partitions);
+    if (cached->worker != worker || sequence < cached->first || sequence >= cached->first + cached->count) {
+      std::vector<uint64_t> keys;
+      for (uint64_t next = sequence; next < sequence + ahead; ++next) {
+        for (const uint64_t key : KeysOf(table, worker, next, partitions)) keys.push_back(key);
+      }
       cached->rows.resize(keys.size() * table.row_width());
+      cached->count = 0;
       auto pulled = session.Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(cached->rows)}});
       if (absl::Status status = Get(pulled); !status.ok()) return status;
       cached->worker = worker;
-      cached->sequence = sequence;
+      cached->first = sequence;
+      cached->count = ahead;
     }
-    std::copy_n(&cached->rows[partition * row.size()], row.size(), row.begin());
+    const size_t index = (sequence - cached->first) * partitions + partition;
+    std::copy_n(&cached->rows[index * row.size()], row.size(), row.begin());
     return absl::OkStatus();
   };
 }

@@ -31,7 +31,7 @@ absl::Status DriveFreeRunning(Session& session, const Table& table, const Ledger
 // One push in each step. Steps overlap as far as the session lets them.
 absl::Status DriveSteps(LogicalWorker& worker, const Table& table, const LedgerDriverOptions& options, Ledger& ledger);
 
-// Reads rows through `session`, one call for each (worker, sequence).
+// Reads rows through `session`, those of many sequences of a worker with one call.
 LedgerReader ReadThrough(Session& session, const Table& table, uint32_t partitions);
 
 }  // namespace pawl

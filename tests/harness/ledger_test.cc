@@ -2,6 +2,7 @@
 // checker that passes everything would make every reliability test worthless.
 #include "tests/harness/ledger.h"
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -11,7 +12,9 @@
 #include <tuple>
 #include <vector>
 
+#include "client_lib/base/crc32c.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/simulated_clock.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -21,7 +24,7 @@ constexpr uint32_t kWorkers = 3;
 constexpr uint64_t kSequences = 40;
 constexpr uint32_t kPartitions = 8;
 constexpr uint32_t kRowWidth = 4;
-constexpr LedgerScope kScope = {kWorkers, kSequences, kPartitions, kRowWidth, 1.0f};
+const LedgerScope kScope = {kWorkers, kSequences, kPartitions, kRowWidth, 1.0f};
 
 struct Mistakes {
   bool no_deduplication = false;
@@ -243,9 +246,72 @@ TEST(LedgerTest, NotesInAFileSurviveTheirDriverAndACutLastLine) {
   EXPECT_EQ(again.failures().at(absl::StatusCode::kUnavailable), 1u);
 }
 
+TEST(LedgerTest, ASecondLifeGoesOnInTheFileOfTheFirst) {
+  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/lives";
+  SimulatedClock clock;
+  {
+    Ledger first(clock);
+    ASSERT_TRUE(first.WriteTo(path).ok());
+    first.Sent(3, 0);
+    clock.Advance(std::chrono::milliseconds(20));
+    first.Acknowledged(3, 0);
+    first.Sent(3, 1);
+  }
+  std::ofstream(path, std::ios::app) << "a 3";
+  {
+    Ledger second(clock);
+    ASSERT_TRUE(second.ReadFrom(path).ok());
+    ASSERT_TRUE(second.WriteTo(path).ok());
+    second.Sent(3, 2);
+    clock.Advance(std::chrono::milliseconds(300));
+    second.Acknowledged(3, 2);
+  }
+  Ledger all;
+  ASSERT_TRUE(all.ReadFrom(path).ok());
+  EXPECT_EQ(all.pushes().size(), 3u);
+  EXPECT_EQ(all.acknowledged(), 2u);
+  const std::vector<MonotonicTime> times = all.AcknowledgementTimes().at(3);
+  ASSERT_EQ(times.size(), 2u);
+  EXPECT_EQ(times[1] - times[0], std::chrono::milliseconds(300));
+}
+
+TEST(LedgerTest, TheScopeOfALedgerEndsOneAfterEachWorkersLastNote) {
+  Ledger ledger;
+  ledger.Sent(1, 3);
+  ledger.Sent(4, 0);
+  std::map<uint32_t, uint64_t> read;
+  const auto reader = [&](uint32_t worker, uint64_t sequence, uint32_t, absl::Span<float> row) {
+    read[worker] = sequence;
+    for (float& element : row) element = 0.0f;
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(CheckLedger(ledger, ScopeOf(ledger, kPartitions, kRowWidth), reader)->exact());
+  EXPECT_EQ(read, (std::map<uint32_t, uint64_t>{{1, 4}, {4, 1}}));
+}
+
+TEST(LedgerTest, TheDigestIsThatOfTheRowsInAscendingOrderOfKeys) {
+  Ledger ledger;
+  ledger.Sent(0, 0);
+  ledger.Sent(0, 1);
+  LedgerDigest digest(1, 2);
+  const auto reader = digest.Noting([](uint32_t, uint64_t sequence, uint32_t partition, absl::Span<float> row) {
+    for (float& element : row) element = partition == 1 && sequence < 2 ? 1.0f : 0.0f;
+    return absl::OkStatus();
+  });
+  ASSERT_TRUE(CheckLedger(ledger, ScopeOf(ledger, 2, 2), reader).ok());
+  const std::vector<float> row = {1.0f, 1.0f};
+  uint32_t expected = 0;
+  for (const uint64_t sequence : {0, 1}) {
+    const uint64_t key = LedgerKey(1, 0, sequence, 1, 2);
+    expected = Crc32c(expected, &key, sizeof(key));
+    expected = Crc32c(expected, row.data(), row.size() * sizeof(float));
+  }
+  EXPECT_EQ(digest.Records(), (std::map<uint32_t, LedgerDigest::Record>{{1, {expected, 2}}}));
+}
+
 TEST(LedgerTest, AFileOfSomethingElseIsRefused) {
   const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/other";
-  std::ofstream(path) << "s 0 0 0\nhello\ns 0 1 0\n";
+  std::ofstream(path) << "s 0 0 0 5\nhello\ns 0 1 0 6\n";
   Ledger ledger;
   EXPECT_EQ(ledger.ReadFrom(path).code(), absl::StatusCode::kDataLoss);
 }

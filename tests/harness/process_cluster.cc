@@ -1,9 +1,14 @@
 #include "tests/harness/process_cluster.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -22,6 +27,10 @@ namespace {
 constexpr std::chrono::milliseconds kPollInterval{5};
 constexpr std::chrono::milliseconds kCallTimeout{2000};
 constexpr size_t kLogTailLines = 25;
+constexpr std::chrono::seconds kKillTimeout{10};
+constexpr int kFirstFixedPort = 18000;
+constexpr int kLastFixedPort = 31999;
+constexpr int kMaxPortAttempts = 100;
 constexpr char kAnyLocalPort[] = "127.0.0.1:0";
 
 std::string ReadAll(const std::string& path) {
@@ -30,6 +39,25 @@ std::string ReadAll(const std::string& path) {
 }
 
 MonotonicTime Now() { return Clock::Real().Now(); }
+
+// An address that nothing listens on now. Below the ports that the system gives to outgoing connections, one of which
+// could otherwise have it when its process is restarted.
+absl::StatusOr<std::string> FreeAddress() {
+  static std::mt19937 random{std::random_device{}()};
+  std::uniform_int_distribution<int> ports(kFirstFixedPort, kLastFixedPort);
+  for (int attempt = 0; attempt < kMaxPortAttempts; ++attempt) {
+    const int port = ports(random);
+    const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    const bool free = bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    close(descriptor);
+    if (free) return absl::StrCat("127.0.0.1:", port);
+  }
+  return absl::UnavailableError(absl::StrCat("no free port between ", kFirstFixedPort, " and ", kLastFixedPort));
+}
 
 }  // namespace
 
@@ -42,7 +70,8 @@ absl::StatusOr<std::unique_ptr<ProcessCluster>> ProcessCluster::Start(ProcessClu
 }
 
 absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
-  start_timeout_ = options.start_timeout;
+  options_ = options;
+  peer_names_.Set(getpid(), "test");
   PAWL_ASSIGN_OR_RETURN(folder_, MakeOutputFolder("cluster"));
   const std::string job_file = absl::StrCat(folder_, "/job.pbtxt");
   std::ofstream(job_file) << options.job;
@@ -51,18 +80,20 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
     return found == options.flags.end() ? std::vector<std::string>() : found->second;
   };
 
-  PAWL_ASSIGN_OR_RETURN(const std::string program, Runfile("scheduler/pawl-scheduler"));
+  PAWL_ASSIGN_OR_RETURN(const std::string program, Runfile(options.scheduler_program));
   const std::string address_file = absl::StrCat(folder_, "/scheduler.addr");
-  std::vector<std::string> arguments = {
-      absl::StrCat("--listen=", kAnyLocalPort),
-      absl::StrCat("--data_dir=", folder_, "/scheduler"),
-      absl::StrCat("--job=", job_file),
-      absl::StrCat("--servers=", options.servers),
-      absl::StrCat("--workers=", options.expected_workers.value_or(options.workers)),
-      absl::StrCat("--address_file=", address_file)};
+  PAWL_ASSIGN_OR_RETURN(std::vector<std::string> arguments, ListenFlags("scheduler"));
+  for (const std::string& argument :
+       {absl::StrCat("--data_dir=", folder_, "/scheduler"), absl::StrCat("--job=", job_file),
+        absl::StrCat("--servers=", options.servers),
+        absl::StrCat("--workers=", options.expected_workers.value_or(options.workers)),
+        absl::StrCat("--address_file=", address_file)}) {
+    arguments.push_back(argument);
+  }
+  if (options.replicas.has_value()) arguments.push_back(absl::StrCat("--replicas=", *options.replicas));
   for (const std::string& flag : flags_of("scheduler")) arguments.push_back(flag);
   PAWL_RETURN_IF_ERROR(Spawn("scheduler", program, std::move(arguments)));
-  const MonotonicTime deadline = Now() + start_timeout_;
+  const MonotonicTime deadline = Now() + options_.start_timeout;
   while (scheduler_address_.empty()) {
     std::ifstream file(address_file);
     std::getline(file, scheduler_address_);
@@ -71,20 +102,90 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
     if (Now() > deadline) return absl::DeadlineExceededError("the scheduler does not listen");
     std::this_thread::sleep_for(kPollInterval);
   }
-  stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(scheduler_address_, grpc::InsecureChannelCredentials(),
+  const auto direct = direct_addresses_.find("scheduler");
+  stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(direct == direct_addresses_.end() ? scheduler_address_ : direct->second,
+                                                       grpc::InsecureChannelCredentials(),
                                                        ChannelSettings(ChannelKind::kControl)));
   for (uint32_t i = 0; i < options.servers; ++i) PAWL_RETURN_IF_ERROR(AddServer(flags_of(absl::StrCat("server-", i))));
   for (uint32_t i = 0; i < options.workers; ++i) PAWL_RETURN_IF_ERROR(AddWorker(flags_of(absl::StrCat("worker-", i))));
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<std::string>> ProcessCluster::ListenFlags(const std::string& name) {
+  if (!options_.fixed_ports && !options_.proxies) return std::vector<std::string>{absl::StrCat("--listen=", kAnyLocalPort)};
+  PAWL_ASSIGN_OR_RETURN(const std::string address, FreeAddress());
+  direct_addresses_[name] = address;
+  std::vector<std::string> flags = {absl::StrCat("--listen=", address)};
+  if (!options_.proxies) return flags;
+  PAWL_ASSIGN_OR_RETURN(proxies_[name], ByteProxy::Start({.target = address, .name_peer = [this](uint16_t port) {
+                                                            return peer_names_.NameOf(port);
+                                                          }}));
+  flags.push_back(absl::StrCat("--advertise=", proxies_[name]->address()));
+  return flags;
+}
+
 absl::Status ProcessCluster::Spawn(const std::string& name, const std::string& program,
                                    std::vector<std::string> arguments) {
-  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ChildProcess> child,
-                        ChildProcess::Start({name, program, std::move(arguments), absl::StrCat(folder_, "/", name, ".log")}));
-  processes_.push_back({name, std::move(child)});
+  Process& process = processes_.emplace_back();
+  process.name = name;
+  process.program = program;
+  process.arguments = std::move(arguments);
+  const auto found = options_.environment.find(name);
+  const absl::Status status =
+      StartLife(process, found == options_.environment.end() ? std::vector<std::string>() : found->second);
+  if (!status.ok()) processes_.pop_back();
+  return status;
+}
+
+absl::Status ProcessCluster::StartLife(Process& process, const std::vector<std::string>& environment) {
+  PAWL_ASSIGN_OR_RETURN(process.child,
+                        ChildProcess::Start({process.name, process.program, process.arguments,
+                                             absl::StrCat(folder_, "/", process.name, ".log"), environment}));
+  peer_names_.Set(process.child->pid(), process.name);
   return absl::OkStatus();
 }
+
+absl::Status ProcessCluster::AddProcess(const std::string& name, const std::string& program,
+                                        const std::vector<std::string>& arguments) {
+  PAWL_ASSIGN_OR_RETURN(const std::string path, Runfile(program));
+  return Spawn(name, path, arguments);
+}
+
+absl::Status ProcessCluster::Kill(const std::string& name) {
+  ChildProcess& child = node(name);
+  child.Signal(SIGKILL);
+  peer_names_.Remove(child.pid());
+  if (child.WaitUntil(Now() + kKillTimeout)) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat(name, " does not die"));
+}
+
+absl::Status ProcessCluster::Restart(const std::string& name, const std::vector<std::string>& environment) {
+  Process& restarted = process(name);
+  if (!restarted.child->HasEnded()) return absl::FailedPreconditionError(absl::StrCat(name, " still runs"));
+  const std::string log = absl::StrCat(folder_, "/", name, ".", ++restarted.former_lives, ".log");
+  PAWL_RETURN_IF_ERROR(restarted.child->Rename(name, log));
+  return StartLife(restarted, environment);
+}
+
+absl::StatusOr<std::string> ProcessCluster::WaitUntilMember(const std::string& name, MonotonicDuration timeout) {
+  ChildProcess& child = node(name);
+  const std::string suffix = absl::StrCat(":", child.pid());
+  const MonotonicTime deadline = Now() + timeout;
+  while (true) {
+    if (const auto status = GetStatus(); status.ok()) {
+      for (const NodeStatus& registered : status->nodes()) {
+        if (absl::EndsWith(registered.description(), suffix) && !registered.gone()) return registered.node();
+      }
+    }
+    if (child.HasEnded()) return absl::FailedPreconditionError(absl::StrCat(name, " ", child.HowItEnded()));
+    if (Now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(name, " is no member after ", Seconds(timeout), " s"));
+    }
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
+ByteProxy& ProcessCluster::proxy(const std::string& name) { return *proxies_.at(name); }
 
 absl::Status ProcessCluster::AddNode(const std::string& name, const std::string& program,
                                      std::vector<std::string> arguments) {
@@ -96,10 +197,10 @@ absl::Status ProcessCluster::AddNode(const std::string& name, const std::string&
 
 absl::Status ProcessCluster::AddServer(const std::vector<std::string>& flags) {
   const std::string name = absl::StrCat("server-", servers_++);
-  std::vector<std::string> arguments = {absl::StrCat("--listen=", kAnyLocalPort),
-                                        absl::StrCat("--data_dir=", folder_, "/", name)};
+  PAWL_ASSIGN_OR_RETURN(std::vector<std::string> arguments, ListenFlags(name));
+  arguments.push_back(absl::StrCat("--data_dir=", folder_, "/", name));
   arguments.insert(arguments.end(), flags.begin(), flags.end());
-  return AddNode(name, "server/pawl-server", std::move(arguments));
+  return AddNode(name, options_.server_program, std::move(arguments));
 }
 
 absl::Status ProcessCluster::AddWorker(const std::vector<std::string>& flags) {
@@ -109,7 +210,7 @@ absl::Status ProcessCluster::AddWorker(const std::vector<std::string>& flags) {
 absl::Status ProcessCluster::WaitUntilRegistered(const std::string& name) {
   ChildProcess& child = node(name);
   const std::string suffix = absl::StrCat(":", child.pid());
-  const MonotonicTime deadline = Now() + start_timeout_;
+  const MonotonicTime deadline = Now() + options_.start_timeout;
   while (true) {
     if (const auto status = GetStatus(); status.ok()) {
       for (const NodeStatus& registered : status->nodes()) {
@@ -131,12 +232,14 @@ absl::Status ProcessCluster::WaitUntilRegistered(const std::string& name) {
   }
 }
 
-ChildProcess& ProcessCluster::node(const std::string& name) {
+ProcessCluster::Process& ProcessCluster::process(const std::string& name) {
   for (Process& process : processes_) {
-    if (process.name == name) return *process.child;
+    if (process.name == name) return process;
   }
   std::abort();
 }
+
+ChildProcess& ProcessCluster::node(const std::string& name) { return *process(name).child; }
 
 std::vector<std::string> ProcessCluster::names() const {
   std::vector<std::string> names;

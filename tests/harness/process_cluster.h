@@ -2,6 +2,8 @@
 #ifndef PAWL_TESTS_HARNESS_PROCESS_CLUSTER_H_
 #define PAWL_TESTS_HARNESS_PROCESS_CLUSTER_H_
 
+#include <signal.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -16,6 +18,8 @@
 #include "deploy/pawlctl/child_process.h"
 #include "nlohmann/json.hpp"
 #include "proto/scheduler.grpc.pb.h"
+#include "tests/harness/byte_proxy.h"
+#include "tests/harness/peer_names.h"
 
 namespace pawl {
 
@@ -29,14 +33,29 @@ struct ProcessClusterOptions {
   std::optional<uint32_t> expected_workers;
   // More flags for one process, by its name: "scheduler", "server-0", "worker-1".
   std::map<std::string, std::vector<std::string>> flags;
+  // The same for the environment: "NAME=value".
+  std::map<std::string, std::vector<std::string>> environment;
+  // The scheduler's --replicas, if set.
+  std::optional<uint32_t> replicas;
+  // Scheduler and servers listen where they listened before when they are restarted. A scheduler that
+  // is to be restarted needs it.
+  bool fixed_ports = false;
+  // Scheduler and servers are reached through a ByteProxy each (which needs fixed ports); its peers have the names of
+  // the processes that connect, this process has the name "test".
+  bool proxies = false;
+  // Which programs to run, from the workspace's root; they must be among the target's data. //tests/chaos has the ones
+  // with failpoints.
+  std::string scheduler_program = "scheduler/pawl-scheduler";
+  std::string server_program = "server/pawl-server";
   // How long the processes may take to be there.
   MonotonicDuration start_timeout = std::chrono::seconds(20);
 };
 
 // Starts a scheduler, then the servers, then the workers, one after the other, each
 // as soon as the one before is registered: so "server-0" here is what the
-// scheduler calls server-0. All listen on 127.0.0.1 at ports of the system's choice. Logs,
-// job file and the scheduler's files lie in folder(), which outlives the cluster.
+// scheduler calls server-0. All listen on 127.0.0.1 at ports of the system's choice, or at fixed ones. Logs,
+// job file and the processes' data folders (NAME/) lie in folder(), which outlives the cluster; the log of a
+// process is NAME.log, those of its former lives are NAME.1.log and so on.
 // What still runs at the end is killed; the processes also die with this one.
 //
 // For the main thread (see ChildProcess).
@@ -49,6 +68,7 @@ class ProcessCluster {
   ProcessCluster& operator=(const ProcessCluster&) = delete;
 
   const std::string& folder() const { return folder_; }
+  // Where nodes reach the scheduler; behind its proxy if it has one. scheduler() goes past the proxy.
   const std::string& scheduler_address() const { return scheduler_address_; }
   Scheduler::Stub& scheduler() { return *stub_; }
 
@@ -62,6 +82,22 @@ class ProcessCluster {
   // Starts one more process with the scheduler's address and these flags; returns when it is registered.
   absl::Status AddServer(const std::vector<std::string>& flags = {});
   absl::Status AddWorker(const std::vector<std::string>& flags = {});
+
+  // Starts a program that is no node of the scheduler's keeping, such as a sender, and does not wait for it.
+  absl::Status AddProcess(const std::string& name, const std::string& program, const std::vector<std::string>& arguments);
+
+  // As by kill -9; returns when it has ended. Nothing if it has ended already.
+  absl::Status Kill(const std::string& name);
+  // SIGSTOP and SIGCONT: the process stands still with its connections open.
+  void Pause(const std::string& name) { node(name).Signal(SIGSTOP); }
+  void Continue(const std::string& name) { node(name).Signal(SIGCONT); }
+  // Starts a process that has ended once more, with the same command, data folder and, if they are fixed, port; its
+  // environment is replaced by `environment`. Does not wait until it has registered.
+  absl::Status Restart(const std::string& name, const std::vector<std::string>& environment = {});
+  // Waits until a server or worker is registered in its present life, under whatever name; returns that name.
+  absl::StatusOr<std::string> WaitUntilMember(const std::string& name, MonotonicDuration timeout);
+  // What stands before "scheduler" or a server. REQUIRES: ProcessClusterOptions::proxies, and there is such a process.
+  ByteProxy& proxy(const std::string& name);
 
   absl::StatusOr<GetStatusResponse> GetStatus();
   // The first status that `holds`; DEADLINE_EXCEEDED with the last one otherwise, at once if the scheduler has ended.
@@ -82,17 +118,29 @@ class ProcessCluster {
  private:
   struct Process {
     std::string name;
+    std::string program;
+    std::vector<std::string> arguments;
     std::unique_ptr<ChildProcess> child;
+    uint32_t former_lives = 0;
   };
 
   ProcessCluster() = default;
 
   absl::Status StartAll(const ProcessClusterOptions& options);
   absl::Status Spawn(const std::string& name, const std::string& program, std::vector<std::string> arguments);
+  absl::Status StartLife(Process& process, const std::vector<std::string>& environment);
+  // --listen and, with a proxy, --advertise.
+  absl::StatusOr<std::vector<std::string>> ListenFlags(const std::string& name);
+  Process& process(const std::string& name);
   absl::Status WaitUntilRegistered(const std::string& name);
   absl::Status AddNode(const std::string& name, const std::string& program, std::vector<std::string> arguments);
-  MonotonicDuration start_timeout_ = {};
 
+  ProcessClusterOptions options_;
+  PeerNames peer_names_;
+  // By process. Before processes_: proxies are the last to go.
+  std::map<std::string, std::unique_ptr<ByteProxy>> proxies_;
+  // Where processes with fixed ports listen.
+  std::map<std::string, std::string> direct_addresses_;
   std::string folder_;
   std::string scheduler_address_;
   std::unique_ptr<Scheduler::Stub> stub_;
