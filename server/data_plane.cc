@@ -29,6 +29,12 @@ absl::string_view MethodName(Method method) {
       return "Pull";
     case Method::kEndStep:
       return "EndStep";
+    case Method::kTakeOver:
+      return "TakeOver";
+    case Method::kReplicate:
+      return "Replicate";
+    case Method::kInstallSnapshot:
+      return "InstallSnapshot";
   }
   std::abort();
 }
@@ -129,7 +135,9 @@ void DataPlane::AdoptRouting(const RoutingTable& routing, uint32_t self) {
     if (partition != nullptr) continue;
     partition = std::make_shared<HostedPartition>(p, view->options);
     MutexLock partition_lock(partition->mu);
-    for (const auto& [id, table] : view->tables) partition->partition.CreateTable(table);
+    for (const auto& [id, table] : view->tables) {
+      if (!partition->partition.CreateTable(table).ok()) std::abort();  // a new partition has no tables
+    }
   }
   view_ = std::move(view);
   spdlog::info("routing epoch {}: primary of {} of {} partitions", routing.epoch(), hosted, routing.primary_size());
@@ -152,7 +160,7 @@ absl::Status DataPlane::CreateTable(const TableSpec& spec) {
   for (const auto& hosted : view->partitions) {
     if (hosted == nullptr) continue;
     MutexLock partition_lock(hosted->mu);
-    hosted->partition.CreateTable(*table);
+    if (!hosted->partition.CreateTable(*table).ok()) std::abort();  // it has the view's tables
   }
   view_ = std::move(view);
   spdlog::info("table {} '{}' created", spec.id(), spec.name());
@@ -210,6 +218,8 @@ void DataPlane::Handle(Method method, IncomingMessage request, CallContext conte
       return Pull(std::move(request), std::move(context), std::move(reply));
     case Method::kEndStep:
       return EndStep(std::move(request), std::move(reply));
+    default:
+      return reply(absl::UnimplementedError(absl::StrCat(MethodName(method), " is not served here")), OutgoingMessage());
   }
 }
 
@@ -297,7 +307,7 @@ absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const 
     if (absl::IsUnavailable(status)) return WithPushback(status);
     PAWL_RETURN_IF_ERROR(status);
     before.keys += segment.keys.size() / sizeof(uint64_t);
-    before.value_bytes += segment.values.size();
+    before.bytes += segment.keys.size() + segment.values.size();
   }
   return absl::OkStatus();
 }
@@ -321,6 +331,7 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
         response.set_accepted(response.accepted() + 1);
         break;
       case PushOutcome::kDuplicate:
+        ++hosted.pushes_deduplicated;
         response.set_deduplicated(response.deduplicated() + 1);
         break;
       case PushOutcome::kLate:
@@ -531,7 +542,7 @@ ServerCounters DataPlane::Counters(bool may_be_old) {
     }
     const PartitionCounters& counters = figures.counters;
     sum.set_pushes_applied(sum.pushes_applied() + counters.pushes_applied);
-    sum.set_pushes_deduplicated(sum.pushes_deduplicated() + counters.pushes_deduplicated);
+    sum.set_pushes_deduplicated(sum.pushes_deduplicated() + figures.pushes_deduplicated);
     sum.set_pushes_late(sum.pushes_late() + counters.pushes_late);
     sum.set_staleness_max(std::max(sum.staleness_max(), figures.staleness_max));
     sum.set_keys_pulled(sum.keys_pulled() + figures.keys_pulled);

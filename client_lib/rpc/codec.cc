@@ -5,23 +5,19 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/wire_format.h"
 
 namespace pawl {
 namespace {
 
-using Fragment = ByteView::Fragment;
-
-// Up to this, copying the bytes beside the small fields costs less than a fragment of their own.
-constexpr size_t kMaxCopiedBytes = 256;
+// The tags, lengths and numbers of one segment: at most 52.
+constexpr size_t kMaxOwnBytesInSegment = 64;
 // Of a serialized RequestHeader with the fields we know: about 50. More are unknown fields.
 constexpr size_t kMaxHeaderBytes = 4096;
 constexpr size_t kMaxSmallMessageBytes = 1 << 20;
-// Protobuf's own limit on nesting.
-constexpr size_t kMaxGroupDepth = 100;
 
 // The numbers of proto/parameter.proto.
 enum RequestField : uint32_t { kHeader = 1, kSegments = 2 };
@@ -37,20 +33,6 @@ enum PullField : uint32_t { kPullTable = 1, kPullPartition = 2, kPullKeys = 3 };
 enum ResponseField : uint32_t { kResults = 1 };
 enum ResultField : uint32_t { kResultValues = 1 };
 
-enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kGroupBegin = 3, kGroupEnd = 4, kFixed32 = 5 };
-
-constexpr uint32_t Tag(uint32_t field, WireType type) { return field << 3 | type; }
-
-size_t VarintSize(uint64_t value) {
-  size_t size = 1;
-  for (; value >= 0x80; value >>= 7) ++size;
-  return size;
-}
-
-// Fields that have their default are not written; tags of this file take one byte.
-size_t VarintFieldSize(uint64_t value) { return value == 0 ? 0 : 1 + VarintSize(value); }
-size_t BytesFieldSize(size_t size) { return size == 0 ? 0 : 1 + VarintSize(size) + size; }
-
 size_t ContentSize(const PushSegmentView& segment) {
   return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) + VarintFieldSize(segment.ordinal) +
          VarintFieldSize(segment.element_type) + BytesFieldSize(segment.keys.size()) +
@@ -60,181 +42,6 @@ size_t ContentSize(const PushSegmentView& segment) {
 size_t ContentSize(const PullSegmentView& segment) {
   return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) + BytesFieldSize(segment.keys.size());
 }
-
-// Writes small things to memory of its own and notes where the large ones lie.
-class Encoder {
- public:
-  // `own_bytes` bounds what goes through the Put functions and small Bytes.
-  Encoder(size_t own_bytes, std::shared_ptr<const void> owner) : owned_(std::make_shared<Owned>()) {
-    owned_->memory.reset(new char[own_bytes]);
-    owned_->borrowed = std::move(owner);
-    begin_ = end_ = owned_->memory.get();
-  }
-
-  void PutVarint(uint64_t value) {
-    for (; value >= 0x80; value >>= 7) *end_++ = static_cast<char>(value | 0x80);
-    *end_++ = static_cast<char>(value);
-  }
-
-  void PutVarintField(uint32_t field, uint64_t value) {
-    if (value == 0) return;
-    PutVarint(Tag(field, kVarint));
-    PutVarint(value);
-  }
-
-  void PutLength(uint32_t field, size_t size) {
-    PutVarint(Tag(field, kBytes));
-    PutVarint(size);
-  }
-
-  void PutMessage(const google::protobuf::MessageLite& message) {
-    end_ = reinterpret_cast<char*>(message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(end_)));
-  }
-
-  void PutBytesField(uint32_t field, const ByteView& bytes) {
-    if (bytes.empty()) return;
-    PutLength(field, bytes.size());
-    if (bytes.size() <= kMaxCopiedBytes) {
-      bytes.CopyTo(end_);
-      end_ += bytes.size();
-      return;
-    }
-    Flush();
-    for (const Fragment& fragment : bytes.fragments()) bytes_.Append(fragment.data(), fragment.size());
-  }
-
-  OutgoingMessage Finish() && {
-    Flush();
-    return OutgoingMessage{std::move(bytes_), std::move(owned_)};
-  }
-
- private:
-  struct Owned {
-    std::unique_ptr<char[]> memory;
-    std::shared_ptr<const void> borrowed;
-  };
-
-  void Flush() {
-    bytes_.Append(begin_, end_ - begin_);
-    begin_ = end_;
-  }
-
-  std::shared_ptr<Owned> owned_;
-  // What is written and not yet in bytes_.
-  char* begin_;
-  char* end_;
-  ByteView bytes_;
-};
-
-// The tags, lengths and numbers of one segment: at most 52.
-constexpr size_t kMaxOwnBytesInSegment = 64;
-
-size_t CopiedBytes(const ByteView& bytes) { return bytes.size() <= kMaxCopiedBytes ? bytes.size() : 0; }
-
-// Reads a message that lies in fragments.
-class Decoder {
- public:
-  explicit Decoder(const ByteView& message) : next_(message.fragments().data()), left_(message.size()) {}
-
-  bool done() const { return left_ == 0; }
-
-  // The functions below return false for bytes that protobuf would not parse.
-
-  bool ReadVarint(uint64_t* value, int max_bytes = 10) {
-    uint64_t result = 0;
-    for (int shift = 0; shift < 7 * max_bytes; shift += 7) {
-      if (left_ == 0) return false;
-      if (in_fragment_ == fragment_.size()) NextFragment();
-      const uint8_t byte = static_cast<uint8_t>(fragment_[in_fragment_++]);
-      --left_;
-      result |= uint64_t{byte & 0x7fu} << shift;
-      if (byte < 0x80) {
-        *value = result;
-        return true;
-      }
-    }
-    return false;
-  }
-
-  bool ReadTag(uint32_t* tag) {
-    uint64_t value;
-    if (!ReadVarint(&value, 5)) return false;
-    *tag = static_cast<uint32_t>(value);
-    return *tag >> 3 != 0;
-  }
-
-  bool ReadLength(size_t* size) {
-    uint64_t value;
-    if (!ReadVarint(&value, 5) || value > left_) return false;
-    *size = static_cast<size_t>(value);
-    return true;
-  }
-
-  // REQUIRES: size <= what is left.
-  void ReadView(size_t size, ByteView* view) {
-    left_ -= size;
-    while (size > 0) {
-      if (in_fragment_ == fragment_.size()) NextFragment();
-      const size_t taken = std::min(size, fragment_.size() - in_fragment_);
-      if (view != nullptr) view->Append(fragment_.data() + in_fragment_, taken);
-      in_fragment_ += taken;
-      size -= taken;
-    }
-  }
-
-  // Skips the field whose tag was just read.
-  bool SkipField(uint32_t tag) {
-    absl::InlinedVector<uint32_t, 4> groups;
-    for (;;) {
-      size_t size = 0;
-      uint64_t ignored;
-      switch (tag & 7) {
-        case kVarint:
-          if (!ReadVarint(&ignored)) return false;
-          break;
-        case kFixed64:
-          size = 8;
-          break;
-        case kFixed32:
-          size = 4;
-          break;
-        case kBytes:
-          if (!ReadLength(&size)) return false;
-          break;
-        case kGroupBegin:
-          if (groups.size() == kMaxGroupDepth) return false;
-          groups.push_back(tag >> 3);
-          break;
-        case kGroupEnd:
-          if (groups.empty() || groups.back() != tag >> 3) return false;
-          groups.pop_back();
-          break;
-        default:
-          return false;
-      }
-      if (size > left_) return false;
-      ReadView(size, nullptr);
-      if (groups.empty()) return true;
-      if (!ReadTag(&tag)) return false;
-    }
-  }
-
-  // Restricts the reader to the next `size` bytes, until Leave gets what this returned.
-  size_t Enter(size_t size) { return std::exchange(left_, size) - size; }
-  void Leave(size_t outside) { left_ = outside; }
-
- private:
-  void NextFragment() {
-    fragment_ = *next_++;
-    in_fragment_ = 0;
-  }
-
-  Fragment fragment_;
-  size_t in_fragment_ = 0;
-  const Fragment* next_;
-  // Of the message or of what Enter restricted it to.
-  size_t left_;
-};
 
 absl::Status Malformed(absl::string_view message) {
   return absl::InvalidArgumentError(
@@ -256,7 +63,7 @@ absl::Status TwiceGiven(absl::string_view field) {
   return absl::InvalidArgumentError(absl::StrCat("the field `", field, "` comes twice in one segment; give it once"));
 }
 
-absl::Status ReadHeader(Decoder& decoder, absl::string_view name, RequestHeader* header) {
+absl::Status ReadHeader(WireDecoder& decoder, absl::string_view name, RequestHeader* header) {
   size_t size;
   if (!decoder.ReadLength(&size)) return Malformed(name);
   if (size > kMaxHeaderBytes) {
@@ -274,7 +81,7 @@ absl::Status ReadHeader(Decoder& decoder, absl::string_view name, RequestHeader*
   return absl::OkStatus();
 }
 
-absl::Status ReadBytesOnce(Decoder& decoder, absl::string_view name, absl::string_view field, bool* seen,
+absl::Status ReadBytesOnce(WireDecoder& decoder, absl::string_view name, absl::string_view field, bool* seen,
                            ByteView* view) {
   size_t size;
   if (!decoder.ReadLength(&size)) return Malformed(name);
@@ -283,7 +90,7 @@ absl::Status ReadBytesOnce(Decoder& decoder, absl::string_view name, absl::strin
   return absl::OkStatus();
 }
 
-absl::Status ReadSegment(Decoder& decoder, PushSegmentView* segment) {
+absl::Status ReadSegment(WireDecoder& decoder, PushSegmentView* segment) {
   constexpr char kName[] = "PushSegment";
   bool keys_seen = false;
   bool values_seen = false;
@@ -321,7 +128,7 @@ absl::Status ReadSegment(Decoder& decoder, PushSegmentView* segment) {
   return absl::OkStatus();
 }
 
-absl::Status ReadSegment(Decoder& decoder, PullSegmentView* segment) {
+absl::Status ReadSegment(WireDecoder& decoder, PullSegmentView* segment) {
   constexpr char kName[] = "PullSegment";
   bool keys_seen = false;
   while (!decoder.done()) {
@@ -347,7 +154,7 @@ absl::Status ReadSegment(Decoder& decoder, PullSegmentView* segment) {
   return absl::OkStatus();
 }
 
-absl::Status ReadSegment(Decoder& decoder, ByteView* result) {
+absl::Status ReadSegment(WireDecoder& decoder, ByteView* result) {
   constexpr char kName[] = "PullResult";
   bool values_seen = false;
   while (!decoder.done()) {
@@ -367,7 +174,7 @@ template <typename Segment>
 absl::Status ReadMessage(const ByteView& message, absl::string_view name, uint32_t segments_tag, RequestHeader* header,
                          std::vector<Segment>* segments) {
   PAWL_RETURN_IF_ERROR(CheckSize(message, name));
-  Decoder decoder(message);
+  WireDecoder decoder(message);
   while (!decoder.done()) {
     uint32_t tag;
     if (!decoder.ReadTag(&tag)) return Malformed(name);
@@ -397,7 +204,7 @@ OutgoingMessage EncodePushRequest(const RequestHeader& header, absl::Span<const 
   for (const PushSegmentView& segment : segments) {
     own_bytes += kMaxOwnBytesInSegment + CopiedBytes(segment.keys) + CopiedBytes(segment.values);
   }
-  Encoder encoder(own_bytes, std::move(owner));
+  WireEncoder encoder(own_bytes, std::move(owner));
   encoder.PutLength(kHeader, header_size);
   encoder.PutMessage(header);
   for (const PushSegmentView& segment : segments) {
@@ -417,7 +224,7 @@ OutgoingMessage EncodePullRequest(const RequestHeader& header, absl::Span<const 
   const size_t header_size = header.ByteSizeLong();
   size_t own_bytes = kMaxOwnBytesInSegment + header_size;
   for (const PullSegmentView& segment : segments) own_bytes += kMaxOwnBytesInSegment + CopiedBytes(segment.keys);
-  Encoder encoder(own_bytes, std::move(owner));
+  WireEncoder encoder(own_bytes, std::move(owner));
   encoder.PutLength(kHeader, header_size);
   encoder.PutMessage(header);
   for (const PullSegmentView& segment : segments) {
@@ -432,7 +239,7 @@ OutgoingMessage EncodePullRequest(const RequestHeader& header, absl::Span<const 
 OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results, std::shared_ptr<const void> owner) {
   size_t own_bytes = 0;
   for (const ByteView& values : results) own_bytes += kMaxOwnBytesInSegment + CopiedBytes(values);
-  Encoder encoder(own_bytes, std::move(owner));
+  WireEncoder encoder(own_bytes, std::move(owner));
   for (const ByteView& values : results) {
     encoder.PutLength(kResults, BytesFieldSize(values.size()));
     encoder.PutBytesField(kResultValues, values);

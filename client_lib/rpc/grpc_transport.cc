@@ -1,5 +1,7 @@
 #include "client_lib/rpc/grpc_transport.h"
 
+#include <array>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,18 +19,11 @@ std::shared_ptr<grpc::GenericStub> Connect(const std::string& address,
 }
 
 const std::string& FullName(Method method) {
-  static const std::string* const kPush = new std::string("/pawl.Parameter/Push");
-  static const std::string* const kPull = new std::string("/pawl.Parameter/Pull");
-  static const std::string* const kEndStep = new std::string("/pawl.Parameter/EndStep");
-  switch (method) {
-    case Method::kPush:
-      return *kPush;
-    case Method::kPull:
-      return *kPull;
-    case Method::kEndStep:
-      break;
-  }
-  return *kEndStep;
+  // By Method.
+  static const auto* const kNames = new std::array<std::string, 6>{
+      "/pawl.Parameter/Push",     "/pawl.Parameter/Pull",         "/pawl.Parameter/EndStep",
+      "/pawl.Parameter/TakeOver", "/pawl.Replication/Replicate", "/pawl.Replication/InstallSnapshot"};
+  return (*kNames)[static_cast<size_t>(method)];
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 
 namespace pawl {
 
-// The rpcs of the data plane (proto/parameter.proto).
-enum class Method { kPush, kPull, kEndStep };
+// The rpcs of the data plane (proto/parameter.proto) and of replication (proto/replication.proto).
+enum class Method { kPush, kPull, kEndStep, kTakeOver, kReplicate, kInstallSnapshot };
 
 // The payload of a FAILED_PRECONDITION status that holds a serialized pawl.RoutingTable.
 inline constexpr char kRoutingPayloadUrl[] = "type.pawl/pawl.RoutingTable";

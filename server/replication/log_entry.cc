@@ -1,0 +1,209 @@
+#include "server/replication/log_entry.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/wire_format.h"
+
+namespace pawl {
+namespace {
+
+// The numbers of proto/replication.proto.
+enum EntryField : uint32_t { kIndex = 1, kPartition = 2 };
+enum ReplicateField : uint32_t { kHeader = 1, kEntries = 2 };
+
+// Of an entry's tags, lengths and numbers.
+constexpr size_t kMaxOwnBytes = 64;
+
+absl::Status Malformed(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(what, " is malformed; see proto/replication.proto"));
+}
+
+// The small changes, as protobuf has them.
+std::string SmallChange(const ChangeView& change) {
+  switch (change.kind) {
+    case ChangeView::Kind::kPush:
+      break;
+    case ChangeView::Kind::kEndStep: {
+      EndStepRequest message;
+      *message.mutable_header() = change.sender;
+      message.add_partitions(change.partition);
+      message.add_segments(change.segments);
+      return message.SerializeAsString();
+    }
+    case ChangeView::Kind::kTakeOver: {
+      TakeOverRequest message;
+      *message.mutable_header() = change.sender;
+      message.add_partitions(change.partition);
+      return message.SerializeAsString();
+    }
+    case ChangeView::Kind::kTableCreated: {
+      TableCreated message;
+      *message.mutable_table() = change.table;
+      return message.SerializeAsString();
+    }
+    case ChangeView::Kind::kBestKept: {
+      BestKept message;
+      message.set_evaluation(change.evaluation);
+      return message.SerializeAsString();
+    }
+    case ChangeView::Kind::kBestRestored:
+      break;
+    case ChangeView::Kind::kReleased: {
+      LogicalWorkerReleased message;
+      message.set_logical_worker(change.sender.logical_worker());
+      message.set_incarnation(change.sender.incarnation());
+      return message.SerializeAsString();
+    }
+  }
+  return std::string();
+}
+
+absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
+  switch (change.kind) {
+    case ChangeView::Kind::kPush: {
+      PAWL_ASSIGN_OR_RETURN(PushRequestView push, DecodePushRequest(bytes));
+      if (push.segments.size() != 1) return Malformed("LogEntry.push");
+      change.sender = std::move(push.header);
+      change.segment = std::move(push.segments[0]);
+      if (change.segment.partition != change.partition) return Malformed("LogEntry.push.segments.partition");
+      return absl::OkStatus();
+    }
+    case ChangeView::Kind::kEndStep: {
+      EndStepRequest message;
+      PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
+      if (message.segments_size() != 1) return Malformed("LogEntry.end_step");
+      change.segments = message.segments(0);
+      change.sender = std::move(*message.mutable_header());
+      return absl::OkStatus();
+    }
+    case ChangeView::Kind::kTakeOver: {
+      TakeOverRequest message;
+      PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
+      change.sender = std::move(*message.mutable_header());
+      return absl::OkStatus();
+    }
+    case ChangeView::Kind::kTableCreated: {
+      TableCreated message;
+      PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
+      change.table = std::move(*message.mutable_table());
+      return absl::OkStatus();
+    }
+    case ChangeView::Kind::kBestKept: {
+      BestKept message;
+      PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
+      change.evaluation = message.evaluation();
+      return absl::OkStatus();
+    }
+    case ChangeView::Kind::kBestRestored:
+      return absl::OkStatus();
+    case ChangeView::Kind::kReleased: {
+      LogicalWorkerReleased message;
+      PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
+      change.sender.set_logical_worker(message.logical_worker());
+      change.sender.set_incarnation(message.incarnation());
+      return absl::OkStatus();
+    }
+  }
+  return Malformed("LogEntry.change");
+}
+
+}  // namespace
+
+OutgoingMessage EncodeLogEntry(const ChangeView& change, std::shared_ptr<const void> owner) {
+  OutgoingMessage body;
+  if (change.kind == ChangeView::Kind::kPush) {
+    body = EncodePushRequest(change.sender, {&change.segment, 1}, std::move(owner));
+  } else {
+    auto bytes = std::make_shared<std::string>(SmallChange(change));
+    body.bytes.Append(bytes->data(), bytes->size());
+    body.owner = std::move(bytes);
+  }
+  WireEncoder encoder(kMaxOwnBytes + CopiedBytes(body.bytes), std::move(body.owner));
+  encoder.PutVarintField(kIndex, change.index);
+  encoder.PutVarintField(kPartition, change.partition);
+  // An empty change must be there too.
+  if (body.bytes.empty()) {
+    encoder.PutLength(static_cast<uint32_t>(change.kind), 0);
+  } else {
+    encoder.PutBytesField(static_cast<uint32_t>(change.kind), body.bytes);
+  }
+  return std::move(encoder).Finish();
+}
+
+absl::StatusOr<ChangeView> DecodeLogEntry(const ByteView& bytes) {
+  ChangeView change;
+  ByteView body;
+  bool has_change = false;
+  WireDecoder decoder(bytes);
+  while (!decoder.done()) {
+    uint32_t tag;
+    uint64_t value = 0;
+    size_t size = 0;
+    if (!decoder.ReadTag(&tag)) return Malformed("LogEntry");
+    if (tag == Tag(kIndex, kVarint)) {
+      if (!decoder.ReadVarint(&change.index)) return Malformed("LogEntry.index");
+    } else if (tag == Tag(kPartition, kVarint)) {
+      if (!decoder.ReadVarint(&value) || value > UINT32_MAX) return Malformed("LogEntry.partition");
+      change.partition = static_cast<uint32_t>(value);
+    } else if (const uint32_t field = tag >> 3; (tag & 7) == kBytes && field >= 3 && field <= 9) {
+      if (std::exchange(has_change, true) || !decoder.ReadLength(&size)) return Malformed("LogEntry.change");
+      change.kind = static_cast<ChangeView::Kind>(field);
+      decoder.ReadView(size, &body);
+    } else {
+      // A change that this version does not know must not be left out.
+      return Malformed(absl::StrCat("LogEntry field ", tag >> 3));
+    }
+  }
+  if (!has_change || change.index == 0) return Malformed("LogEntry");
+  PAWL_RETURN_IF_ERROR(ReadChange(body, change));
+  return change;
+}
+
+OutgoingMessage EncodeReplicateRequest(const ReplicationHeader& header, absl::Span<const ByteView> entries,
+                                       std::shared_ptr<const void> owner) {
+  const size_t header_size = header.ByteSizeLong();
+  size_t own_bytes = kMaxOwnBytes + header_size;
+  for (const ByteView& entry : entries) own_bytes += kMaxOwnBytes + CopiedBytes(entry);
+  WireEncoder encoder(own_bytes, std::move(owner));
+  encoder.PutLength(kHeader, header_size);
+  encoder.PutMessage(header);
+  for (const ByteView& entry : entries) encoder.PutBytesField(kEntries, entry);
+  return std::move(encoder).Finish();
+}
+
+absl::StatusOr<ReplicateRequestView> DecodeReplicateRequest(const ByteView& message) {
+  if (message.size() > kMaxMessageBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ReplicateRequest has ", message.size(), " bytes; the limit is ", kMaxMessageBytes));
+  }
+  ReplicateRequestView view;
+  WireDecoder decoder(message);
+  while (!decoder.done()) {
+    uint32_t tag;
+    size_t size;
+    if (!decoder.ReadTag(&tag)) return Malformed("ReplicateRequest");
+    if (tag == Tag(kHeader, kBytes)) {
+      ByteView header;
+      if (!decoder.ReadLength(&size)) return Malformed("ReplicateRequest.header");
+      decoder.ReadView(size, &header);
+      PAWL_RETURN_IF_ERROR(DecodeSmall(header, view.header));
+    } else if (tag == Tag(kEntries, kBytes)) {
+      if (view.entries.size() == kMaxEntriesInRequest) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("ReplicateRequest has more than ", kMaxEntriesInRequest, " entries"));
+      }
+      if (!decoder.ReadLength(&size)) return Malformed("ReplicateRequest.entries");
+      view.entries.emplace_back();
+      decoder.ReadView(size, &view.entries.back());
+    } else if (!decoder.SkipField(tag)) {
+      return Malformed("ReplicateRequest");
+    }
+  }
+  return view;
+}
+
+}  // namespace pawl

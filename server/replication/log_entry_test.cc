@@ -1,0 +1,119 @@
+#include "server/replication/log_entry.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+std::string Bytes(const ByteView& view) {
+  std::string bytes(view.size(), '\0');
+  view.CopyTo(bytes.data());
+  return bytes;
+}
+
+ChangeView Push(const std::string& keys, const std::string& values) {
+  ChangeView change;
+  change.index = 300;
+  change.partition = 7;
+  change.sender.set_logical_worker(2);
+  change.sender.set_incarnation(11);
+  change.sender.set_step(5);
+  change.segment = {.table = 3, .partition = 7, .ordinal = 9, .element_type = FLOAT32,
+                    .keys = ByteView(keys.data(), keys.size()), .values = ByteView(values.data(), values.size())};
+  return change;
+}
+
+TEST(LogEntryTest, APushIsWhatProtobufWrites) {
+  const std::string keys(8 * 100, 'k');
+  const std::string values(4 * 1600, 'v');
+  const ChangeView change = Push(keys, values);
+  const OutgoingMessage message = EncodeLogEntry(change, nullptr);
+  LogEntry entry;
+  ASSERT_TRUE(entry.ParseFromString(Bytes(message.bytes)));
+  EXPECT_EQ(entry.index(), 300);
+  EXPECT_EQ(entry.partition(), 7);
+  ASSERT_TRUE(entry.has_push());
+  ASSERT_EQ(entry.push().segments_size(), 1);
+  EXPECT_EQ(entry.push().segments(0).keys(), keys);
+  EXPECT_EQ(entry.push().segments(0).values(), values);
+  EXPECT_EQ(entry.SerializeAsString(), Bytes(message.bytes));
+}
+
+TEST(LogEntryTest, EveryChangeComesBack) {
+  const std::string keys(8, 'k');
+  const std::string values(16, 'v');
+  std::vector<ChangeView> changes;
+  changes.push_back(Push(keys, values));
+  for (const auto kind : {ChangeView::Kind::kEndStep, ChangeView::Kind::kTakeOver, ChangeView::Kind::kTableCreated,
+                          ChangeView::Kind::kBestKept, ChangeView::Kind::kBestRestored, ChangeView::Kind::kReleased}) {
+    ChangeView change;
+    change.kind = kind;
+    change.index = 1;
+    if (kind == ChangeView::Kind::kEndStep || kind == ChangeView::Kind::kTakeOver || kind == ChangeView::Kind::kReleased) {
+      change.sender.set_logical_worker(0);
+      change.sender.set_incarnation(4);
+    }
+    if (kind == ChangeView::Kind::kEndStep) change.segments = 12;
+    if (kind == ChangeView::Kind::kTableCreated) change.table.set_name("t");
+    if (kind == ChangeView::Kind::kBestKept) change.evaluation = 3;
+    changes.push_back(change);
+  }
+  for (const ChangeView& change : changes) {
+    const OutgoingMessage message = EncodeLogEntry(change, nullptr);
+    const auto back = DecodeLogEntry(message.bytes);
+    ASSERT_TRUE(back.ok()) << static_cast<int>(change.kind) << " " << back.status();
+    EXPECT_EQ(back->kind, change.kind);
+    EXPECT_EQ(back->index, change.index);
+    EXPECT_EQ(back->partition, change.partition);
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(back->sender, change.sender));
+    EXPECT_EQ(back->segments, change.segments);
+    EXPECT_EQ(back->table.name(), change.table.name());
+    EXPECT_EQ(back->evaluation, change.evaluation);
+    EXPECT_EQ(Bytes(back->segment.values), Bytes(change.segment.values));
+  }
+}
+
+TEST(LogEntryTest, DamagedEntriesAreRefused) {
+  const std::string keys(8, 'k');
+  const std::string values(64, 'v');
+  const std::string bytes = Bytes(EncodeLogEntry(Push(keys, values), nullptr).bytes);
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    const std::string cut = bytes.substr(0, size);
+    EXPECT_FALSE(DecodeLogEntry(ByteView(cut.data(), cut.size())).ok()) << size;
+  }
+  const std::string twice = bytes + bytes;
+  EXPECT_FALSE(DecodeLogEntry(ByteView(twice.data(), twice.size())).ok());
+}
+
+TEST(LogEntryTest, ARequestCarriesEntriesInOrder) {
+  const std::string keys(8 * 64, 'k');
+  const std::string values(4096, 'v');
+  ChangeView change = Push(keys, values);
+  std::vector<OutgoingMessage> messages;
+  std::vector<ByteView> entries;
+  for (int i = 0; i < 3; ++i) {
+    ++change.index;
+    messages.push_back(EncodeLogEntry(change, nullptr));
+    entries.push_back(messages.back().bytes);
+  }
+  ReplicationHeader header;
+  header.set_epoch(4);
+  header.set_node("server-1");
+  const OutgoingMessage message = EncodeReplicateRequest(header, entries, nullptr);
+  ReplicateRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(Bytes(message.bytes)));
+  EXPECT_EQ(parsed.entries(2).index(), 303);
+  const auto back = DecodeReplicateRequest(message.bytes);
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->header.node(), "server-1");
+  ASSERT_EQ(back->entries.size(), 3);
+  for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(DecodeLogEntry(back->entries[i])->index, 301 + i);
+}
+
+}  // namespace
+}  // namespace pawl
