@@ -222,7 +222,7 @@ class Checker:
                     if re.match(pattern, label):
                         self.error(path, target.line, "%s depends on %s: %s knows no %s; pass in what it needs" %
                                    (name, label, folder, what))
-            if label == "//third_party:absl_flags" and target.rule != "cc_binary" and \
+            if label == "//third_party:absl_flags" and target.rule != "cc_binary" and target.files != ["main.cc"] and \
                     not any(is_in(reader, target.package) for reader in FLAG_READERS if "/" in reader):
                 self.error(path, target.line, "%s depends on %s: only a program's main.cc reads flags" % (name, label))
 

@@ -85,6 +85,8 @@ class CheckTreeTest(unittest.TestCase):
         self.assert_broken({"worker/loop.cc": '#include "absl/flags/flag.h"\n'}, "worker/loop.cc:1:", "main.cc")
         self.assert_broken(
             {"worker/BUILD": 'cc_library(name = "loop", deps = ["//third_party:absl_flags"])\n'}, "absl_flags")
+        self.assert_clean(
+            {"worker/BUILD": 'cc_library(name = "main", srcs = ["main.cc"], deps = ["//third_party:absl_flags"])\n'})
         self.assert_clean({"deploy/pawlctl/command_line.cc": '#include "absl/flags/reflection.h"\n'})
         self.assert_broken({"deploy/pawlctl/run.cc": '#include "absl/flags/flag.h"\n'}, "deploy/pawlctl/run.cc")
 
