@@ -1,0 +1,432 @@
+#include "client_lib/rpc/node_link.h"
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/retry.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// One attempt to register.
+constexpr std::chrono::milliseconds kRegisterAttempt{1000};
+// How long one GetRouting waits at the scheduler; then it is sent again.
+constexpr std::chrono::seconds kRoutingAttempt{10};
+// An answer that comes later than the lease lasts is worth nothing; with this many unanswered ones no more are sent
+// until some have ended.
+constexpr int kMaxHeartbeatsUnderWay = 16;
+constexpr std::chrono::milliseconds kGoodbyeAttempt{500};
+// What a scheduler that says nothing about them is taken to mean.
+constexpr std::chrono::milliseconds kDefaultHeartbeatInterval{200};
+constexpr std::chrono::milliseconds kDefaultLease{3000};
+// A silence is worth a line in the log from here on.
+constexpr std::chrono::seconds kNotedSilence{5};
+// An event must not block; one that does for so long is a bug.
+constexpr std::chrono::seconds kCloseLimit{60};
+
+uint64_t RandomNumber() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+// The scheduler is not there, or has no time.
+bool IsPassing(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status) ||
+         absl::IsResourceExhausted(status);
+}
+
+template <typename Message>
+absl::Status Decode(const IncomingMessage& answer, Message& message) {
+  std::string bytes(answer.bytes.size(), '\0');
+  answer.bytes.CopyTo(bytes.data());
+  if (message.ParseFromString(bytes)) return absl::OkStatus();
+  return absl::InternalError("the scheduler's answer is malformed");
+}
+
+bool IsEnd(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
+
+}  // namespace
+
+// Everything, so that calls under way can outlive the link. A life begins with each Register; what belongs to an
+// earlier one ends without effect.
+class NodeLink::State : public std::enable_shared_from_this<State> {
+ public:
+  State(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events)
+      : channel_(channel), clock_(clock), scheduler_(std::move(scheduler)), events_(std::move(events)) {}
+
+  void Register(RegisterRequest request, MonotonicTime deadline, Registered done) {
+    auto attempts = std::make_shared<Registration>();
+    attempts->request = std::move(request);
+    attempts->request.set_process_nonce(RandomNumber());
+    attempts->deadline = deadline;
+    std::shared_ptr<Registered> superseded;
+    {
+      MutexLock lock(mu_);
+      attempts->life = ++life_;
+      started_ = false;
+      registered_ = false;
+      SetLease(MonotonicTime::min());
+      superseded = std::exchange(registering_, std::make_shared<Registered>(std::move(done)));
+    }
+    if (superseded != nullptr) (*superseded)(absl::CancelledError("the node registers anew"));
+    AttemptRegistration(attempts);
+  }
+
+  void Start() {
+    uint64_t life;
+    {
+      MutexLock lock(mu_);
+      if (closed_ || !registered_ || started_) return;
+      started_ = true;
+      life = life_;
+      routing_epoch_ = 0;
+      heartbeats_under_way_ = 0;
+    }
+    // Not here: the caller may be in an event.
+    channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), life] {
+      self->Beat(life);
+      self->PollRouting(life, 0);
+    });
+  }
+
+  void Close() {
+    GoodbyeRequest goodbye;
+    std::shared_ptr<Registered> registering;
+    {
+      MutexLock lock(mu_);
+      if (closed_) return;
+      closed_ = true;
+      registering = std::exchange(registering_, nullptr);
+      SetLease(MonotonicTime::min());
+      if (registered_) {
+        goodbye.set_node(registration_.node());
+        goodbye.set_incarnation(registration_.incarnation());
+      }
+    }
+    if (registering != nullptr) (*registering)(absl::CancelledError("the link to the scheduler is closed"));
+    if (!goodbye.node().empty()) {
+      auto answered = std::make_shared<std::promise<absl::Status>>();
+      std::future<absl::Status> answer = answered->get_future();
+      channel_.Call("/pawl.Scheduler/Goodbye", EncodeSmall(goodbye), kGoodbyeAttempt,
+                    [answered](absl::Status status, IncomingMessage) { answered->set_value(std::move(status)); });
+      // Nobody minds if it is lost: the lease runs out.
+      if (answer.wait_for(2 * kGoodbyeAttempt) == std::future_status::ready) {
+        if (const absl::Status status = answer.get(); !status.ok()) {
+          spdlog::info("good-bye to the scheduler at {}: {}", scheduler_, status.ToString());
+        }
+      }
+    }
+    MutexLock lock(mu_);
+    const MonotonicTime limit = Clock::Real().Now() + kCloseLimit;
+    while (in_event_) {
+      if (!event_over_.WaitUntil(mu_, limit) && in_event_) {
+        spdlog::critical("an event of the link to the scheduler has blocked for {} s", kCloseLimit.count());
+        std::abort();
+      }
+    }
+  }
+
+  RegisterResponse registration() const {
+    MutexLock lock(mu_);
+    return registration_;
+  }
+  MonotonicTime lease_until() const {
+    return MonotonicTime(MonotonicDuration(lease_until_.load(std::memory_order_acquire)));
+  }
+  MonotonicDuration silence() const {
+    MutexLock lock(mu_);
+    return heard_ ? clock_.Now() - last_answer_ : MonotonicDuration::zero();
+  }
+  JobState job_state() const {
+    MutexLock lock(mu_);
+    return job_state_;
+  }
+
+ private:
+  struct Registration {
+    RegisterRequest request;
+    MonotonicTime deadline;
+    uint64_t life = 0;
+    int retries = 0;
+    absl::Status last_error;
+  };
+
+  // Holds the right to run events; false: the life is over, or the link closed. The caller calls EndEvent.
+  bool BeginEvent(uint64_t life) {
+    MutexLock lock(mu_);
+    // Bounded by what an event may take; events are rare.
+    while (in_event_ && !closed_ && life == life_) event_over_.WaitUntil(mu_, Clock::Real().Now() + kNotedSilence);
+    if (closed_ || life != life_) return false;
+    in_event_ = true;
+    return true;
+  }
+  void EndEvent() {
+    MutexLock lock(mu_);
+    in_event_ = false;
+    event_over_.NotifyAll();
+  }
+
+  bool IsOver(uint64_t life) const {
+    MutexLock lock(mu_);
+    return closed_ || life != life_;
+  }
+
+  void SetLease(MonotonicTime until) PAWL_REQUIRES(mu_) {
+    lease_until_.store(until.time_since_epoch().count(), std::memory_order_release);
+  }
+
+  // The scheduler has answered something that was sent at `sent`.
+  void RenewLease(MonotonicTime sent) PAWL_REQUIRES(mu_) {
+    const MonotonicTime now = clock_.Now();
+    if (std::exchange(silence_noted_, false)) {
+      spdlog::info("the scheduler at {} answers again, after {:.1f} s", scheduler_, Seconds(now - last_answer_));
+    }
+    heard_ = true;
+    last_answer_ = now;
+    SetLease(std::max(lease_until(), sent + lease_));
+  }
+
+  void NoteSilence(const absl::Status& error) PAWL_REQUIRES(mu_) {
+    if (!heard_ || silence_noted_ || clock_.Now() - last_answer_ < kNotedSilence) return;
+    silence_noted_ = true;
+    spdlog::warn("the scheduler at {} has not answered for {:.1f} s, going on without it: {}", scheduler_,
+                 Seconds(clock_.Now() - last_answer_), error.ToString());
+  }
+
+  void AttemptRegistration(const std::shared_ptr<Registration>& attempts) {
+    const MonotonicTime sent = clock_.Now();
+    const MonotonicDuration left = attempts->deadline - sent;
+    if (left <= MonotonicDuration::zero()) {
+      FinishRegistration(attempts->life,
+                         absl::DeadlineExceededError(absl::StrCat("registering with the scheduler at ", scheduler_,
+                                                                  ": not done in time; the last error: ",
+                                                                  attempts->last_error.message())));
+      return;
+    }
+    if (IsOver(attempts->life)) return;
+    channel_.Call("/pawl.Scheduler/Register", EncodeSmall(attempts->request),
+                  std::min<MonotonicDuration>(kRegisterAttempt, left),
+                  [self = shared_from_this(), attempts, sent](absl::Status status, IncomingMessage answer) {
+                    self->OnRegistration(attempts, sent, std::move(status), answer);
+                  });
+  }
+
+  void OnRegistration(const std::shared_ptr<Registration>& attempts, MonotonicTime sent, absl::Status status,
+                      const IncomingMessage& answer) {
+    RegisterResponse response;
+    if (status.ok()) status = Decode(answer, response);
+    if (status.ok()) {
+      {
+        MutexLock lock(mu_);
+        if (closed_ || attempts->life != life_) return;
+        registration_ = response;
+        registered_ = true;
+        lease_ = response.lease_ms() > 0 ? std::chrono::milliseconds(response.lease_ms()) : kDefaultLease;
+        RenewLease(sent);
+      }
+      FinishRegistration(attempts->life, std::move(response));
+      return;
+    }
+    const MonotonicDuration delay = Backoff(attempts->retries, RandomNumber());
+    if (!IsPassing(status) || clock_.Now() >= attempts->deadline - delay) {
+      FinishRegistration(
+          attempts->life,
+          absl::Status(status.code(),
+                       absl::StrCat("registering with the scheduler at ", scheduler_, ": ", status.message())));
+      return;
+    }
+    if (IsOver(attempts->life)) return;
+    ++attempts->retries;
+    attempts->last_error = std::move(status);
+    channel_.After(delay, [self = shared_from_this(), attempts] { self->AttemptRegistration(attempts); });
+  }
+
+  // Without effect if the life is over: whoever ended it has answered.
+  void FinishRegistration(uint64_t life, absl::StatusOr<RegisterResponse> answer) {
+    if (!BeginEvent(life)) return;
+    std::shared_ptr<Registered> done;
+    {
+      MutexLock lock(mu_);
+      done = std::exchange(registering_, nullptr);
+    }
+    if (done != nullptr) (*done)(std::move(answer));
+    EndEvent();
+  }
+
+  void Beat(uint64_t life) {
+    HeartbeatRequest request;
+    MonotonicDuration interval;
+    MonotonicDuration timeout;
+    bool send;
+    {
+      MutexLock lock(mu_);
+      if (closed_ || life != life_) return;
+      request.set_node(registration_.node());
+      request.set_incarnation(registration_.incarnation());
+      interval = registration_.heartbeat_interval_ms() > 0
+                     ? std::chrono::milliseconds(registration_.heartbeat_interval_ms())
+                     : kDefaultHeartbeatInterval;
+      timeout = lease_;
+      send = heartbeats_under_way_ < kMaxHeartbeatsUnderWay;
+      if (send) ++heartbeats_under_way_;
+    }
+    // The next one goes out in its turn, whether this one has been answered or not: on a busy machine an
+    // answer may take long, and it is the sending that keeps the lease.
+    channel_.After(interval, [self = shared_from_this(), life] { self->Beat(life); });
+    if (!send) return;
+    if (events_.fill_heartbeat != nullptr) {
+      if (!BeginEvent(life)) return;
+      events_.fill_heartbeat(request);
+      EndEvent();
+    }
+    const MonotonicTime sent = clock_.Now();
+    channel_.Call("/pawl.Scheduler/Heartbeat", EncodeSmall(request), timeout,
+                  [self = shared_from_this(), life, sent](absl::Status status, IncomingMessage answer) {
+                    self->OnBeat(life, sent, std::move(status), answer);
+                  });
+  }
+
+  void OnBeat(uint64_t life, MonotonicTime sent, absl::Status status, const IncomingMessage& answer) {
+    HeartbeatResponse response;
+    if (status.ok()) status = Decode(answer, response);
+    if (absl::IsFailedPrecondition(status)) {
+      // As every call of a failed job: the words are the failure's.
+      response.set_job_state(FAILED);
+      response.set_failure(std::string(status.message()));
+      status = absl::OkStatus();
+    }
+    bool state_changed = false;
+    bool disowned = false;
+    {
+      MutexLock lock(mu_);
+      if (closed_ || life != life_) return;
+      --heartbeats_under_way_;
+      if (status.ok()) {
+        if (response.lease_ms() > 0) lease_ = std::chrono::milliseconds(response.lease_ms());
+        RenewLease(sent);
+        // Answers may overtake each other; the job's state only goes forward.
+        state_changed = response.job_state() > job_state_ && !IsEnd(job_state_);
+        if (state_changed) job_state_ = response.job_state();
+      } else if (absl::IsAborted(status) || absl::IsNotFound(status)) {
+        disowned = true;
+        SetLease(MonotonicTime::min());
+        registered_ = false;
+      } else {
+        NoteSilence(status);
+      }
+    }
+    if (disowned) {
+      spdlog::warn("the scheduler at {} does not know this life of the node: {}", scheduler_, status.ToString());
+      if (!BeginEvent(life)) return;
+      {
+        // Other answers of this life count no more. Register, in the event or later, begins the next.
+        MutexLock lock(mu_);
+        ++life_;
+      }
+      if (events_.disowned != nullptr) events_.disowned(status);
+      EndEvent();
+    } else if (state_changed && events_.job_state != nullptr && BeginEvent(life)) {
+      events_.job_state(response.job_state(), response.failure());
+      EndEvent();
+    }
+  }
+
+  void PollRouting(uint64_t life, int retries) {
+    GetRoutingRequest request;
+    {
+      MutexLock lock(mu_);
+      if (closed_ || life != life_) return;
+      request.set_newer_than_epoch(routing_epoch_);
+    }
+    const MonotonicTime sent = clock_.Now();
+    channel_.Call("/pawl.Scheduler/GetRouting", EncodeSmall(request), kRoutingAttempt,
+                  [self = shared_from_this(), life, retries, sent](absl::Status status, IncomingMessage answer) {
+                    self->OnRouting(life, retries, sent, std::move(status), answer);
+                  });
+  }
+
+  void OnRouting(uint64_t life, int retries, MonotonicTime sent, absl::Status status, const IncomingMessage& answer) {
+    RoutingTable table;
+    bool is_newer = false;
+    if (status.ok()) status = Decode(answer, table);
+    {
+      MutexLock lock(mu_);
+      if (closed_ || life != life_) return;
+      is_newer = status.ok() && table.epoch() > routing_epoch_;
+      if (is_newer) routing_epoch_ = table.epoch();
+    }
+    if (is_newer && events_.routing != nullptr) {
+      if (!BeginEvent(life)) return;
+      events_.routing(table);
+      EndEvent();
+    }
+    // The call waited as long as it was to: nothing new.
+    const bool waited = absl::IsDeadlineExceeded(status) && clock_.Now() - sent >= kRoutingAttempt / 2;
+    if (is_newer || waited) {
+      PollRouting(life, 0);
+      return;
+    }
+    channel_.After(Backoff(retries, RandomNumber()),
+                   [self = shared_from_this(), life, retries] { self->PollRouting(life, retries + 1); });
+  }
+
+  ControlChannel& channel_;
+  const Clock& clock_;
+  const std::string scheduler_;
+  const Events events_;
+
+  std::atomic<MonotonicDuration::rep> lease_until_{MonotonicTime::min().time_since_epoch().count()};
+
+  mutable Mutex mu_;
+  CondVar event_over_;
+  bool closed_ PAWL_GUARDED_BY(mu_) = false;
+  // Grows with every Register and when the scheduler ends one.
+  uint64_t life_ PAWL_GUARDED_BY(mu_) = 0;
+  // Null unless a Register of this life has not been answered.
+  std::shared_ptr<Registered> registering_ PAWL_GUARDED_BY(mu_);
+  bool registered_ PAWL_GUARDED_BY(mu_) = false;
+  bool started_ PAWL_GUARDED_BY(mu_) = false;
+  bool in_event_ PAWL_GUARDED_BY(mu_) = false;
+  RegisterResponse registration_ PAWL_GUARDED_BY(mu_);
+  MonotonicDuration lease_ PAWL_GUARDED_BY(mu_) = kDefaultLease;
+  bool heard_ PAWL_GUARDED_BY(mu_) = false;
+  bool silence_noted_ PAWL_GUARDED_BY(mu_) = false;
+  MonotonicTime last_answer_ PAWL_GUARDED_BY(mu_);
+  JobState job_state_ PAWL_GUARDED_BY(mu_) = JOB_STATE_UNSPECIFIED;
+  uint64_t routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;
+  int heartbeats_under_way_ PAWL_GUARDED_BY(mu_) = 0;
+};
+
+NodeLink::NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events)
+    : state_(std::make_shared<State>(channel, clock, std::move(scheduler), std::move(events))) {}
+
+NodeLink::~NodeLink() { Close(); }
+
+void NodeLink::Register(RegisterRequest request, MonotonicTime deadline, Registered done) {
+  state_->Register(std::move(request), deadline, std::move(done));
+}
+
+std::future<absl::StatusOr<RegisterResponse>> NodeLink::Register(RegisterRequest request, MonotonicTime deadline) {
+  std::promise<absl::StatusOr<RegisterResponse>> promise;
+  std::future<absl::StatusOr<RegisterResponse>> future = promise.get_future();
+  Register(std::move(request), deadline,
+           [promise = std::move(promise)](absl::StatusOr<RegisterResponse> answer) mutable {
+             promise.set_value(std::move(answer));
+           });
+  return future;
+}
+
+void NodeLink::Start() { state_->Start(); }
+void NodeLink::Close() { state_->Close(); }
+RegisterResponse NodeLink::registration() const { return state_->registration(); }
+MonotonicTime NodeLink::lease_until() const { return state_->lease_until(); }
+MonotonicDuration NodeLink::silence() const { return state_->silence(); }
+JobState NodeLink::job_state() const { return state_->job_state(); }
+
+}  // namespace pawl

@@ -1,0 +1,97 @@
+// A process's membership in its job, as servers, workers and clients all keep it.
+//
+//   GrpcControlChannel channel(scheduler);   // of the link's own: heartbeats wait behind nothing
+//   NodeLink link(channel, Clock::Real(), scheduler, {.fill_heartbeat = ..., .routing = ..., ...});
+//   auto registered = link.Register(request, deadline);   // a future
+//   ... begin to be what the answer says ...
+//   link.Start();                                          // heartbeats and routing from here on
+//   ...
+//   link.Close();                                          // good-bye
+#ifndef PAWL_CLIENT_LIB_RPC_NODE_LINK_H_
+#define PAWL_CLIENT_LIB_RPC_NODE_LINK_H_
+
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/rpc/control_channel.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// Registration, heartbeats, routing, the job's state and the good-bye.
+//
+// A scheduler that does not answer ends nothing: the link goes on trying, and logs when the silence begins and when it
+// is over. A scheduler that answers that it does not know this life of the node (ABORTED, NOT_FOUND) has taken
+// its lease away: lease_until() is in the past from then on, heartbeats and routing stop, and Events::disowned is
+// called, once; the owner then registers anew (Register and Start again, from within the event if it likes).
+//
+// New routing arrives by a call that the scheduler keeps until there is some (GetRouting), and which is under way
+// all the time, so that it does not wait for a heartbeat.
+//
+// Thread-safe. Owns no thread: works on the channel's. Events run there, one at a time, and must not block or
+// call Close; they do not run after Close has returned.
+class NodeLink {
+ public:
+  struct Events {
+    // Puts into the heartbeat what it is to say besides node and incarnation. May be null.
+    std::function<void(HeartbeatRequest&)> fill_heartbeat;
+    // A routing table newer than all before it in this life. May be null.
+    std::function<void(const RoutingTable&)> routing;
+    // The job's state, whenever it is another one; `failure` is the scheduler's words if it is FAILED. It only goes
+    // forward. Heartbeats go on after the job's end, until Close. May be null.
+    std::function<void(JobState state, const std::string& failure)> job_state;
+    // See above; with the scheduler's answer.
+    std::function<void(const absl::Status& why)> disowned;
+  };
+  using Registered = absl::AnyInvocable<void(absl::StatusOr<RegisterResponse>)>;
+
+  // `channel` and `clock` outlive the link; `scheduler` is what messages call the scheduler.
+  NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events);
+  // Close.
+  ~NodeLink();
+  NodeLink(const NodeLink&) = delete;
+  NodeLink& operator=(const NodeLink&) = delete;
+
+  // Registers: tries again, without pause for longer than a second, while the scheduler cannot be reached, until
+  // `deadline` (MonotonicTime::max(): until Close). `request` says everything but process_nonce, which the link sets:
+  // another one for each call. The answer is DEADLINE_EXCEEDED, CANCELLED by Close or another Register, or what the
+  // scheduler says. Ends the life before, if there was one. `done` runs once, as an event.
+  void Register(RegisterRequest request, MonotonicTime deadline, Registered done);
+  // The same for a thread that can wait. Not for one of the channel's.
+  std::future<absl::StatusOr<RegisterResponse>> Register(RegisterRequest request, MonotonicTime deadline);
+
+  // Begins to heartbeat (the first at once) and to wait for routing. REQUIRES: Register has succeeded, and this was not
+  // called since.
+  void Start();
+
+  // Stops, says good-bye unless the scheduler has disowned this node, and waits shortly for the answer and as long as it
+  // takes for an event that is running. Not to be called by an event. Idempotent. The owner shuts the channel down.
+  void Close();
+
+  // As registered last; empty before.
+  RegisterResponse registration() const;
+
+  // Until when this node is alive by the scheduler's word: the sending of the last registration or heartbeat that was
+  // answered, plus lease_ms. MonotonicTime::min() before that and once disowned. Lock-free.
+  MonotonicTime lease_until() const;
+  // How long ago the last answer came; zero before the first registration.
+  MonotonicDuration silence() const;
+  // JOB_STATE_UNSPECIFIED before the first heartbeat.
+  JobState job_state() const;
+
+ private:
+  class State;
+
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_RPC_NODE_LINK_H_

@@ -1,0 +1,363 @@
+#include "client_lib/rpc/node_link.h"
+
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/base/mutex.h"
+#include "client_lib/base/simulated_clock.h"
+#include "client_lib/rpc/control_channel.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr char kRegister[] = "/pawl.Scheduler/Register";
+constexpr char kHeartbeat[] = "/pawl.Scheduler/Heartbeat";
+constexpr char kGetRouting[] = "/pawl.Scheduler/GetRouting";
+constexpr char kGoodbye[] = "/pawl.Scheduler/Goodbye";
+constexpr milliseconds kInterval{200};
+constexpr milliseconds kLease{3000};
+
+IncomingMessage Message(const google::protobuf::MessageLite& message) {
+  auto bytes = std::make_shared<std::string>(message.SerializeAsString());
+  IncomingMessage out;
+  out.bytes.Append(bytes->data(), bytes->size());
+  out.owner = std::move(bytes);
+  return out;
+}
+
+// Keeps what is sent until the test answers it, and runs timers when the test lets time pass. All on the test's thread.
+class ScriptedChannel final : public ControlChannel {
+ public:
+  struct Sent {
+    std::string method;
+    std::string bytes;
+    MonotonicDuration timeout;
+    Transport::Done done;
+  };
+
+  explicit ScriptedChannel(SimulatedClock& clock) : clock_(clock) {}
+
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
+            Transport::Done done) override {
+    std::string bytes(request.bytes.size(), '\0');
+    request.bytes.CopyTo(bytes.data());
+    if (method == kGoodbye) {
+      goodbyes.push_back(bytes);
+      done(absl::OkStatus(), Message(GoodbyeResponse()));
+      return;
+    }
+    sent.push_back({method, std::move(bytes), timeout, std::move(done)});
+  }
+
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    timers_.emplace(clock_.Now() + delay, std::move(action));
+  }
+
+  void Shutdown() override {}
+
+  // Runs what is due by then, in order.
+  void Advance(MonotonicDuration by) {
+    const MonotonicTime end = clock_.Now() + by;
+    while (!timers_.empty() && timers_.begin()->first <= end) {
+      if (timers_.begin()->first > clock_.Now()) clock_.Advance(timers_.begin()->first - clock_.Now());
+      absl::AnyInvocable<void()> action = std::move(timers_.begin()->second);
+      timers_.erase(timers_.begin());
+      action();
+    }
+    clock_.Advance(end - clock_.Now());
+  }
+
+  size_t Waiting(const std::string& method) const {
+    size_t count = 0;
+    for (const Sent& call : sent) count += call.method == method ? 1 : 0;
+    return count;
+  }
+
+  // Takes the oldest call of the method; the test fails without one.
+  Sent Take(const std::string& method) {
+    for (auto it = sent.begin(); it != sent.end(); ++it) {
+      if (it->method != method) continue;
+      Sent call = std::move(*it);
+      sent.erase(it);
+      return call;
+    }
+    ADD_FAILURE() << "nobody has called " << method;
+    return {method, "", MonotonicDuration::zero(), [](absl::Status, IncomingMessage) {}};
+  }
+
+  void Answer(const std::string& method, const google::protobuf::MessageLite& answer) {
+    Take(method).done(absl::OkStatus(), Message(answer));
+  }
+  void Refuse(const std::string& method, const absl::Status& status) { Take(method).done(status, IncomingMessage()); }
+
+  std::deque<Sent> sent;
+  std::vector<std::string> goodbyes;
+
+ private:
+  SimulatedClock& clock_;
+  std::multimap<MonotonicTime, absl::AnyInvocable<void()>> timers_;
+};
+
+RegisterResponse Registration(uint64_t incarnation) {
+  RegisterResponse response;
+  response.set_node("server-3");
+  response.set_incarnation(incarnation);
+  response.set_heartbeat_interval_ms(kInterval.count());
+  response.set_lease_ms(kLease.count());
+  return response;
+}
+
+RoutingTable Routing(uint64_t epoch) {
+  RoutingTable table;
+  table.set_epoch(epoch);
+  return table;
+}
+
+HeartbeatResponse Running() {
+  HeartbeatResponse response;
+  response.set_job_state(RUNNING);
+  return response;
+}
+
+class NodeLinkTest : public testing::Test {
+ protected:
+  NodeLinkTest()
+      : link_(channel_, clock_, "scheduler:1",
+              {.fill_heartbeat = [this](HeartbeatRequest& request) { request.set_draining(draining_); },
+               .routing = [this](const RoutingTable& table) { epochs_.push_back(table.epoch()); },
+               .job_state =
+                   [this](JobState state, const std::string& failure) { states_.emplace_back(state, failure); },
+               .disowned =
+                   [this](const absl::Status& why) {
+                     disowned_.push_back(why);
+                     if (when_disowned_ != nullptr) when_disowned_();
+                   }}) {}
+
+  void RegisterAndStart(uint64_t incarnation = 5) {
+    auto registered = link_.Register(RegisterRequest(), MonotonicTime::max());
+    channel_.Answer(kRegister, Registration(incarnation));
+    ASSERT_TRUE(registered.get().ok());
+    link_.Start();
+    channel_.Advance(milliseconds(0));
+  }
+
+  SimulatedClock clock_;
+  ScriptedChannel channel_{clock_};
+  bool draining_ = false;
+  std::vector<uint64_t> epochs_;
+  std::vector<std::pair<JobState, std::string>> states_;
+  std::vector<absl::Status> disowned_;
+  std::function<void()> when_disowned_;
+  NodeLink link_;
+};
+
+TEST_F(NodeLinkTest, RegistrationIsTriedUnderOneNonceUntilTheSchedulerIsThere) {
+  RegisterRequest request;
+  request.set_node("server-3");
+  auto registered = link_.Register(request, clock_.Now() + seconds(60));
+  std::vector<uint64_t> nonces;
+  for (int i = 0; i < 5; ++i) {
+    ScriptedChannel::Sent call = channel_.Take(kRegister);
+    RegisterRequest sent;
+    ASSERT_TRUE(sent.ParseFromString(call.bytes));
+    EXPECT_EQ(sent.node(), "server-3");
+    nonces.push_back(sent.process_nonce());
+    call.done(absl::UnavailableError("nobody listens"), IncomingMessage());
+    channel_.Advance(seconds(1));
+  }
+  EXPECT_EQ(nonces, std::vector<uint64_t>(5, nonces[0]));
+  channel_.Answer(kRegister, Registration(7));
+  EXPECT_EQ(registered.get()->incarnation(), 7u);
+}
+
+TEST_F(NodeLinkTest, RegistrationEndsAtItsDeadline) {
+  auto registered = link_.Register(RegisterRequest(), clock_.Now() + seconds(2));
+  for (int i = 0; i < 10 && channel_.Waiting(kRegister) > 0; ++i) {
+    channel_.Refuse(kRegister, absl::UnavailableError("nobody listens"));
+    channel_.Advance(seconds(1));
+  }
+  const absl::Status status = registered.get().status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_NE(status.message().find("scheduler:1"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("nobody listens"), std::string::npos) << status;
+}
+
+TEST_F(NodeLinkTest, ARefusedRegistrationIsNotRepeated) {
+  auto registered = link_.Register(RegisterRequest(), MonotonicTime::max());
+  channel_.Refuse(kRegister, absl::ResourceExhaustedError("full"));
+  channel_.Advance(seconds(1));
+  channel_.Refuse(kRegister, absl::InvalidArgumentError("no address"));
+  EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(channel_.Waiting(kRegister), 0u);
+}
+
+TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
+  EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
+  auto registered = link_.Register(RegisterRequest(), MonotonicTime::max());
+  const MonotonicTime registration_sent = clock_.Now();
+  channel_.Advance(milliseconds(100));
+  channel_.Answer(kRegister, Registration(5));
+  ASSERT_TRUE(registered.get().ok());
+  EXPECT_EQ(link_.lease_until(), registration_sent + kLease);
+  link_.Start();
+  channel_.Advance(milliseconds(0));
+  const MonotonicTime first_sent = clock_.Now();
+  channel_.Advance(kInterval);
+  const MonotonicTime second_sent = clock_.Now();
+  ASSERT_EQ(channel_.Waiting(kHeartbeat), 2u);
+  ScriptedChannel::Sent first = channel_.Take(kHeartbeat);
+  channel_.Advance(milliseconds(50));
+  channel_.Answer(kHeartbeat, Running());
+  EXPECT_EQ(link_.lease_until(), second_sent + kLease);
+  // An older one does not shorten it.
+  first.done(absl::OkStatus(), Message(Running()));
+  EXPECT_EQ(link_.lease_until(), second_sent + kLease);
+  EXPECT_LT(first_sent, second_sent);
+}
+
+TEST_F(NodeLinkTest, HeartbeatsGoOutWithoutAnswersUpToALimitAndAgainWhenTheSchedulerIsBack) {
+  RegisterAndStart();
+  draining_ = true;
+  channel_.Advance(kInterval * 100);
+  const size_t under_way = channel_.Waiting(kHeartbeat);
+  EXPECT_GE(under_way, 4u);
+  EXPECT_LE(under_way, 16u);
+  // A minute without the scheduler ends nothing.
+  for (int i = 0; i < 300; ++i) {
+    while (channel_.Waiting(kHeartbeat) > 0) channel_.Refuse(kHeartbeat, absl::UnavailableError("gone"));
+    channel_.Advance(kInterval);
+  }
+  EXPECT_TRUE(disowned_.empty());
+  EXPECT_GE(link_.silence(), seconds(60));
+  EXPECT_LT(link_.lease_until(), clock_.Now());
+  ScriptedChannel::Sent call = channel_.Take(kHeartbeat);
+  HeartbeatRequest sent;
+  ASSERT_TRUE(sent.ParseFromString(call.bytes));
+  EXPECT_EQ(sent.node(), "server-3");
+  EXPECT_EQ(sent.incarnation(), 5u);
+  EXPECT_TRUE(sent.draining());
+  call.done(absl::OkStatus(), Message(Running()));
+  EXPECT_GT(link_.lease_until(), clock_.Now());
+  EXPECT_EQ(link_.silence(), seconds(0));
+}
+
+TEST_F(NodeLinkTest, RoutingIsAskedForAllTheTime) {
+  RegisterAndStart();
+  const auto asked_after = [&] {
+    ScriptedChannel::Sent call = channel_.Take(kGetRouting);
+    GetRoutingRequest sent;
+    EXPECT_TRUE(sent.ParseFromString(call.bytes));
+    const uint64_t epoch = sent.newer_than_epoch();
+    channel_.sent.push_back(std::move(call));
+    return epoch;
+  };
+  EXPECT_EQ(asked_after(), 0u);
+  channel_.Answer(kGetRouting, Routing(1));
+  EXPECT_EQ(asked_after(), 1u);
+  // Nothing new for as long as it waits: again at once.
+  channel_.Advance(seconds(10));
+  channel_.Refuse(kGetRouting, absl::DeadlineExceededError("nothing new"));
+  EXPECT_EQ(asked_after(), 1u);
+  channel_.Answer(kGetRouting, Routing(4));
+  EXPECT_EQ(asked_after(), 4u);
+  // What is not newer is no event, and is not asked for in a loop.
+  channel_.Answer(kGetRouting, Routing(4));
+  EXPECT_EQ(channel_.Waiting(kGetRouting), 0u);
+  channel_.Advance(seconds(1));
+  EXPECT_EQ(asked_after(), 4u);
+  channel_.Refuse(kGetRouting, absl::UnavailableError("gone"));
+  channel_.Advance(seconds(2));
+  EXPECT_EQ(asked_after(), 4u);
+  EXPECT_EQ(epochs_, (std::vector<uint64_t>{1, 4}));
+}
+
+TEST_F(NodeLinkTest, TheJobsStateOnlyGoesForward) {
+  RegisterAndStart();
+  channel_.Advance(kInterval * 4);
+  channel_.Answer(kHeartbeat, Running());
+  HeartbeatResponse starting;
+  starting.set_job_state(STARTING);
+  channel_.Answer(kHeartbeat, starting);
+  channel_.Answer(kHeartbeat, Running());
+  HeartbeatResponse failed;
+  failed.set_job_state(FAILED);
+  failed.set_failure("worker-1 is dead");
+  channel_.Answer(kHeartbeat, failed);
+  HeartbeatResponse stopped;
+  stopped.set_job_state(STOPPED);
+  channel_.Answer(kHeartbeat, stopped);
+  EXPECT_EQ(states_, (std::vector<std::pair<JobState, std::string>>{{RUNNING, ""}, {FAILED, "worker-1 is dead"}}));
+  EXPECT_EQ(link_.job_state(), FAILED);
+}
+
+TEST_F(NodeLinkTest, ADisownedNodeHasNoLeaseAndMayRegisterAnewFromWithinTheEvent) {
+  absl::StatusOr<RegisterResponse> again;
+  when_disowned_ = [&] {
+    link_.Register(RegisterRequest(), MonotonicTime::max(), [&](absl::StatusOr<RegisterResponse> response) {
+      again = std::move(response);
+      link_.Start();
+    });
+  };
+  RegisterAndStart(5);
+  channel_.Answer(kGetRouting, Routing(3));
+  channel_.Advance(kInterval * 2);
+  ASSERT_GE(channel_.Waiting(kHeartbeat), 3u);
+  channel_.Refuse(kHeartbeat, absl::AbortedError("its lease has run out"));
+  ASSERT_EQ(disowned_.size(), 1u);
+  EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
+  // An answer of the old life that was on its way neither gives the lease back nor is a second event.
+  channel_.Answer(kHeartbeat, Running());
+  channel_.Refuse(kHeartbeat, absl::AbortedError("its lease has run out"));
+  EXPECT_EQ(disowned_.size(), 1u);
+  EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
+  channel_.Advance(seconds(5));
+  EXPECT_EQ(channel_.Waiting(kHeartbeat), 0u);
+  channel_.Answer(kRegister, Registration(9));
+  ASSERT_TRUE(again.ok());
+  channel_.Advance(milliseconds(0));
+  HeartbeatRequest sent;
+  ASSERT_TRUE(sent.ParseFromString(channel_.Take(kHeartbeat).bytes));
+  EXPECT_EQ(sent.incarnation(), 9u);
+  // Routing is asked for from the beginning; the old life's call counts no more.
+  channel_.Answer(kGetRouting, Routing(8));
+  EXPECT_EQ(epochs_, (std::vector<uint64_t>{3}));
+  channel_.Answer(kGetRouting, Routing(8));
+  EXPECT_EQ(epochs_, (std::vector<uint64_t>{3, 8}));
+}
+
+TEST_F(NodeLinkTest, CloseSaysGoodbyeOnceAndNothingComesAfterIt) {
+  RegisterAndStart();
+  link_.Close();
+  link_.Close();
+  ASSERT_EQ(channel_.goodbyes.size(), 1u);
+  GoodbyeRequest goodbye;
+  ASSERT_TRUE(goodbye.ParseFromString(channel_.goodbyes[0]));
+  EXPECT_EQ(goodbye.node(), "server-3");
+  EXPECT_EQ(goodbye.incarnation(), 5u);
+  channel_.Answer(kHeartbeat, Running());
+  channel_.Answer(kGetRouting, Routing(1));
+  channel_.Advance(seconds(10));
+  EXPECT_TRUE(states_.empty());
+  EXPECT_TRUE(epochs_.empty());
+  EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
+  EXPECT_TRUE(channel_.sent.empty());
+}
+
+TEST_F(NodeLinkTest, CloseEndsARegistrationUnderWay) {
+  auto registered = link_.Register(RegisterRequest(), MonotonicTime::max());
+  link_.Close();
+  EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kCancelled);
+  channel_.Answer(kRegister, Registration(5));
+  EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
+  EXPECT_TRUE(channel_.goodbyes.empty());
+}
+
+}  // namespace
+}  // namespace pawl
