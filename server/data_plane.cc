@@ -440,6 +440,28 @@ void DataPlane::WaitForStep(const View& view, const std::vector<uint32_t>& parti
   if (call->Release()) call->Resume(absl::OkStatus());
 }
 
+absl::StatusOr<std::vector<DataPlane::StepEnd>> DataPlane::StepEnds(const View& view,
+                                                                    const EndStepRequest& request) const {
+  std::vector<StepEnd> ends;
+  if (request.partitions_size() != request.segments_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("segments has ", request.segments_size(), " entries for ",
+                                                   request.partitions_size(), " partitions; each needs one"));
+  }
+  for (int i = 0; i < request.partitions_size(); ++i) {
+    const uint32_t p = request.partitions(i);
+    if (p >= view.partitions.size()) {
+      return absl::OutOfRangeError(absl::StrCat("partition ", p, ": the job has ", view.partitions.size()));
+    }
+    if (view.partitions[p] == nullptr) return StaleRouting(view, absl::StrCat("partition ", p, " is elsewhere"));
+    ends.push_back({view.partitions[p], request.segments(i)});
+  }
+  if (!ends.empty()) return ends;
+  for (const auto& hosted : view.partitions) {
+    if (hosted != nullptr) ends.push_back({hosted, std::nullopt});
+  }
+  return ends;
+}
+
 void DataPlane::EndStep(IncomingMessage message, Reply reply) {
   EndStepRequest request;
   if (absl::Status status = DecodeSmall(message.bytes, request); !status.ok()) {
@@ -452,20 +474,21 @@ void DataPlane::EndStep(IncomingMessage message, Reply reply) {
     return Refuse(Method::kEndStep, &request.header(),
                   absl::InvalidArgumentError("header.logical_worker is not set: only a logical worker ends steps"), reply);
   }
-  absl::Status status;
-  for (const auto& hosted : (*view)->partitions) {
-    if (hosted == nullptr) continue;
-    MutexLock lock(hosted->mu);
-    status = hosted->partition.CheckEndStep(sender);
-    if (!status.ok()) break;
+  auto ends = StepEnds(**view, request);
+  absl::Status status = ends.status();
+  if (status.ok()) {
+    for (const auto& [hosted, segments] : *ends) {
+      MutexLock lock(hosted->mu);
+      status = hosted->partition.CheckEndStep(sender, segments);
+      if (!status.ok()) break;
+    }
   }
   std::vector<std::shared_ptr<WaitingCall>> ready;
   EndStepResponse response;
   if (status.ok()) {
-    for (const auto& hosted : (*view)->partitions) {
-      if (hosted == nullptr) continue;
+    for (const auto& [hosted, segments] : *ends) {
       MutexLock lock(hosted->mu);
-      status = hosted->partition.EndStep(sender);
+      status = hosted->partition.EndStep(sender, segments);
       if (!status.ok()) break;
       hosted->TakeReady(ready);
       response.set_partitions(response.partitions() + 1);

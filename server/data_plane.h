@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,6 +92,12 @@ class DataPlane final : public RequestHandler {
   void Push(IncomingMessage message, CallContext context, Reply reply);
   void Pull(IncomingMessage message, CallContext context, Reply reply);
   void EndStep(IncomingMessage message, Reply reply);
+  // Where the request ends its step, and after how many segments.
+  struct StepEnd {
+    std::shared_ptr<HostedPartition> hosted;
+    std::optional<uint64_t> segments;
+  };
+  absl::StatusOr<std::vector<StepEnd>> StepEnds(const View& view, const EndStepRequest& request) const;
   absl::Status TooManyBytesInFlight() const;
   // What of the push the partitions would refuse.
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;

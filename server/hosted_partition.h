@@ -17,6 +17,7 @@ namespace pawl {
 // What a heartbeat tells of a partition.
 struct PartitionFigures {
   PartitionCounters counters;
+  uint64_t pushes_deduplicated = 0;
   uint64_t staleness_max = 0;
   uint64_t keys_pulled = 0;
   uint64_t rows = 0;
@@ -31,7 +32,8 @@ struct HostedPartition {
   // By the step that they wait for (Partition::CanPull).
   absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting PAWL_GUARDED_BY(mu);
 
-  // Of pulls, which are no part of the partition's state.
+  // What changes nothing in the partition and is no part of its state.
+  uint64_t pushes_deduplicated PAWL_GUARDED_BY(mu) = 0;
   uint64_t staleness_max PAWL_GUARDED_BY(mu) = 0;
   uint64_t keys_pulled PAWL_GUARDED_BY(mu) = 0;
 
@@ -40,7 +42,8 @@ struct HostedPartition {
   PartitionFigures last_figures PAWL_GUARDED_BY(last_figures_mu);
 
   PartitionFigures Figures() PAWL_REQUIRES(mu) {
-    return {partition.counters(), staleness_max, keys_pulled, partition.row_count(), partition.parameter_bytes()};
+    return {partition.counters(),  pushes_deduplicated,   staleness_max,
+            keys_pulled,           partition.row_count(), partition.parameter_bytes()};
   }
 
   // Moves those whose step can be pulled now to `ready`.

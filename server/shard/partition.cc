@@ -1,7 +1,6 @@
 #include "server/shard/partition.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstdlib>
 #include <utility>
 
@@ -28,11 +27,21 @@ uint64_t Partition::parameter_bytes() const {
   return bytes;
 }
 
-void Partition::CreateTable(std::shared_ptr<const TableSchema> table) {
+absl::Status Partition::CreateTable(std::shared_ptr<const TableSchema> table) {
   const uint32_t id = table->id();
-  const bool is_new = tables_.try_emplace(id, std::move(table)).second;
-  assert(is_new);
-  (void)is_new;
+  if (const TablePart* part = FindTable(id); part != nullptr) {
+    if (part->shared_table() == table || part->table().spec().SerializeAsString() == table->spec().SerializeAsString()) {
+      return absl::OkStatus();
+    }
+    return absl::AlreadyExistsError(absl::StrCat("table ", id, " exists as '", part->table().spec().name(),
+                                                 "' with another spec"));
+  }
+  if (tables_.size() >= kMaxTables) {
+    return absl::ResourceExhaustedError(absl::StrCat("a job has at most ", kMaxTables, " tables"));
+  }
+  tables_.try_emplace(id, std::move(table));
+  ++log_index_;
+  return absl::OkStatus();
 }
 
 const TablePart* Partition::FindTable(uint32_t table) const {
@@ -42,24 +51,38 @@ const TablePart* Partition::FindTable(uint32_t table) const {
 
 TablePart& Partition::MutableTable(uint32_t table) { return tables_.find(table)->second; }
 
-absl::Status Partition::CheckSender(const Sender& sender) const {
-  uint64_t incarnation = 0;
-  if (sender.kind == Sender::Kind::kLogicalWorker) {
-    if (sender.number >= workers_.size()) {
-      return absl::OutOfRangeError(absl::StrCat("logical worker ", sender.number, ": the job has ", workers_.size()));
-    }
-    incarnation = workers_[sender.number].incarnation;
-  } else {
-    if (sender.number >= kMaxClients) {
-      return absl::OutOfRangeError(absl::StrCat("client ", sender.number, ": numbers go up to ", kMaxClients - 1));
-    }
-    const auto found = clients_.find(sender.number);
-    if (found != clients_.end()) incarnation = found->second.incarnation;
+absl::Status Partition::CheckLife(uint32_t rank, uint64_t incarnation) const {
+  if (rank >= workers_.size()) {
+    return absl::OutOfRangeError(absl::StrCat("logical worker ", rank, ": the job has ", workers_.size()));
   }
-  if (sender.incarnation < incarnation) {
-    return absl::AbortedError(absl::StrCat("incarnation ", sender.incarnation, " of ",
-                                           sender.kind == Sender::Kind::kLogicalWorker ? "logical worker " : "client ",
-                                           sender.number, " is superseded by incarnation ", incarnation));
+  const Worker& worker = workers_[rank];
+  if (incarnation < worker.incarnation) {
+    return absl::AbortedError(absl::StrCat("incarnation ", incarnation, " of logical worker ", rank,
+                                           " is superseded by incarnation ", worker.incarnation));
+  }
+  if (worker.released && incarnation == worker.incarnation) {
+    return absl::AbortedError(absl::StrCat("incarnation ", incarnation, " of logical worker ", rank,
+                                           " is over: the logical worker has been released"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Partition::CheckSender(const Sender& sender) const {
+  if (sender.kind == Sender::Kind::kLogicalWorker) {
+    PAWL_RETURN_IF_ERROR(CheckLife(sender.number, sender.incarnation));
+    const Worker& worker = workers_[sender.number];
+    if (!worker.released) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " is released since incarnation ",
+                                                      worker.incarnation, "; incarnation ", sender.incarnation,
+                                                      " must take over first"));
+  }
+  if (sender.number >= kMaxClients) {
+    return absl::OutOfRangeError(absl::StrCat("client ", sender.number, ": numbers go up to ", kMaxClients - 1));
+  }
+  const auto found = clients_.find(sender.number);
+  if (found != clients_.end() && sender.incarnation < found->second.incarnation) {
+    return absl::AbortedError(absl::StrCat("incarnation ", sender.incarnation, " of client ", sender.number,
+                                           " is superseded by incarnation ", found->second.incarnation));
   }
   return absl::OkStatus();
 }
@@ -89,7 +112,7 @@ absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32
   if (answer == PushWindow::Answer::kDuplicate) return absl::OkStatus();
   if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC && sender.step == version_ &&
       !step_sum_.MustTake(sender.number, NeededWorkers()) &&
-      step_sum_.staged_bytes() + ahead.value_bytes + gradient.values.size() > options_.max_staged_bytes) {
+      step_sum_.staged_bytes() + ahead.bytes + gradient.keys.size() + gradient.values.size() > options_.max_staged_bytes) {
     return absl::UnavailableError(absl::StrCat("partition ", index_, " keeps ", step_sum_.staged_bytes(),
                                                " bytes of gradients that came before those of lower ranks; the limit is ",
                                                options_.max_staged_bytes));
@@ -113,17 +136,15 @@ absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordin
   PushWindow::Answer answer = PushWindow::Answer::kDuplicate;
   if (is_worker) {
     Worker& worker = workers_[sender.number];
-    worker.incarnation = sender.incarnation;
     if (sender.step == worker.clock) answer = worker.window.Take(ordinal);
+    if (answer == PushWindow::Answer::kNew) worker.incarnation = sender.incarnation;
   } else {
     Client& client = clients_[sender.number];
     if (client.incarnation != sender.incarnation) client = Client{sender.incarnation, PushWindow()};
     answer = client.window.Take(ordinal);
   }
-  if (answer == PushWindow::Answer::kDuplicate) {
-    ++counters_.pushes_deduplicated;
-    return PushOutcome::kDuplicate;
-  }
+  if (answer == PushWindow::Answer::kDuplicate) return PushOutcome::kDuplicate;
+  ++log_index_;
   TablePart& part = MutableTable(table);
   if (is_worker && options_.consistency.mode() == SYNC) {
     if (sender.step < version_) {
@@ -141,7 +162,7 @@ absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordin
   return PushOutcome::kAccepted;
 }
 
-absl::Status Partition::CheckEndStep(const Sender& sender) const {
+absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_t> segments) const {
   PAWL_RETURN_IF_ERROR(CheckSender(sender));
   const Worker& worker = workers_[sender.number];
   if (sender.step < worker.clock) return absl::OkStatus();
@@ -149,7 +170,14 @@ absl::Status Partition::CheckEndStep(const Sender& sender) const {
     return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " ends step ", sender.step,
                                                       " but has not ended step ", worker.clock));
   }
-  if (worker.window.has_gap()) {
+  const bool is_sync = options_.consistency.mode() == SYNC;
+  if (segments.has_value() && (worker.window.contiguous() < *segments || (is_sync && worker.window.count() != *segments))) {
+    return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " ends step ", sender.step,
+                                                      " after ", *segments, " segments for partition ", index_,
+                                                      ", which has taken ", worker.window.count(), ", those below ordinal ",
+                                                      worker.window.contiguous(), " without a gap"));
+  }
+  if ((is_sync || !segments.has_value()) && worker.window.has_gap()) {
     return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " ends step ", sender.step,
                                                       " but its push with ordinal ", worker.window.contiguous(),
                                                       " has not arrived"));
@@ -157,11 +185,12 @@ absl::Status Partition::CheckEndStep(const Sender& sender) const {
   return absl::OkStatus();
 }
 
-absl::Status Partition::EndStep(const Sender& sender) {
-  PAWL_RETURN_IF_ERROR(CheckEndStep(sender));
+absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> segments) {
+  PAWL_RETURN_IF_ERROR(CheckEndStep(sender, segments));
   Worker& worker = workers_[sender.number];
-  worker.incarnation = sender.incarnation;
   if (sender.step < worker.clock) return absl::OkStatus();
+  ++log_index_;
+  worker.incarnation = sender.incarnation;
   worker.clock = sender.step + 1;
   worker.window = PushWindow();
   UpdateMinClock();
@@ -191,9 +220,46 @@ void Partition::CloseSteps() {
   }
 }
 
+absl::StatusOr<uint64_t> Partition::TakeOver(uint32_t rank, uint64_t incarnation) {
+  PAWL_RETURN_IF_ERROR(CheckLife(rank, incarnation));
+  Worker& worker = workers_[rank];
+  if (incarnation == worker.incarnation) return worker.clock;
+  ++log_index_;
+  worker.incarnation = incarnation;
+  if (worker.released) {
+    worker.released = false;
+    worker.counts_from = min_clock_;
+  }
+  return worker.clock;
+}
+
+absl::Status Partition::Release(uint32_t rank, uint64_t incarnation) {
+  if (rank >= workers_.size()) {
+    return absl::OutOfRangeError(absl::StrCat("logical worker ", rank, ": the job has ", workers_.size()));
+  }
+  if (options_.consistency.mode() == SYNC) {
+    return absl::FailedPreconditionError(absl::StrCat("logical worker ", rank, " cannot be released: the job is SYNC"));
+  }
+  Worker& worker = workers_[rank];
+  if (incarnation < worker.incarnation || (worker.released && incarnation == worker.incarnation)) {
+    return absl::OkStatus();
+  }
+  ++log_index_;
+  worker.incarnation = incarnation;
+  worker.released = true;
+  UpdateMinClock();
+  return absl::OkStatus();
+}
+
 void Partition::UpdateMinClock() {
-  min_clock_ = workers_[0].clock;
-  for (const Worker& worker : workers_) min_clock_ = std::min(min_clock_, worker.clock);
+  std::optional<uint64_t> lowest;
+  for (const Worker& worker : workers_) {
+    if (worker.released) continue;
+    const uint64_t counted = std::max(worker.clock, worker.counts_from);
+    lowest = std::min(lowest.value_or(counted), counted);
+  }
+  // With all of them released, it stays where it is.
+  if (lowest.has_value()) min_clock_ = *lowest;
 }
 
 bool Partition::CanPull(uint64_t step) const {
@@ -217,13 +283,20 @@ uint64_t Partition::Staleness(uint32_t rank, uint64_t step) const {
 
 void Partition::Pull(uint32_t table, const ByteView& keys, char* out) const { FindTable(table)->Read(keys, out); }
 
+void Partition::Lend(uint32_t table, const ByteView& keys, std::vector<BlockLoan>& loans) const {
+  FindTable(table)->Lend(keys, loans);
+}
+
 void Partition::KeepBest(uint64_t evaluation) {
   if (evaluation <= best_evaluation_) return;
   best_evaluation_ = evaluation;
+  ++log_index_;
   for (auto& [id, part] : tables_) part.KeepBest();
 }
 
 void Partition::RestoreBest() {
+  if (best_evaluation_ == 0 || restored_at_ == log_index_) return;
+  restored_at_ = ++log_index_;
   for (auto& [id, part] : tables_) part.RestoreBest();
 }
 

@@ -22,7 +22,7 @@ inline constexpr size_t kMaxTables = 4096;
 // Free-running clients that push at a time; the scheduler numbers them below this.
 inline constexpr uint32_t kMaxClients = 1024;
 
-// What of the job matters to a partition; the same in all of them.
+// What of the job matters to a partition; the same in all of them and in all replicas.
 struct PartitionOptions {
   uint64_t job_seed = 0;
   uint32_t partitions = 0;
@@ -30,7 +30,7 @@ struct PartitionOptions {
   Consistency consistency;
   // 256 partitions of a server then hold 2^34 rows at most. A push beyond it is refused.
   uint64_t max_rows = uint64_t{1} << 26;
-  // SYNC: gradients kept because those of a lower rank are still to come. Beyond it only
+  // SYNC: keys and values of gradients kept because those of a lower rank are still to come. Beyond it only
   // the ranks are taken without which the step cannot close.
   size_t max_staged_bytes = size_t{256} << 20;
 };
@@ -55,7 +55,6 @@ enum class PushOutcome {
 
 struct PartitionCounters {
   uint64_t pushes_applied = 0;
-  uint64_t pushes_deduplicated = 0;
   uint64_t pushes_late = 0;
   uint64_t keys_pushed = 0;
 };
@@ -63,7 +62,7 @@ struct PartitionCounters {
 // What the earlier segments of the same request bring to the partition, when a later one is checked.
 struct PushesAhead {
   uint64_t keys = 0;
-  size_t value_bytes = 0;
+  size_t bytes = 0;  // of keys and values
 };
 
 // A deterministic state machine: rows, optimizer slots, the clocks of all logical
@@ -78,23 +77,33 @@ struct PushesAhead {
 //    version() <= clock(w) for all w but `backup_workers` of them.
 // 3. A push id changes the state at most once.
 // 4. A call that returns an error has changed nothing.
+// 5. Every call that changes the state raises log_index() by one; what changes nothing (an error, a
+//    duplicate, what has happened already) leaves it. So the changes are numbered, and a replica that
+//    applies them in this order is the same.
+// 6. min_clock() only grows.
 class Partition {
  public:
   Partition(uint32_t index, const PartitionOptions& options);
 
   uint32_t index() const { return index_; }
+  // Of the last change; 0 before the first.
+  uint64_t log_index() const { return log_index_; }
   uint64_t clock(uint32_t rank) const { return workers_[rank].clock; }
+  // The steps that all logical workers have ended, but those that are released.
   uint64_t min_clock() const { return min_clock_; }
   uint64_t version() const { return version_; }
+  // All steps below this one are in the parameters, of every logical worker that is needed for it.
+  uint64_t CutStep() const { return options_.consistency.mode() == SYNC ? version_ : min_clock_; }
+  const PartitionOptions& options() const { return options_; }
   const PartitionCounters& counters() const { return counters_; }
   uint64_t row_count() const;
   uint64_t parameter_bytes() const;
 
-  // REQUIRES: no other table has this id.
-  void CreateTable(std::shared_ptr<const TableSchema> table);
+  // Nothing happens if the table exists. ALREADY_EXISTS: with another spec. RESOURCE_EXHAUSTED: too many tables.
+  absl::Status CreateTable(std::shared_ptr<const TableSchema> table);
 
   // Takes a gradient under its push id (sender, ordinal).
-  // FAILED_PRECONDITION: not the sender's step. ABORTED: its incarnation is superseded.
+  // FAILED_PRECONDITION: not the sender's step, or it is released. ABORTED: its incarnation is superseded.
   // OUT_OF_RANGE: no such rank or client, or an ordinal too far ahead. RESOURCE_EXHAUSTED: too many rows.
   // UNAVAILABLE: early, and max_staged_bytes are kept; to be sent again.
   // REQUIRES: the table exists, CheckGradient has accepted the gradient; in SYNC CanPull(sender.step) of a
@@ -106,19 +115,37 @@ class Partition {
 
   // Ends `sender.step` of a logical worker: its clock becomes step + 1. In SYNC the
   // step closes with the last logical worker. Nothing happens if it ended before.
-  // FAILED_PRECONDITION: not its step, or an ordinal of the step is missing. ABORTED: superseded.
-  absl::Status EndStep(const Sender& sender);
-  absl::Status CheckEndStep(const Sender& sender) const;
+  // `segments`: how many it has pushed here in this step; without it, whatever has come without a gap is taken for all.
+  // FAILED_PRECONDITION: not its step; one of the ordinals below `segments` is missing; in SYNC also, one from
+  // `segments` on is there (in the other modes a recomputed step may differ, and what the predecessor pushed
+  // is in the parameters already); or it is released. ABORTED: superseded.
+  absl::Status EndStep(const Sender& sender, std::optional<uint64_t> segments);
+  absl::Status CheckEndStep(const Sender& sender, std::optional<uint64_t> segments) const;
+
+  // Supersedes all earlier incarnations of a logical worker and returns its clock. Nothing happens if the
+  // incarnation is the present one. A released rank counts again from now on, as if its clock were
+  // min_clock() at least: it catches up without holding anybody back further than where they are.
+  // OUT_OF_RANGE: no such rank. ABORTED: superseded.
+  absl::StatusOr<uint64_t> TakeOver(uint32_t rank, uint64_t incarnation);
+
+  // BOUNDED, ASYNC: that life of the logical worker is over; until a later one takes over, nobody waits for its
+  // clock. Nothing happens if a later one has, or if it is released. OUT_OF_RANGE: no such rank.
+  // FAILED_PRECONDITION: in SYNC, where no step closes without it.
+  absl::Status Release(uint32_t rank, uint64_t incarnation);
 
   // Whether a logical worker's pull for `step` may be answered now. Once true, it stays true.
   bool CanPull(uint64_t step) const;
-  // Writes the weights of `keys` to `out`. REQUIRES: the table exists and CheckKeys has accepted the keys.
+  // Writes the weights of a sparse table's `keys` to `out`, or lends those of a dense one's, in the order of the keys.
+  // REQUIRES: the table exists and CheckKeys has accepted the keys.
   void Pull(uint32_t table, const ByteView& keys, char* out) const;
+  void Lend(uint32_t table, const ByteView& keys, std::vector<BlockLoan>& loans) const;
   // How many steps a pull of logical worker `rank` at `step` is ahead of the slowest one; 0 for a step that
   // is not the worker's. Crashes if the mode's bound is broken. REQUIRES: CanPull(step).
   uint64_t Staleness(uint32_t rank, uint64_t step) const;
 
+  // Keeps the present weights aside as the best ones. Nothing happens unless it is a later evaluation than that of those kept.
   void KeepBest(uint64_t evaluation);
+  // Brings them back; see TablePart. Nothing happens if none are kept, or if nothing has changed since it was done.
   void RestoreBest();
 
   const TablePart* FindTable(uint32_t table) const;
@@ -127,6 +154,9 @@ class Partition {
   struct Worker {
     uint64_t incarnation = 0;
     uint64_t clock = 0;
+    // As what the clock counts at least: min_clock() when it came back from being released.
+    uint64_t counts_from = 0;
+    bool released = false;
     // The ordinals of step `clock`.
     PushWindow window;
   };
@@ -136,6 +166,8 @@ class Partition {
   };
 
   TablePart& MutableTable(uint32_t table);
+  // Of a logical worker: OUT_OF_RANGE, or ABORTED if that life is over.
+  absl::Status CheckLife(uint32_t rank, uint64_t incarnation) const;
   absl::Status CheckSender(const Sender& sender) const;
   // Logical workers that close a SYNC step.
   size_t NeededWorkers() const { return workers_.size() - options_.consistency.backup_workers(); }
@@ -152,6 +184,8 @@ class Partition {
   uint64_t version_ = 0;
   StepSum step_sum_;  // SYNC: of step `version_`
   uint64_t best_evaluation_ = 0;
+  uint64_t log_index_ = 0;
+  uint64_t restored_at_ = 0;  // the log index of the last RestoreBest
   PartitionCounters counters_;
 };
 

@@ -35,6 +35,8 @@ class PushWindow {
 
   // All ordinals below this have been taken.
   uint64_t contiguous() const { return contiguous_; }
+  // How many have been taken.
+  uint64_t count() const { return count_; }
   // True if an ordinal is missing below one that has been taken.
   bool has_gap() const { return count_ != contiguous_; }
 

@@ -9,7 +9,7 @@ StepSum::StepSum(uint32_t ranks, bool sum_at_close) : sum_at_close_(sum_at_close
 
 void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table, Gradient gradient) {
   key_count_ += gradient.keys.size() / sizeof(uint64_t);
-  staged_bytes_ += gradient.values.size();
+  staged_bytes_ += gradient.keys.size() + gradient.values.size();
   ranks_[rank].early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
   if (!sum_at_close_) FoldPrefix();
 }
@@ -41,7 +41,7 @@ void StepSum::FoldAtClose() {
 }
 
 void StepSum::Fold(const Staged& staged) {
-  staged_bytes_ -= staged.gradient.values.size();
+  staged_bytes_ -= staged.gradient.keys.size() + staged.gradient.values.size();
   const TableSchema& table = *staged.table;
   const auto [entry, is_new_table] =
       sums_.try_emplace(table.id(), Sum{staged.table, RowStore(table.is_dense() ? 0 : table.MaxRowWidth())});

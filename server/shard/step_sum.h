@@ -30,7 +30,7 @@ class StepSum {
 
   // Rows that the step can create at most, for the limit on rows.
   uint64_t key_count() const { return key_count_; }
-  // Bytes of gradients that are kept because they arrived early.
+  // Bytes of the keys and values of gradients that are kept because they arrived early.
   size_t staged_bytes() const { return staged_bytes_; }
   // Whether the step can close only if this rank's gradients are taken, however much is kept: the rank that
   // is next to be added up; or, where all are kept until the close, one of the first `needed` that came.
