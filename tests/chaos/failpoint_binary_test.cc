@@ -18,7 +18,7 @@
 namespace pawl {
 namespace {
 
-std::unique_ptr<ChildProcess> Run(const std::string& program, const std::string& failpoints) {
+std::unique_ptr<ChildProcess> RunProgram(const std::string& program, const std::string& failpoints) {
   const auto path = Runfile(program);
   EXPECT_TRUE(path.ok()) << path.status();
   auto child = ChildProcess::Start({.name = program,
@@ -41,16 +41,16 @@ bool ReadsFailpoints(const std::string& program) {
 }
 
 TEST(FailpointBinaryTest, AProgramForTestsObeysTheEnvironment) {
-  const auto killed = Run("tests/chaos/failpoint_probe_with_failpoints", "probe.here=crash");
+  const auto killed = RunProgram("tests/chaos/failpoint_probe_with_failpoints", "probe.here=crash");
   EXPECT_TRUE(killed->KilledBy(SIGKILL)) << killed->HowItEnded();
-  const auto failed = Run("tests/chaos/failpoint_probe_with_failpoints", "probe.here=error");
+  const auto failed = RunProgram("tests/chaos/failpoint_probe_with_failpoints", "probe.here=error");
   EXPECT_EQ(failed->LogTail(1), std::vector<std::string>{"failed"});
-  const auto wrong = Run("tests/chaos/failpoint_probe_with_failpoints", "probe.here=explode");
+  const auto wrong = RunProgram("tests/chaos/failpoint_probe_with_failpoints", "probe.here=explode");
   EXPECT_EQ(wrong->HowItEnded(), "exited with code 2");
 }
 
 TEST(FailpointBinaryTest, AProgramForUsersDoesNotObeyIt) {
-  const auto passed = Run("tests/chaos/failpoint_probe", "probe.here=crash");
+  const auto passed = RunProgram("tests/chaos/failpoint_probe", "probe.here=crash");
   EXPECT_TRUE(passed->Succeeded()) << passed->HowItEnded();
   EXPECT_EQ(passed->LogTail(1), std::vector<std::string>{"passed"});
 }
