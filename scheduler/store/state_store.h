@@ -68,7 +68,7 @@ class StateStore {
   virtual bool IsLeader() const = 0;
 
   // `lost` runs once for each leadership that is lost against our will (not when the store is destroyed), with
-  // the reason, on a thread of the store; it must not call the store, and may come before IsLeader is asked.
+  // the reason, on a thread of the store or within Save; it must not call the store.
   // REQUIRES: Campaign was not called yet.
   virtual void WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) = 0;
 
@@ -87,6 +87,12 @@ class StateStore {
 
   // What messages call it: "file:DIR" or "etcd://...".
   virtual std::string Describe() const = 0;
+
+ protected:
+  // Whether any store takes these: the revision is not 0, the state within the limit.
+  static absl::Status CheckState(uint64_t revision, absl::string_view state);
+  // The refusal of a revision that is not newer.
+  static absl::Status NotNewer(absl::string_view store, uint64_t revision, uint64_t stored_revision);
 };
 
 }  // namespace pawl

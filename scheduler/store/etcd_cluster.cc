@@ -1,0 +1,107 @@
+#include "scheduler/store/etcd_cluster.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client_lib/base/status_macros.h"
+#include "scheduler/store/etcd_client.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kProgram[] = "/usr/bin/etcd";
+constexpr std::chrono::seconds kStartTimeout{30};
+constexpr std::chrono::milliseconds kPollInterval{20};
+// A free port can be taken by another process before etcd binds it.
+constexpr int kMaxAttempts = 5;
+constexpr size_t kLogTailLines = 10;
+
+// Ports that nobody listens on, all different.
+absl::StatusOr<std::vector<int>> FreePorts(int count) {
+  std::vector<int> ports;
+  std::vector<int> sockets;
+  for (int i = 0; i < count; ++i) {
+    const int socket_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (socket_fd < 0) break;
+    sockets.push_back(socket_fd);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    if (bind(socket_fd, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        getsockname(socket_fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      break;
+    }
+    ports.push_back(ntohs(address.sin_port));
+  }
+  for (const int socket_fd : sockets) close(socket_fd);
+  if (ports.size() < static_cast<size_t>(count)) return absl::ErrnoToStatus(errno, "cannot find a free port");
+  return ports;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EtcdCluster>> EtcdCluster::Start(EtcdClusterOptions options) {
+  if (access(kProgram, X_OK) != 0) {
+    return absl::NotFoundError(
+        absl::StrCat(kProgram, " is not there: apt-get install etcd-server (deploy/install_packages does it)"));
+  }
+  absl::Status status;
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
+    std::unique_ptr<EtcdCluster> cluster(new EtcdCluster());
+    status = cluster->TryToStart(options, attempt);
+    if (status.ok()) return cluster;
+  }
+  return status;
+}
+
+absl::Status EtcdCluster::TryToStart(const EtcdClusterOptions& options, int attempt) {
+  PAWL_ASSIGN_OR_RETURN(const std::vector<int> ports, FreePorts(2 * options.members));
+  std::vector<std::string> peers;
+  for (int i = 0; i < options.members; ++i) {
+    endpoints_.push_back(absl::StrCat("127.0.0.1:", ports[2 * i]));
+    peers.push_back(absl::StrCat("m", i, "=http://127.0.0.1:", ports[2 * i + 1]));
+  }
+  for (int i = 0; i < options.members; ++i) {
+    const std::string client_url = absl::StrCat("http://", endpoints_[i]);
+    const std::string peer_url = absl::StrCat("http://127.0.0.1:", ports[2 * i + 1]);
+    const std::string place = absl::StrCat(options.folder, "/etcd-", attempt, "-", i);
+    std::vector<std::string> arguments = {absl::StrCat("--name=m", i),
+                                          absl::StrCat("--data-dir=", place),
+                                          absl::StrCat("--listen-client-urls=", client_url),
+                                          absl::StrCat("--advertise-client-urls=", client_url),
+                                          absl::StrCat("--listen-peer-urls=", peer_url),
+                                          absl::StrCat("--initial-advertise-peer-urls=", peer_url),
+                                          absl::StrCat("--initial-cluster=", absl::StrJoin(peers, ","))};
+    arguments.insert(arguments.end(), options.flags.begin(), options.flags.end());
+    PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ChildProcess> child,
+                          ChildProcess::Start({absl::StrCat("etcd-", i), kProgram, arguments, place + ".log"}));
+    members_.push_back(std::move(child));
+  }
+  const MonotonicTime deadline = Clock::Real().Now() + kStartTimeout;
+  for (int i = 0; i < options.members; ++i) {
+    EtcdClient client({endpoints_[i]}, std::chrono::milliseconds(2000));
+    absl::Status status;
+    do {
+      status = client.Call("/v3/kv/range", {{"key", EtcdBytes("any")}}, deadline).status();
+      if (status.ok()) break;
+      std::this_thread::sleep_for(kPollInterval);
+    } while (!members_[i]->HasEnded() && Clock::Real().Now() < deadline);
+    if (!status.ok()) {
+      return Annotate(status, absl::StrCat("etcd does not start; its log ends with\n",
+                                           absl::StrJoin(members_[i]->LogTail(kLogTailLines), "\n"), "\n"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pawl

@@ -1,0 +1,44 @@
+// A real etcd on this machine, for tests.
+#ifndef PAWL_SCHEDULER_STORE_ETCD_CLUSTER_H_
+#define PAWL_SCHEDULER_STORE_ETCD_CLUSTER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "deploy/pawlctl/child_process.h"
+
+namespace pawl {
+
+struct EtcdClusterOptions {
+  int members = 1;
+  // Empty and there; gets the data and the logs.
+  std::string folder;
+  // For every member.
+  std::vector<std::string> flags;
+};
+
+// The processes end with it. For the main thread.
+class EtcdCluster {
+ public:
+  // Returns when every member answers. NOT_FOUND if etcd is not installed.
+  static absl::StatusOr<std::unique_ptr<EtcdCluster>> Start(EtcdClusterOptions options);
+
+  // "127.0.0.1:PORT", in the order of members.
+  const std::vector<std::string>& endpoints() const { return endpoints_; }
+  ChildProcess& member(size_t index) { return *members_[index]; }
+
+ private:
+  EtcdCluster() = default;
+
+  absl::Status TryToStart(const EtcdClusterOptions& options, int attempt);
+
+  std::vector<std::string> endpoints_;
+  std::vector<std::unique_ptr<ChildProcess>> members_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_STORE_ETCD_CLUSTER_H_

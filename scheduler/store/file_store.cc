@@ -1,0 +1,168 @@
+#include "scheduler/store/file_store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/crc32c.h"
+#include "client_lib/base/failpoint.h"
+#include "client_lib/base/status_macros.h"
+#include "scheduler/store/state_log.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// Between two tries to lock. A try is two system calls.
+constexpr std::chrono::milliseconds kCampaignInterval{50};
+
+// Durable, also if an earlier process died before it had synced the name.
+absl::Status MakeFolders(Env& env, const std::string& folder) {
+  const std::string parent = FolderOf(folder);
+  absl::Status made = env.MakeFolder(folder);
+  if (absl::IsNotFound(made) && parent != folder) {
+    PAWL_RETURN_IF_ERROR(MakeFolders(env, parent));
+    made = env.MakeFolder(folder);
+  }
+  PAWL_RETURN_IF_ERROR(made);
+  const absl::Status synced = env.SyncFolder(parent);
+  // A parent that this process may not open is not one that it has written to.
+  return absl::IsPermissionDenied(synced) ? absl::OkStatus() : synced;
+}
+
+// What a failed write means to the caller of Save: nothing that was stored is damaged.
+absl::Status WriteError(const absl::Status& status) {
+  if (!absl::IsDataLoss(status)) return status;
+  return absl::UnavailableError(status.message());
+}
+
+}  // namespace
+
+FileStore::FileStore(FileStoreOptions options, Env& env) : options_(std::move(options)), env_(env) {}
+
+std::string FileStore::Describe() const { return absl::StrCat("file:", options_.folder); }
+
+void FileStore::WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) { lost_ = std::move(lost); }
+
+absl::Status FileStore::Campaign(MonotonicTime deadline) {
+  if (leader_) return absl::OkStatus();
+  loaded_ = false;
+  log_.reset();
+  log_bytes_.reset();
+  lock_.reset();
+  PAWL_RETURN_IF_ERROR(MakeFolders(env_, options_.folder));
+  while (true) {
+    absl::StatusOr<std::unique_ptr<FolderLock>> lock = env_.LockFolder(options_.folder);
+    if (lock.ok()) {
+      lock_ = *std::move(lock);
+      leader_ = true;
+      return absl::OkStatus();
+    }
+    if (!absl::IsUnavailable(lock.status())) return lock.status();
+    const MonotonicTime next = Clock::Real().Now() + kCampaignInterval;
+    if (next >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(Describe(), ": another process leads: ", lock.status().message()));
+    }
+    std::this_thread::sleep_until(next);
+  }
+}
+
+absl::Status FileStore::CheckLeader() const {
+  if (leader_) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(Describe(), ": this process is not the leader"));
+}
+
+absl::StatusOr<std::optional<StoredState>> FileStore::Load() {
+  PAWL_RETURN_IF_ERROR(CheckLeader());
+  loaded_ = false;
+  log_.reset();
+  newest_ = Newest();
+  const std::string path = log_path();
+  // What is returned must be durable, and its writer may have died before it had synced. An empty folder must stay
+  // empty too: a renaming may be on its way.
+  PAWL_RETURN_IF_ERROR(env_.SyncFolder(options_.folder));
+  absl::StatusOr<std::unique_ptr<WritableFile>> log = env_.OpenForAppend(path);
+  if (absl::IsNotFound(log.status())) {
+    log_bytes_ = 0;
+    loaded_ = true;
+    return std::nullopt;
+  }
+  if (!log.ok()) return log.status();
+  PAWL_RETURN_IF_ERROR((*log)->Sync());
+  const uint64_t max_bytes = std::max<uint64_t>(options_.max_log_bytes, kStateLogHeaderBytes + kMaxStateRecordBytes);
+  PAWL_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(env_, path, max_bytes));
+  absl::StatusOr<StateLog> parsed = ParseStateLog(bytes);
+  if (!parsed.ok()) {
+    return Annotate(parsed.status(), absl::StrCat(path, " (put it aside to begin without a state)"));
+  }
+  if (parsed->end < bytes.size()) {
+    spdlog::warn("{}: the last {} bytes, from offset {} on, are an interrupted write and are ignored; the newest "
+                 "revision is {}",
+                 path, bytes.size() - parsed->end, parsed->end, parsed->newest.revision);
+  }
+  newest_ = {parsed->newest.revision, parsed->newest.state.size(),
+             Crc32c(0, parsed->newest.state.data(), parsed->newest.state.size())};
+  log_bytes_ = bytes.size();
+  loaded_ = true;
+  return std::move(parsed->newest);
+}
+
+absl::Status FileStore::CheckLogIsOurs() {
+  if (!log_bytes_.has_value()) return absl::OkStatus();
+  const absl::StatusOr<uint64_t> bytes = env_.FileSize(log_path());
+  if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
+  if ((bytes.ok() ? *bytes : 0) == *log_bytes_) return absl::OkStatus();
+  const absl::Status why = absl::AbortedError(
+      absl::StrCat(Describe(), ": the leadership is lost: another process has written ", log_path(),
+                   "; was the lock file removed while this one ran?"));
+  leader_ = false;
+  spdlog::error("{}", why.ToString());
+  if (lost_) lost_(why);
+  return why;
+}
+
+absl::Status FileStore::Save(uint64_t revision, absl::string_view state) {
+  PAWL_RETURN_IF_ERROR(CheckState(revision, state));
+  PAWL_RETURN_IF_ERROR(CheckLeader());
+  if (!loaded_) {
+    return absl::FailedPreconditionError(absl::StrCat(Describe(), ": Load comes before the first Save of a leader"));
+  }
+  PAWL_RETURN_IF_ERROR(CheckLogIsOurs());
+  const uint32_t crc = Crc32c(0, state.data(), state.size());
+  if (revision == newest_.revision && state.size() == newest_.bytes && crc == newest_.crc) return absl::OkStatus();
+  if (revision <= newest_.revision) return NotNewer(Describe(), revision, newest_.revision);
+
+  std::string record;
+  AppendStateRecord(revision, state, record);
+  const bool fits = log_ != nullptr && log_->size() + record.size() <= options_.max_log_bytes;
+  if (const absl::Status status = fits ? Append(record) : Rewrite(record); !status.ok()) {
+    log_.reset();
+    log_bytes_.reset();
+    return WriteError(status);
+  }
+  newest_ = {revision, state.size(), crc};
+  return absl::OkStatus();
+}
+
+absl::Status FileStore::Append(absl::string_view record) {
+  PAWL_RETURN_IF_ERROR(log_->Append(record));
+  PAWL_FAILPOINT("scheduler_state.appended");
+  PAWL_RETURN_IF_ERROR(log_->Sync());
+  log_bytes_ = log_->size();
+  return absl::OkStatus();
+}
+
+absl::Status FileStore::Rewrite(absl::string_view record) {
+  log_.reset();
+  const WritableFile::Fragment fragments[] = {WritableFile::Fragment(kStateLogMagic, sizeof(kStateLogMagic)),
+                                              WritableFile::Fragment(record.data(), record.size())};
+  PAWL_RETURN_IF_ERROR(WriteFileDurably(env_, log_path(), fragments));
+  log_bytes_ = kStateLogHeaderBytes + record.size();
+  // If it cannot be opened the next record is written anew too.
+  if (auto log = env_.OpenForAppend(log_path()); log.ok()) log_ = *std::move(log);
+  return absl::OkStatus();
+}
+
+}  // namespace pawl
