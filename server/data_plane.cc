@@ -75,19 +75,20 @@ std::vector<uint32_t> PartitionsOf(const Segments& segments) {
 class DataPlane::Reservation {
  public:
   static std::shared_ptr<Reservation> Take(DataPlane& plane, size_t bytes) {
-    const size_t before = plane.bytes_in_flight_.fetch_add(bytes, std::memory_order_relaxed);
-    auto reservation = std::make_shared<Reservation>(plane, bytes);
+    const size_t before = plane.bytes_in_flight_->fetch_add(bytes, std::memory_order_relaxed);
+    auto reservation = std::make_shared<Reservation>(plane.bytes_in_flight_, bytes);
     // One request is always taken, however large, or it would never be.
     if (before > 0 && before + bytes > plane.options_.max_bytes_in_flight) return nullptr;
     return reservation;
   }
-  Reservation(DataPlane& plane, size_t bytes) : plane_(plane), bytes_(bytes) {}
-  ~Reservation() { plane_.bytes_in_flight_.fetch_sub(bytes_, std::memory_order_relaxed); }
+  Reservation(std::shared_ptr<std::atomic<size_t>> in_flight, size_t bytes)
+      : in_flight_(std::move(in_flight)), bytes_(bytes) {}
+  ~Reservation() { in_flight_->fetch_sub(bytes_, std::memory_order_relaxed); }
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
 
  private:
-  DataPlane& plane_;
+  const std::shared_ptr<std::atomic<size_t>> in_flight_;
   const size_t bytes_;
 };
 
@@ -379,35 +380,59 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
   auto act = [this, view = *view, sender, waits_for_step, request, total_bytes, value_bytes = std::move(value_bytes),
               owner = message.owner, reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return reply(std::move(status), OutgoingMessage());
-    const auto reservation = Reservation::Take(*this, total_bytes);
+    auto reservation = Reservation::Take(*this, total_bytes);
     if (reservation == nullptr) return reply(TooManyBytesInFlight(), OutgoingMessage());
-    reply(absl::OkStatus(), AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, value_bytes));
+    reply(absl::OkStatus(),
+          AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, value_bytes, std::move(reservation)));
   };
   if (!waits_for_step) return act(absl::OkStatus());
   WaitForStep(**view, PartitionsOf(request->segments), sender.step, std::move(context), std::move(act));
 }
 
 OutgoingMessage DataPlane::AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
-                                      const std::vector<size_t>& value_bytes) {
-  size_t total_bytes = 0;
-  for (const size_t bytes : value_bytes) total_bytes += bytes;
-  const auto values = std::make_shared_for_overwrite<char[]>(total_bytes);
-  std::vector<ByteView> results;
-  results.reserve(request.segments.size());
-  char* out = values.get();
+                                      const std::vector<size_t>& value_bytes,
+                                      std::shared_ptr<const Reservation> reservation) {
+  // Rows are copied, since many are small; blocks are lent.
+  struct Owned {
+    std::shared_ptr<const Reservation> reservation;  // destroyed last
+    std::unique_ptr<char[]> rows;
+    std::vector<BlockLoan> blocks;
+  };
+  const auto is_dense = [&](const PullSegmentView& segment) { return view.tables.find(segment.table)->second->is_dense(); };
+  size_t row_bytes = 0;
+  for (size_t i = 0; i < request.segments.size(); ++i) row_bytes += is_dense(request.segments[i]) ? 0 : value_bytes[i];
+  const auto owned = std::make_shared<Owned>();
+  owned->reservation = std::move(reservation);
+  owned->rows = std::make_unique_for_overwrite<char[]>(row_bytes);
+  std::vector<ByteView> results(request.segments.size());
+  char* out = owned->rows.get();
   for (size_t i = 0; i < request.segments.size(); ++i) {
     const PullSegmentView& segment = request.segments[i];
-    HostedPartition& hosted = *view.partitions[segment.partition];
-    MutexLock lock(hosted.mu);
-    if (sender != nullptr) {
-      hosted.staleness_max = std::max(hosted.staleness_max, hosted.partition.Staleness(sender->number, sender->step));
+    const bool lends = is_dense(segment);
+    const size_t lent_before = owned->blocks.size();
+    {
+      HostedPartition& hosted = *view.partitions[segment.partition];
+      MutexLock lock(hosted.mu);
+      if (sender != nullptr) {
+        hosted.staleness_max = std::max(hosted.staleness_max, hosted.partition.Staleness(sender->number, sender->step));
+      }
+      hosted.keys_pulled += segment.keys.size() / sizeof(uint64_t);
+      if (lends) {
+        hosted.partition.Lend(segment.table, segment.keys, owned->blocks);
+      } else {
+        hosted.partition.Pull(segment.table, segment.keys, out);
+      }
     }
-    hosted.keys_pulled += segment.keys.size() / sizeof(uint64_t);
-    hosted.partition.Pull(segment.table, segment.keys, out);
-    results.emplace_back(out, value_bytes[i]);
-    out += value_bytes[i];
+    if (lends) {
+      for (size_t k = lent_before; k < owned->blocks.size(); ++k) {
+        results[i].Append(owned->blocks[k].data(), owned->blocks[k].size() * sizeof(float));
+      }
+    } else {
+      results[i].Append(out, value_bytes[i]);
+      out += value_bytes[i];
+    }
   }
-  return EncodePullResponse(results, values);
+  return EncodePullResponse(results, owned);
 }
 
 void DataPlane::WaitForStep(const View& view, const std::vector<uint32_t>& partitions, uint64_t step,

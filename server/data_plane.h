@@ -82,7 +82,7 @@ class DataPlane final : public RequestHandler {
     Tables tables;
   };
 
-  // Bytes in flight of one request; given back when it is destroyed.
+  // Bytes in flight of one request or answer; given back when it is destroyed, maybe after the DataPlane.
   class Reservation;
 
   std::shared_ptr<const View> CurrentView() const;
@@ -103,8 +103,9 @@ class DataPlane final : public RequestHandler {
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
                                          const std::shared_ptr<const void>& owner);
+  // The message keeps `reservation` until its memory is given back.
   OutgoingMessage AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
-                             const std::vector<size_t>& value_bytes);
+                             const std::vector<size_t>& value_bytes, std::shared_ptr<const Reservation> reservation);
   // Runs `resume` once all `partitions` have reached `step`, or with an error.
   void WaitForStep(const View& view, const std::vector<uint32_t>& partitions, uint64_t step, CallContext context,
                    absl::AnyInvocable<void(absl::Status)> resume);
@@ -123,7 +124,8 @@ class DataPlane final : public RequestHandler {
   absl::Status waiting_closed_ PAWL_GUARDED_BY(waiting_mu_);
   std::list<std::shared_ptr<WaitingCall>> waiting_ PAWL_GUARDED_BY(waiting_mu_);
 
-  std::atomic<size_t> bytes_in_flight_{0};
+  // Shared with all reservations.
+  const std::shared_ptr<std::atomic<size_t>> bytes_in_flight_ = std::make_shared<std::atomic<size_t>>(0);
   std::atomic<uint64_t> requests_refused_{0};
 };
 

@@ -19,6 +19,8 @@ constexpr uint64_t kJobId = 77;
 constexpr uint32_t kPartitions = 8;
 constexpr uint32_t kTable = 1;
 constexpr uint32_t kWidth = 2;
+constexpr uint32_t kBlocks = 2;
+constexpr size_t kBlockFloats = 1000;
 
 // A server with all partitions and one table, and what its callers do.
 class DataPlaneTest : public testing::Test {
@@ -142,6 +144,42 @@ class DataPlaneTest : public testing::Test {
     return values;
   }
 
+  // A dense table of one block.
+  void CreateBlocks() {
+    TableSpec spec;
+    spec.set_id(kBlocks);
+    spec.set_name("blocks");
+    spec.set_kind(DENSE);
+    spec.set_element_type(FLOAT32);
+    spec.add_shape(kBlockFloats);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    ASSERT_TRUE(plane_->CreateTable(spec).ok());
+  }
+
+  PushRequest BlockPush(float value) {
+    PushRequest request = RowPush(ClientHeader(), 0, std::vector<float>(kBlockFloats, value), next_ordinal_++);
+    request.mutable_segments(0)->set_table(kBlocks);
+    request.mutable_segments(0)->set_partition(PartitionOf(kBlocks, 0, kPartitions));
+    return request;
+  }
+
+  static PullRequest BlockPull() {
+    PullRequest request = RowPull(ClientHeader(), 0);
+    request.mutable_segments(0)->set_table(kBlocks);
+    request.mutable_segments(0)->set_partition(PartitionOf(kBlocks, 0, kPartitions));
+    return request;
+  }
+
+  static std::vector<float> BlockValues(const Answer& answer) {
+    EXPECT_TRUE(answer.status.ok()) << answer.status;
+    const auto response = DecodePullResponse(answer.message.bytes);
+    EXPECT_TRUE(response.ok()) << response.status();
+    if (!response.ok() || response->results.size() != 1 || response->results[0].size() % sizeof(float) != 0) return {};
+    std::vector<float> values(response->results[0].size() / sizeof(float));
+    response->results[0].CopyTo(values.data());
+    return values;
+  }
+
   std::vector<float> Row(uint64_t key) {
     RequestHeader header;
     header.set_job_id(kJobId);
@@ -151,6 +189,7 @@ class DataPlaneTest : public testing::Test {
 
   SimulatedClock clock_;
   std::unique_ptr<DataPlane> plane_;
+  uint64_t next_ordinal_ = 0;  // of BlockPush
 };
 
 using Floats = std::vector<float>;
@@ -303,6 +342,39 @@ TEST_F(DataPlaneTest, RefusesMoreBytesInFlightThanItsLimitAndSaysWhenToComeBack)
   // Nothing is in flight now, so even a large one is taken.
   large.mutable_header()->set_step(1);
   EXPECT_TRUE(Push(large).ok());
+}
+
+TEST_F(DataPlaneTest, ADensePullRefersToTheBlocksAndKeepsThemAsTheyWere) {
+  Start(ASYNC, 1);
+  CreateBlocks();
+  ASSERT_TRUE(Push(BlockPush(1)).ok());
+  const auto first = Send(Method::kPull, BlockPull());
+  const auto second = Send(Method::kPull, BlockPull());
+  ASSERT_TRUE(Push(BlockPush(1)).ok());
+  const auto third = Send(Method::kPull, BlockPull());
+  EXPECT_EQ(BlockValues(**first), Floats(kBlockFloats, -1));
+  EXPECT_EQ(BlockValues(**second), Floats(kBlockFloats, -1));
+  EXPECT_EQ(BlockValues(**third), Floats(kBlockFloats, -2));
+  const auto where = [](const auto& answer) { return answer->value().message.bytes.fragments()[1].data(); };
+  EXPECT_EQ(where(first), where(second));
+  EXPECT_NE(where(first), where(third));
+}
+
+// What the network has not taken yet is memory that cannot be freed.
+TEST_F(DataPlaneTest, AnAnswerIsInFlightUntilItsMemoryIsGivenBack) {
+  DataPlaneOptions options;
+  options.max_bytes_in_flight = 3 * kBlockFloats * sizeof(float) / 2;
+  Start(ASYNC, 1, options);
+  CreateBlocks();
+  const auto first = Send(Method::kPull, BlockPull());
+  ASSERT_TRUE((*first)->status.ok());
+  const auto refused = Send(Method::kPull, BlockPull());
+  EXPECT_EQ((*refused)->status.code(), absl::StatusCode::kResourceExhausted);
+  first->reset();
+  const auto last = Send(Method::kPull, BlockPull());
+  ASSERT_TRUE((*last)->status.ok());
+  plane_.reset();
+  EXPECT_EQ(BlockValues(**last), Floats(kBlockFloats, 0));
 }
 
 TEST_F(DataPlaneTest, CreateTableIsIdempotentForAnEqualSpecOnly) {

@@ -12,12 +12,6 @@ namespace {
 // Index entries and rows are fetched this many keys before they are used.
 constexpr size_t kPrefetchDistance = 16;
 
-size_t StoreRowFloats(const TableSchema& table) {
-  if (table.is_dense()) return 0;
-  const size_t width = table.MaxRowWidth();
-  return width + table.rule().SlotCount(width) + (table.counts_updates() ? 1 : 0);
-}
-
 void PrefetchRow(const float* row, size_t floats) {
   const char* end = reinterpret_cast<const char*>(row + floats);
   for (const char* line = reinterpret_cast<const char*>(row); line < end; line += 64) __builtin_prefetch(line);
@@ -25,46 +19,76 @@ void PrefetchRow(const float* row, size_t floats) {
 
 }  // namespace
 
-TablePart::TablePart(std::shared_ptr<const TableSchema> table) : table_(std::move(table)), rows_(StoreRowFloats(*table_)) {}
+TablePart::TablePart(std::shared_ptr<const TableSchema> table)
+    : table_(std::move(table)), rows_(MakeRows()) {}
 
-size_t TablePart::RowFloats(size_t width) const {
-  return width + table_->rule().SlotCount(width) + (table_->counts_updates() ? 1 : 0);
+RowStore TablePart::MakeRows() const {
+  return RowStore(table_->is_dense() ? 0 : table_->MaxRowWidth() + StateFloats(table_->MaxRowWidth()));
+}
+
+size_t TablePart::StateFloats(size_t width) const {
+  return table_->rule().SlotCount(width) + (table_->counts_updates() ? 1 : 0);
 }
 
 uint64_t TablePart::CountMissing(const ByteView& keys) const {
   uint64_t missing = 0;
-  for (const uint64_t key : CopyKeys(keys)) missing += !rows_.contains(key);
+  for (const uint64_t key : CopyKeys(keys)) missing += !(table_->is_dense() ? blocks_.contains(key) : rows_.contains(key));
   return missing;
 }
 
-float* TablePart::Row(uint64_t key, size_t width) {
-  const size_t floats = RowFloats(width);
+TablePart::RowMemory TablePart::Row(uint64_t key, size_t width) {
+  const size_t state_floats = StateFloats(width);
   bool inserted;
-  float* row = rows_.FindOrInsert(key, floats, inserted);
+  RowMemory row;
+  if (table_->is_dense()) {
+    auto found = blocks_.find(key);
+    inserted = found == blocks_.end();
+    if (inserted) {
+      found = blocks_.emplace(key, Block{SharedBlock(width), SharedBlock(state_floats)}).first;
+      block_floats_ += width + state_floats;
+    }
+    row = {found->second.weights.Mutable(), found->second.state.Mutable()};
+  } else {
+    row.weights = rows_.FindOrInsert(key, width + state_floats, inserted);
+    row.state = row.weights + width;
+  }
   if (inserted) {
-    table_->initializer().Fill(key, 0, width, row);
-    table_->rule().InitializeSlots(width, row + width);
-    if (table_->counts_updates()) std::memset(&row[floats - 1], 0, sizeof(float));
+    table_->initializer().Fill(key, 0, width, row.weights);
+    table_->rule().InitializeSlots(width, row.state);
+    if (table_->counts_updates()) std::memset(&row.state[state_floats - 1], 0, sizeof(float));
   }
   return row;
 }
 
+const float* TablePart::Weights(uint64_t key) const {
+  if (!table_->is_dense()) return rows_.Find(key);
+  const auto found = blocks_.find(key);
+  return found == blocks_.end() ? nullptr : found->second.weights.data();
+}
+
+std::vector<uint64_t> TablePart::SortedKeys() const {
+  if (!table_->is_dense()) return rows_.SortedKeys();
+  std::vector<uint64_t> keys;
+  for (const auto& [key, block] : blocks_) keys.push_back(key);
+  return keys;
+}
+
 void TablePart::ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count, const void* gradient,
-                          float* row) const {
+                          const RowMemory& row) const {
   UpdatePosition position;
   position.step = step;
   if (table_->counts_updates()) {
     uint32_t updates;
-    std::memcpy(&updates, &row[RowFloats(width) - 1], sizeof(updates));
+    std::memcpy(&updates, &row.state[StateFloats(width) - 1], sizeof(updates));
     position.prior_updates = updates;
   }
-  table_->rule().Apply(position, scale, gradient, width, begin, count, row, row + width);
+  table_->rule().Apply(position, scale, gradient, width, begin, count, row.weights, row.state);
 }
 
-void TablePart::CountUpdate(size_t width, float* row) const {
+void TablePart::CountUpdate(size_t width, float* state) const {
   if (!table_->counts_updates()) return;
   uint32_t updates;
-  float* where = &row[RowFloats(width) - 1];
+  float* where = &state[StateFloats(width) - 1];
   std::memcpy(&updates, where, sizeof(updates));
   // At the end of its range Adam's corrections have long been 1.
   if (updates < UINT32_MAX) ++updates;
@@ -75,17 +99,17 @@ void TablePart::Apply(uint64_t step, float scale, const Gradient& gradient) {
   const std::vector<uint64_t> keys = CopyKeys(gradient.keys);
   if (!table_->is_dense()) {
     const size_t width = table_->MaxRowWidth();
-    const size_t floats = RowFloats(width);
-    std::vector<float*> rows(keys.size());
+    const size_t floats = width + StateFloats(width);
+    std::vector<RowMemory> rows(keys.size());
     for (size_t i = 0; i < std::min(keys.size(), kPrefetchDistance); ++i) rows_.Prefetch(keys[i]);
     for (size_t i = 0; i < keys.size(); ++i) {
       if (i + kPrefetchDistance < keys.size()) rows_.Prefetch(keys[i + kPrefetchDistance]);
       rows[i] = Row(keys[i], width);
-      PrefetchRow(rows[i], floats);
+      PrefetchRow(rows[i].weights, floats);
     }
     ForEachPart(*table_, keys, gradient.values, [&](size_t i, size_t begin, size_t count, const char* data) {
       ApplyPart(step, scale, width, begin, count, data, rows[i]);
-      CountUpdate(width, rows[i]);
+      CountUpdate(width, rows[i].state);
     });
     return;
   }
@@ -99,34 +123,33 @@ void TablePart::Apply(uint64_t step, float scale, const Gradient& gradient) {
       if (last) ApplyRow(step, scale, keys[i], whole.data());
       return;
     }
-    float* block = Row(keys[i], width);
+    const RowMemory block = Row(keys[i], width);
     ApplyPart(step, scale, width, begin, count, data, block);
-    if (last) CountUpdate(width, block);
+    if (last) CountUpdate(width, block.state);
   });
 }
 
 void TablePart::ApplyRow(uint64_t step, float scale, uint64_t key, const float* gradient) {
   const size_t width = table_->RowWidth(key);
-  float* row = Row(key, width);
+  const RowMemory row = Row(key, width);
   ApplyPart(step, scale, width, 0, width, gradient, row);
-  CountUpdate(width, row);
+  CountUpdate(width, row.state);
 }
 
 void TablePart::Read(const ByteView& key_bytes, char* out) const {
   const std::vector<uint64_t> keys = CopyKeys(key_bytes);
+  const size_t width = table_->MaxRowWidth();
   std::vector<const float*> rows(keys.size());
   for (size_t i = 0; i < std::min(keys.size(), kPrefetchDistance); ++i) rows_.Prefetch(keys[i]);
   for (size_t i = 0; i < keys.size(); ++i) {
     if (i + kPrefetchDistance < keys.size()) rows_.Prefetch(keys[i + kPrefetchDistance]);
     rows[i] = rows_.Find(keys[i]);
-    if (rows[i] != nullptr && !table_->is_dense()) PrefetchRow(rows[i], table_->MaxRowWidth());
+    if (rows[i] != nullptr) PrefetchRow(rows[i], width);
   }
-  std::vector<float> initial;
+  std::vector<float> initial(width);
   for (size_t i = 0; i < keys.size(); ++i) {
-    const size_t width = table_->RowWidth(keys[i]);
     const float* row = rows[i];
     if (row == nullptr) {
-      initial.resize(width);
       table_->initializer().Fill(keys[i], 0, width, initial.data());
       row = initial.data();
     }
@@ -136,32 +159,51 @@ void TablePart::Read(const ByteView& key_bytes, char* out) const {
   }
 }
 
+void TablePart::Lend(const ByteView& key_bytes, std::vector<BlockLoan>& loans) const {
+  for (const uint64_t key : CopyKeys(key_bytes)) {
+    if (const auto found = blocks_.find(key); found != blocks_.end()) {
+      loans.push_back(found->second.weights.Lend());
+      continue;
+    }
+    const size_t width = table_->RowWidth(key);
+    SharedBlock initial(width);
+    table_->initializer().Fill(key, 0, width, initial.Mutable());
+    loans.push_back(initial.Lend());
+  }
+}
+
 uint32_t TablePart::Digest() const {
   uint32_t crc = 0;
-  for (const uint64_t key : rows_.SortedKeys()) {
+  for (const uint64_t key : SortedKeys()) {
     crc = Crc32c(crc, &key, sizeof(key));
-    crc = Crc32c(crc, rows_.Find(key), table_->RowWidth(key) * sizeof(float));
+    crc = Crc32c(crc, Weights(key), table_->RowWidth(key) * sizeof(float));
   }
   return crc;
 }
 
 void TablePart::KeepBest() {
   best_ = std::make_unique<Best>();
-  best_->keys = rows_.SortedKeys();
+  best_->keys = SortedKeys();
   for (const uint64_t key : best_->keys) {
+    if (table_->is_dense()) {
+      best_->blocks.push_back(blocks_.find(key)->second.weights.Lend());
+      continue;
+    }
     const float* row = rows_.Find(key);
-    best_->weights.insert(best_->weights.end(), row, row + table_->RowWidth(key));
+    best_->weights.insert(best_->weights.end(), row, row + table_->MaxRowWidth());
   }
 }
 
 void TablePart::RestoreBest() {
   if (best_ == nullptr) return;
-  rows_ = RowStore(StoreRowFloats(*table_));
-  const float* weights = best_->weights.data();
-  for (const uint64_t key : best_->keys) {
+  rows_ = MakeRows();
+  blocks_.clear();
+  block_floats_ = 0;
+  for (size_t i = 0; i < best_->keys.size(); ++i) {
+    const uint64_t key = best_->keys[i];
     const size_t width = table_->RowWidth(key);
-    std::copy(weights, weights + width, Row(key, width));
-    weights += width;
+    const float* weights = table_->is_dense() ? best_->blocks[i].data() : &best_->weights[i * width];
+    std::copy(weights, weights + width, Row(key, width).weights);
   }
 }
 

@@ -7,8 +7,10 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "server/shard/gradient.h"
 #include "server/shard/row_store.h"
+#include "server/shard/shared_block.h"
 #include "server/shard/table_schema.h"
 
 namespace pawl {
@@ -21,8 +23,8 @@ class TablePart {
 
   const TableSchema& table() const { return *table_; }
   const std::shared_ptr<const TableSchema>& shared_table() const { return table_; }
-  uint64_t row_count() const { return rows_.size(); }
-  uint64_t parameter_bytes() const { return rows_.float_count() * sizeof(float); }
+  uint64_t row_count() const { return rows_.size() + blocks_.size(); }
+  uint64_t parameter_bytes() const { return (rows_.float_count() + block_floats_) * sizeof(float); }
   // How many of `keys` have no row yet (a key given twice counts twice).
   uint64_t CountMissing(const ByteView& keys) const;
 
@@ -31,8 +33,10 @@ class TablePart {
   // The same for one whole row whose gradient lies in memory.
   void ApplyRow(uint64_t step, float scale, uint64_t key, const float* gradient);
 
-  // Writes the weights of `keys`, one row after the other, to `out`.
+  // Writes the weights of `keys`, one row after the other, to `out`. REQUIRES: the table is sparse.
   void Read(const ByteView& keys, char* out) const;
+  // Appends the weights of `keys`, one block after the other, as they are now. REQUIRES: the table is dense.
+  void Lend(const ByteView& keys, std::vector<BlockLoan>& loans) const;
 
   // CRC32C over (key, weights) of all rows in ascending order of the key.
   uint32_t Digest() const;
@@ -44,21 +48,40 @@ class TablePart {
   void RestoreBest();
 
  private:
+  // Apart, since a pull lends the weights alone: a push to a block that is lent then copies no slots.
+  struct Block {
+    SharedBlock weights;
+    SharedBlock state;
+  };
+  // A row or block, to be written.
+  struct RowMemory {
+    float* weights;
+    // Slots [rule.SlotCount(width)] and, if the table counts updates, their number as uint32.
+    float* state;
+  };
   struct Best {
     std::vector<uint64_t> keys;
-    std::vector<float> weights;
+    std::vector<float> weights;      // sparse
+    std::vector<BlockLoan> blocks;  // dense
   };
 
-  size_t RowFloats(size_t width) const;
-  // The row, created if need be.
-  float* Row(uint64_t key, size_t width);
+  size_t StateFloats(size_t width) const;
+  RowStore MakeRows() const;
+  // The row or block, created if need be.
+  RowMemory Row(uint64_t key, size_t width);
+  // The key's weights; null if there is no such row.
+  const float* Weights(uint64_t key) const;
+  std::vector<uint64_t> SortedKeys() const;
   void ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count, const void* gradient,
-                 float* row) const;
-  void CountUpdate(size_t width, float* row) const;
+                 const RowMemory& row) const;
+  void CountUpdate(size_t width, float* state) const;
 
   std::shared_ptr<const TableSchema> table_;
-  // A row: weights [width], slots [rule.SlotCount(width)], and, if the table counts updates, their number as uint32.
+  // Sparse: a row's weights [width], and its state after them.
   RowStore rows_;
+  // Dense.
+  absl::btree_map<uint64_t, Block> blocks_;
+  uint64_t block_floats_ = 0;
   std::unique_ptr<Best> best_;
 };
 

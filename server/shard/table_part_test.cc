@@ -1,0 +1,121 @@
+#include "server/shard/table_part.h"
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "client_lib/base/partitioner.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using Floats = std::vector<float>;
+
+constexpr size_t kTailFloats = 3;
+constexpr char kAdam[] = "adam { learning_rate: 0.1 }";
+constexpr char kSgd[] = "sgd { learning_rate: 1 }";
+
+// Two blocks: one of kBlockElements and one of kTailFloats.
+TablePart MakeBlocks(const std::string& optimizer, const std::string& initializer = "constant { value: 10 }") {
+  TableSpec spec;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "id: 1 name: 'blocks' kind: DENSE element_type: FLOAT32 initializer {" + initializer + "} optimizer {" + optimizer + "}",
+      &spec));
+  spec.add_shape(kBlockElements + kTailFloats);
+  auto schema = TableSchema::Create(spec, 7);
+  EXPECT_TRUE(schema.ok()) << schema.status();
+  return TablePart(*schema);
+}
+
+void Push(TablePart& part, uint64_t key, float value) {
+  const Floats gradient(part.table().RowWidth(key), value);
+  part.Apply(0, 1, {ByteView(&key, sizeof(key)), ByteView(gradient.data(), gradient.size() * sizeof(float)), nullptr});
+}
+
+std::vector<BlockLoan> Lend(const TablePart& part, std::vector<uint64_t> keys) {
+  std::vector<BlockLoan> loans;
+  part.Lend(ByteView(keys.data(), keys.size() * sizeof(uint64_t)), loans);
+  return loans;
+}
+
+Floats Copy(const BlockLoan& loan) { return Floats(loan.data(), loan.data() + loan.size()); }
+
+TEST(TablePart, LendsABlockWithoutCopyingIt) {
+  TablePart part = MakeBlocks(kSgd);
+  Push(part, 1, 1);
+  const auto first = Lend(part, {1});
+  const auto second = Lend(part, {1});
+  EXPECT_EQ(first[0].data(), second[0].data());
+  EXPECT_EQ(Copy(first[0]), Floats(kTailFloats, 9));
+}
+
+TEST(TablePart, LendsInTheOrderOfTheKeysAndAnAbsentBlockAsItsInitialValue) {
+  TablePart part = MakeBlocks(kSgd, "uniform { low: -1 high: 1 }");
+  Floats initial(kBlockElements);
+  part.table().initializer().Fill(0, 0, kBlockElements, initial.data());
+  Push(part, 1, 1);
+  const auto loans = Lend(part, {1, 0});
+  ASSERT_EQ(loans.size(), 2u);
+  EXPECT_EQ(loans[0].size(), kTailFloats);
+  EXPECT_EQ(Copy(loans[1]), initial);
+  EXPECT_EQ(part.row_count(), 1u);
+}
+
+TEST(TablePart, APushLeavesWhatIsLentAsItWas) {
+  TablePart part = MakeBlocks(kSgd);
+  Push(part, 0, 1);
+  const auto before = Lend(part, {0});
+  Push(part, 0, 1);
+  const auto between = Lend(part, {0});
+  Push(part, 0, 1);
+  EXPECT_EQ(Copy(before[0]), Floats(kBlockElements, 9));
+  EXPECT_EQ(Copy(between[0]), Floats(kBlockElements, 8));
+  EXPECT_EQ(Copy(Lend(part, {0})[0]), Floats(kBlockElements, 7));
+}
+
+// Slots and the count of updates go along with the weights, whoever they are lent to.
+TEST(TablePart, LendingChangesNoBits) {
+  TablePart part = MakeBlocks(kAdam);
+  TablePart never_lent = MakeBlocks(kAdam);
+  std::vector<std::vector<BlockLoan>> kept;
+  for (int push = 0; push < 8; ++push) {
+    Push(part, 0, 0.1f * push);
+    Push(never_lent, 0, 0.1f * push);
+    auto loans = Lend(part, {0, 1});
+    if (push % 3 > 0) kept.push_back(std::move(loans));
+    ASSERT_EQ(part.Digest(), never_lent.Digest()) << "push " << push;
+  }
+}
+
+TEST(TablePart, CountsWeightsSlotsAndUpdatesOfBlocks) {
+  TablePart part = MakeBlocks(kAdam);
+  Push(part, 1, 1);
+  EXPECT_EQ(part.row_count(), 1u);
+  EXPECT_EQ(part.parameter_bytes(), (3 * kTailFloats + 1) * sizeof(float));
+  const std::vector<uint64_t> keys = {0, 1};
+  EXPECT_EQ(part.CountMissing(ByteView(keys.data(), sizeof(uint64_t) * 2)), 1u);
+}
+
+TEST(TablePart, TheBestBlocksComeBackAndThoseCreatedSinceAreGone) {
+  TablePart part = MakeBlocks(kAdam);
+  Push(part, 0, 1);
+  const uint32_t digest = part.Digest();
+  part.KeepBest();
+  const auto loan = Lend(part, {0});
+  Push(part, 0, 1);
+  Push(part, 1, 1);
+  EXPECT_NE(part.Digest(), digest);
+  for (int times = 0; times < 2; ++times) {
+    part.RestoreBest();
+    EXPECT_EQ(part.Digest(), digest);
+    EXPECT_EQ(part.row_count(), 1u);
+    EXPECT_EQ(part.parameter_bytes(), (3 * kBlockElements + 1) * sizeof(float));
+    EXPECT_EQ(Copy(loan[0]), Copy(Lend(part, {0})[0]));
+    Push(part, 0, 1);
+  }
+}
+
+}  // namespace
+}  // namespace pawl
