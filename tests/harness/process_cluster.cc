@@ -74,7 +74,8 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
   peer_names_.Set(getpid(), "test");
   PAWL_ASSIGN_OR_RETURN(folder_, MakeOutputFolder("cluster"));
   const std::string job_file = absl::StrCat(folder_, "/job.pbtxt");
-  std::ofstream(job_file) << options.job;
+  std::ofstream(job_file) << options.job
+                          << (options.replicas.has_value() ? absl::StrCat("\nreplicas: ", *options.replicas, "\n") : "");
   const auto flags_of = [&](const std::string& name) {
     const auto found = options.flags.find(name);
     return found == options.flags.end() ? std::vector<std::string>() : found->second;
@@ -90,7 +91,6 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
         absl::StrCat("--address_file=", address_file)}) {
     arguments.push_back(argument);
   }
-  if (options.replicas.has_value()) arguments.push_back(absl::StrCat("--replicas=", *options.replicas));
   for (const std::string& flag : flags_of("scheduler")) arguments.push_back(flag);
   PAWL_RETURN_IF_ERROR(Spawn("scheduler", program, std::move(arguments)));
   const MonotonicTime deadline = Now() + options_.start_timeout;

@@ -35,7 +35,7 @@ struct ProcessClusterOptions {
   std::map<std::string, std::vector<std::string>> flags;
   // The same for the environment: "NAME=value".
   std::map<std::string, std::vector<std::string>> environment;
-  // The scheduler's --replicas, if set.
+  // If set, added to the job.
   std::optional<uint32_t> replicas;
   // Scheduler and servers listen where they listened before when they are restarted. A scheduler that
   // is to be restarted needs it.
