@@ -1,0 +1,120 @@
+// A file of checked blocks: what snapshots and the parts of checkpoints are. block_file_format.md has the bytes.
+#ifndef PAWL_SERVER_STORAGE_BLOCK_FILE_H_
+#define PAWL_SERVER_STORAGE_BLOCK_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "client_lib/base/env.h"
+
+namespace pawl {
+
+// Payload of all blocks but the last: large enough that headers and calls cost nothing, small enough that a reader's
+// buffer does not matter.
+inline constexpr uint32_t kBlockBytes = 1u << 20;
+inline constexpr uint32_t kBlockFileVersion = 1;
+inline constexpr size_t kBlockFileHeaderBytes = 52;
+inline constexpr size_t kBlockHeaderBytes = 8;
+inline constexpr size_t kBlockFileFooterBytes = 28;
+
+enum class BlockFileKind : uint32_t {
+  kSnapshot = 1,
+  kCheckpointPart = 2,
+};
+
+// What a file says it is. Every block's checksum covers it.
+struct BlockFileId {
+  BlockFileKind kind = BlockFileKind::kSnapshot;
+  uint64_t job_id = 0;
+  uint32_t partition = 0;
+  // The log index of the state that the file holds.
+  uint64_t index = 0;
+  // kCheckpointPart: the checkpoint's step. kSnapshot: where the log was when the snapshot was begun (log_format.md).
+  uint64_t mark = 0;
+};
+
+struct BlockFileInfo {
+  uint64_t payload_bytes = 0;
+  uint64_t file_bytes = 0;
+  // Of all of the file before the footer.
+  uint32_t crc32c = 0;
+};
+
+// Not thread-safe. Without Finish the file is incomplete, which readers detect.
+class BlockFileWriter {
+ public:
+  static absl::StatusOr<std::unique_ptr<BlockFileWriter>> Create(Env& env, const std::string& path,
+                                                                 const BlockFileId& id);
+
+  // After an error the file is of no use.
+  absl::Status Append(absl::string_view bytes);
+  // Writes the footer, syncs and closes. Nothing may be called after it. The name is durable once its folder is synced.
+  absl::StatusOr<BlockFileInfo> Finish();
+
+ private:
+  BlockFileWriter(std::unique_ptr<WritableFile> file, const BlockFileId& id);
+  absl::Status WriteBlock(absl::string_view payload);
+  absl::Status Write(absl::Span<const WritableFile::Fragment> fragments);
+
+  const std::unique_ptr<WritableFile> file_;
+  std::string header_;
+  // The beginning of the next block.
+  std::string buffer_;
+  uint64_t blocks_ = 0;
+  uint64_t payload_bytes_ = 0;
+  uint64_t synced_bytes_ = 0;
+  uint32_t file_crc_ = 0;
+};
+
+// Reads the blocks in order and believes none of them before it is checked. Not thread-safe.
+// Every error of the file's contents is DATA_LOSS and names the file and the offset.
+class BlockFileReader {
+ public:
+  // Opens a file that must be `expected`; the mark of a snapshot may be any.
+  static absl::StatusOr<std::unique_ptr<BlockFileReader>> Open(Env& env, const std::string& path,
+                                                               const BlockFileId& expected);
+
+  const BlockFileId& id() const { return id_; }
+  const std::string& path() const { return path_; }
+
+  // The next block's payload, which lives until the next call. Empty at the end of the file: only then is it known that the
+  // file is whole.
+  absl::StatusOr<absl::string_view> NextBlock();
+  // REQUIRES: NextBlock has returned the end.
+  const BlockFileInfo& info() const { return info_; }
+
+ private:
+  BlockFileReader(std::string path, std::unique_ptr<ReadableFile> file, uint64_t file_bytes)
+      : path_(std::move(path)), file_(std::move(file)), file_bytes_(file_bytes) {}
+  absl::Status ReadHeader(const BlockFileId& expected);
+  absl::Status ReadFooter(const char* length_field);
+  // Reads exactly `size` bytes at offset_.
+  absl::Status Read(char* out, size_t size, absl::string_view what);
+  absl::Status Damaged(absl::string_view what) const;
+
+  const std::string path_;
+  const std::unique_ptr<ReadableFile> file_;
+  const uint64_t file_bytes_;
+  BlockFileId id_;
+  uint32_t id_crc_ = 0;
+  uint64_t offset_ = 0;
+  uint64_t blocks_ = 0;
+  uint64_t payload_bytes_ = 0;
+  uint32_t file_crc_ = 0;
+  bool ended_ = false;
+  std::string buffer_;
+  BlockFileInfo info_;
+};
+
+// Reads all of a file, for its checks alone.
+absl::StatusOr<BlockFileInfo> VerifyBlockFile(Env& env, const std::string& path, const BlockFileId& expected);
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_STORAGE_BLOCK_FILE_H_

@@ -1,0 +1,118 @@
+#include "server/storage/log_format.h"
+
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_format.h"
+#include "client_lib/base/crc32c.h"
+#include "server/storage/little_endian.h"
+
+namespace pawl {
+namespace {
+
+constexpr absl::string_view kSegmentMagic = "PAWLWAL\n";
+constexpr absl::string_view kRecordMagic = "PWR\xb1";
+constexpr size_t kReachedEntryBytes = 12;
+constexpr absl::string_view kSegmentSuffix = ".log";
+constexpr size_t kSegmentDigits = 10;
+
+// Begins with the place, so that a record is valid nowhere else: not as a payload that holds a copy of a log, not in another
+// segment, not in another job.
+uint32_t RecordHeaderCrc(uint64_t job_id, uint64_t segment, uint64_t offset, const char* header) {
+  char place[24];
+  PutNumber(PutNumber(PutNumber(place, job_id), segment), offset);
+  return Crc32c(Crc32c(0, place, sizeof(place)), header + 8, kRecordHeaderBytes - 8);
+}
+
+}  // namespace
+
+std::string EncodeSegmentHeader(const SegmentHeader& header) {
+  std::string bytes(kSegmentHeaderBytes, '\0');
+  std::memcpy(bytes.data(), kSegmentMagic.data(), kSegmentMagic.size());
+  char* out = bytes.data() + kSegmentMagic.size();
+  out = PutNumber(out, kLogVersion);
+  out = PutNumber(out, header.job_id);
+  out = PutNumber(out, header.segment);
+  out = PutNumber(out, header.previous_segment);
+  out = PutNumber(out, header.previous_bytes);
+  PutNumber(out, Crc32c(0, bytes.data(), kSegmentHeaderBytes - 4));
+  return bytes;
+}
+
+std::optional<SegmentHeader> DecodeSegmentHeader(const char* in) {
+  const char* const begin = in;
+  if (absl::string_view(in, kSegmentMagic.size()) != kSegmentMagic) return std::nullopt;
+  in += kSegmentMagic.size();
+  if (TakeNumber<uint32_t>(in) != kLogVersion) return std::nullopt;
+  SegmentHeader header;
+  header.job_id = TakeNumber<uint64_t>(in);
+  header.segment = TakeNumber<uint64_t>(in);
+  header.previous_segment = TakeNumber<uint64_t>(in);
+  header.previous_bytes = TakeNumber<uint64_t>(in);
+  if (TakeNumber<uint32_t>(in) != Crc32c(0, begin, kSegmentHeaderBytes - 4)) return std::nullopt;
+  return header;
+}
+
+void EncodeRecordHeader(uint64_t job_id, uint64_t segment, uint64_t offset, const RecordHeader& header, char* out) {
+  std::memcpy(out, kRecordMagic.data(), kRecordMagic.size());
+  char* next = out + 8;
+  next = PutNumber(next, header.payload_bytes);
+  next = PutNumber(next, header.payload_crc);
+  next = PutNumber(next, header.settled);
+  next = PutNumber(next, static_cast<uint32_t>(header.type));
+  next = PutNumber(next, header.partition);
+  PutNumber(next, header.index);
+  PutNumber(out + 4, RecordHeaderCrc(job_id, segment, offset, out));
+}
+
+std::optional<RecordHeader> DecodeRecordHeader(uint64_t job_id, uint64_t segment, uint64_t offset, const char* in) {
+  if (absl::string_view(in, kRecordMagic.size()) != kRecordMagic) return std::nullopt;
+  const char* const begin = in;
+  in += kRecordMagic.size();
+  if (TakeNumber<uint32_t>(in) != RecordHeaderCrc(job_id, segment, offset, begin)) return std::nullopt;
+  RecordHeader header;
+  header.payload_bytes = TakeNumber<uint32_t>(in);
+  header.payload_crc = TakeNumber<uint32_t>(in);
+  header.settled = TakeNumber<uint32_t>(in);
+  const auto type = TakeNumber<uint32_t>(in);
+  header.partition = TakeNumber<uint32_t>(in);
+  header.index = TakeNumber<uint64_t>(in);
+  if (type < 1 || type > 4 || header.payload_bytes > kMaxRecordPayloadBytes) return std::nullopt;
+  header.type = static_cast<RecordType>(type);
+  return header;
+}
+
+absl::string_view RecordMagic() { return kRecordMagic; }
+
+std::string EncodeReached(const ReachedIndices& reached) {
+  std::string payload(reached.size() * kReachedEntryBytes, '\0');
+  char* out = payload.data();
+  for (const auto& [partition, index] : reached) out = PutNumber(PutNumber(out, partition), index);
+  return payload;
+}
+
+std::optional<ReachedIndices> DecodeReached(absl::string_view payload) {
+  if (payload.size() % kReachedEntryBytes != 0) return std::nullopt;
+  ReachedIndices reached(payload.size() / kReachedEntryBytes);
+  const char* in = payload.data();
+  for (auto& [partition, index] : reached) {
+    partition = TakeNumber<uint32_t>(in);
+    index = TakeNumber<uint64_t>(in);
+  }
+  return reached;
+}
+
+std::string SegmentFileName(uint64_t segment) { return absl::StrFormat("%010d%s", segment, kSegmentSuffix); }
+
+std::optional<uint64_t> ParseSegmentFileName(absl::string_view name) {
+  uint64_t segment = 0;
+  if (name.size() != kSegmentDigits + kSegmentSuffix.size() || !absl::EndsWith(name, kSegmentSuffix) ||
+      name.substr(0, kSegmentDigits).find_first_not_of("0123456789") != absl::string_view::npos ||
+      !absl::SimpleAtoi(name.substr(0, kSegmentDigits), &segment)) {
+    return std::nullopt;
+  }
+  return segment;
+}
+
+}  // namespace pawl

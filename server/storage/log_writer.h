@@ -1,0 +1,92 @@
+// Writes groups of records into the log's segments.
+#ifndef PAWL_SERVER_STORAGE_LOG_WRITER_H_
+#define PAWL_SERVER_STORAGE_LOG_WRITER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "client_lib/base/byte_view.h"
+#include "client_lib/base/env.h"
+#include "server/storage/log_format.h"
+
+namespace pawl {
+
+struct QueuedRecord {
+  RecordType type = RecordType::kData;
+  uint32_t partition = 0;
+  uint64_t index = 0;
+  ByteView payload;
+  // Keeps the payload's memory.
+  std::shared_ptr<const void> owner;
+  // Filled in by the writer: computed once, however often the record is written.
+  std::optional<uint32_t> payload_crc;
+  uint64_t offset = 0;
+};
+
+// Not thread-safe: belongs to the log's thread. A group is settled, that is, may be acknowledged, when WriteGroup has
+// succeeded; after an error the same group is to be written again before any other.
+//
+// Invariants:
+//   1. Bytes of a segment before settled() are never written again.
+//   2. A segment whose sync has failed, or whose end cannot be cut, is never appended to again; the next segment's header
+//      says how many of its bytes count.
+//   3. A segment has its final name only when its header is durable.
+class LogWriter {
+ public:
+  struct Options {
+    std::string log_folder;
+    uint64_t job_id = 0;
+    // Whether a group is synced before it is settled.
+    bool sync = true;
+    // A segment that has reached this size gets a successor.
+    uint64_t segment_bytes = 64u << 20;
+  };
+  // Where an earlier life of the log ended.
+  struct End {
+    uint64_t segment = 0;  // 0: there was none.
+    uint64_t settled = 0;
+    uint64_t next_segment = 1;
+    // By partition, what its records before `settled` reach.
+    absl::btree_map<uint32_t, uint64_t> reached;
+  };
+
+  LogWriter(Env& env, Options options, End end);
+
+  absl::Status WriteGroup(absl::Span<QueuedRecord> records);
+  // Notes in the file that all of it is settled, so that damage to the last group is told from a torn tail. Nothing is lost
+  // if this fails. Not synced.
+  void MarkSettled();
+
+  // The end of what is settled. Never goes back.
+  LogPosition settled() const { return {segment_, settled_}; }
+
+ private:
+  absl::Status WriteRecords(absl::Span<QueuedRecord> records);
+  absl::Status OpenSegment();
+  absl::Status FillSegment(WritableFile& file, uint64_t segment) const;
+  absl::Status Append(absl::Span<const WritableFile::Fragment> fragments);
+  absl::Status AppendMark();
+
+  Env& env_;
+  const Options options_;
+  uint64_t segment_;
+  uint64_t settled_;
+  uint64_t next_segment_;
+  absl::btree_map<uint32_t, uint64_t> reached_;
+  // Of segment_; null if there is none to append to.
+  std::unique_ptr<WritableFile> file_;
+  bool marked_ = true;
+  // Of the last group, kept for their memory.
+  std::string headers_;
+  std::vector<WritableFile::Fragment> fragments_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_STORAGE_LOG_WRITER_H_

@@ -1,0 +1,357 @@
+#include "server/storage/recovery.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "server/storage/log_format.h"
+#include "server/storage/log_reader.h"
+
+namespace pawl {
+namespace {
+
+// Records without a gap.
+struct RecordRun {
+  uint64_t first = 0;
+  uint64_t last = 0;
+  // Where the first one is.
+  std::string path;
+  uint64_t offset = 0;
+};
+
+// What the log says of a partition.
+struct PartitionLog {
+  std::vector<RecordRun> runs;
+  // Of the last drop, packed.
+  std::optional<uint64_t> dropped;
+  // A drop that was not settled: whoever asked for it does not know of it, so it does not count, and neither do the records
+  // after it.
+  bool ignored = false;
+  // What the newest kReached record claims, and which file says so.
+  uint64_t claimed = 0;
+  std::string claimed_by;
+  // What is recovered.
+  uint64_t snapshot_index = 0;
+};
+
+class Recovery {
+ public:
+  Recovery(const std::string& data_folder, SnapshotStore& snapshots, RecoverySink& sink)
+      : env_(snapshots.env()),
+        data_folder_(data_folder),
+        log_folder_(JoinPath(data_folder, kLogFolder)),
+        snapshots_(snapshots),
+        sink_(sink) {}
+
+  absl::StatusOr<RecoveredLog> Run() {
+    PAWL_RETURN_IF_ERROR(env_.MakeFolder(log_folder_));
+    PAWL_RETURN_IF_ERROR(env_.SyncFolder(data_folder_));
+    PAWL_RETURN_IF_ERROR(FindSegments());
+    PAWL_RETURN_IF_ERROR(ScanSegments());
+    PAWL_RETURN_IF_ERROR(ChooseSnapshots());
+    PAWL_RETURN_IF_ERROR(CleanUp());
+    PAWL_RETURN_IF_ERROR(Load());
+    PAWL_RETURN_IF_ERROR(Replay());
+    return std::move(result_);
+  }
+
+ private:
+  // A segment of the chain.
+  struct ChainLink {
+    SegmentHeader header;
+    // How many of its bytes count, by the next one's header. Nothing for the last.
+    std::optional<uint64_t> bytes;
+  };
+
+  std::string PathOf(uint64_t segment) const { return JoinPath(log_folder_, SegmentFileName(segment)); }
+
+  // From the newest segment back, as each names the one before. What is not in the chain does not count.
+  absl::Status FindSegments() {
+    PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.List(log_folder_));
+    std::vector<uint64_t> found;
+    for (const std::string& name : names) {
+      if (const std::optional<uint64_t> segment = ParseSegmentFileName(name)) {
+        found.push_back(*segment);
+      } else if (absl::EndsWith(name, ".tmp")) {
+        void_files_.push_back(JoinPath(log_folder_, name));
+      }
+    }
+    if (found.empty()) return absl::OkStatus();
+    std::optional<uint64_t> bytes;
+    for (uint64_t segment = found.back(); segment != 0;) {
+      PAWL_ASSIGN_OR_RETURN(const SegmentHeader header,
+                            ReadSegmentHeader(env_, log_folder_, snapshots_.job_id(), segment));
+      chain_.push_back({header, bytes});
+      if (header.previous_segment >= segment) {
+        return absl::DataLossError(absl::StrCat(PathOf(segment), " is damaged at offset 0: it names segment ",
+                                                header.previous_segment, " as the one before"));
+      }
+      if (!std::binary_search(found.begin(), found.end(), header.previous_segment)) break;
+      segment = header.previous_segment;
+      bytes = header.previous_bytes;
+    }
+    std::reverse(chain_.begin(), chain_.end());
+    absl::flat_hash_set<uint64_t> in_chain;
+    for (const ChainLink& link : chain_) in_chain.insert(link.header.segment);
+    for (const uint64_t segment : found) {
+      if (in_chain.contains(segment)) continue;
+      void_files_.push_back(PathOf(segment));
+      if (segment > chain_.front().header.segment) continue;
+      // Segments are deleted from the front. So this one was abandoned before it held anything, or one behind it is missing.
+      PAWL_ASSIGN_OR_RETURN(const LogSegment contents,
+                            ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment));
+      for (const LogRecord& record : contents.records) {
+        if (record.type != RecordType::kData) continue;
+        return absl::DataLossError(absl::StrCat(
+            PathOf(chain_.front().header.previous_segment), " is missing: ", PathOf(chain_.front().header.segment),
+            " follows it at offset 0, and ", PathOf(segment), " of before is still there"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<LogSegment> Read(const ChainLink& link) const {
+    const uint64_t segment = link.header.segment;
+    return link.bytes.has_value()
+               ? ReadClosedSegment(env_, log_folder_, snapshots_.job_id(), segment, *link.bytes)
+               : ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment);
+  }
+
+  absl::Status ScanSegments() {
+    for (const ChainLink& link : chain_) {
+      PAWL_ASSIGN_OR_RETURN(const LogSegment segment, Read(link));
+      result_.segments.push_back({segment.header.segment, segment.settled, {}, false});
+      for (const LogRecord& record : segment.records) PAWL_RETURN_IF_ERROR(Scan(segment, record));
+      if (link.bytes.has_value()) continue;
+      result_.end.segment = segment.header.segment;
+      result_.end.settled = segment.settled;
+      result_.end.next_segment = segment.header.segment + 1;
+      last_end_ = segment.end;
+      if (segment.torn_bytes > 0) {
+        result_.notes.push_back(absl::StrCat(segment.path, ": cut ", segment.torn_bytes, " bytes at offset ",
+                                             segment.end, ", a record that was never acknowledged in whole"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Scan(const LogSegment& segment, const LogRecord& record) {
+    const bool settled = record.offset < segment.settled;
+    switch (record.type) {
+      case RecordType::kData: {
+        PartitionLog& log = logs_[record.partition];
+        if (log.ignored) return absl::OkStatus();
+        if (!log.runs.empty() && record.index == log.runs.back().last + 1) {
+          log.runs.back().last = record.index;
+        } else if (!log.runs.empty() && record.index <= log.runs.back().last) {
+          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ", record.offset,
+                                                  ": record ", record.index, " of partition ", record.partition,
+                                                  " follows record ", log.runs.back().last));
+        } else {
+          log.runs.push_back({record.index, record.index, segment.path, record.offset});
+        }
+        if (settled) {
+          result_.segments.back().last_index[record.partition] = record.index;
+          result_.end.reached[record.partition] = record.index;
+        }
+        return absl::OkStatus();
+      }
+      case RecordType::kDrop: {
+        PartitionLog& log = logs_[record.partition];
+        if (!settled) {
+          log.ignored = true;
+          return absl::OkStatus();
+        }
+        log = PartitionLog();
+        log.dropped = LogPosition{segment.header.segment, record.offset}.Pack();
+        for (SegmentUse& use : result_.segments) use.last_index.erase(record.partition);
+        result_.end.reached.erase(record.partition);
+        return absl::OkStatus();
+      }
+      case RecordType::kReached: {
+        const std::optional<ReachedIndices> reached = DecodeReached(record.payload);
+        if (!reached.has_value()) {
+          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ", record.offset,
+                                                  ": a list of reached indices has ", record.payload.size(), " bytes"));
+        }
+        for (const auto& [partition, index] : *reached) {
+          logs_[partition].claimed = index;
+          logs_[partition].claimed_by = segment.path;
+          result_.end.reached[partition] = index;
+        }
+        return absl::OkStatus();
+      }
+      case RecordType::kSettled:
+        return absl::OkStatus();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ChooseSnapshots() {
+    absl::btree_map<uint32_t, std::vector<SnapshotStore::Snapshot>> candidates;
+    for (SnapshotStore::Snapshot& snapshot : snapshots_.List()) {
+      logs_[snapshot.partition];
+      candidates[snapshot.partition].push_back(std::move(snapshot));
+    }
+    for (auto& [partition, log] : logs_) {
+      PAWL_RETURN_IF_ERROR(ChooseSnapshot(partition, log, candidates[partition]));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ChooseSnapshot(uint32_t partition, PartitionLog& log,
+                              const std::vector<SnapshotStore::Snapshot>& candidates) {
+    uint64_t newest = 0;  // Of all snapshots, also damaged ones: so far the partition has once been.
+    std::string damage;
+    std::vector<uint64_t> whole;
+    for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
+      PAWL_ASSIGN_OR_RETURN(const Check check, CheckSnapshot(*it, log, whole.empty()));
+      if (check.is_void) {
+        void_snapshots_.push_back(*it);
+        continue;
+      }
+      newest = std::max(newest, it->index);
+      next_segment_ = std::max(next_segment_, check.segment + 1);
+      if (check.damage.ok()) {
+        if (whole.empty()) chosen_[partition] = *it;
+        whole.push_back(it->index);
+      } else {
+        damage = absl::StrCat("; ", check.damage.message());
+        result_.notes.push_back(absl::StrCat("passed over and deleted a snapshot: ", check.damage.message()));
+        void_snapshots_.push_back(*it);
+      }
+    }
+    if (log.runs.empty() && newest == 0 && log.claimed == 0) return absl::OkStatus();
+
+    log.snapshot_index = whole.empty() ? 0 : whole.front();
+    uint64_t reached = log.snapshot_index;
+    for (const RecordRun& run : log.runs) {
+      if (run.last <= reached) continue;
+      if (run.first > reached + 1) {
+        return absl::DataLossError(absl::StrCat(run.path, " at offset ", run.offset, ": record ", run.first,
+                                                " of partition ", partition, " follows ", reached,
+                                                "; the records between are missing", damage));
+      }
+      reached = run.last;
+    }
+    if (reached < newest || reached < log.claimed) {
+      return absl::DataLossError(absl::StrCat(
+          "partition ", partition, " is found only up to record ", reached, " and was once at ",
+          std::max(newest, log.claimed), ", by ",
+          newest > log.claimed ? "a snapshot" : absl::StrCat(log.claimed_by, " at offset ", kSegmentHeaderBytes),
+          "; a file is missing or damaged", damage));
+    }
+    result_.partitions.push_back({partition, log.snapshot_index, reached});
+    if (whole.size() >= kSnapshotsKept) result_.released[partition] = whole.back();
+    return absl::OkStatus();
+  }
+
+  struct Check {
+    bool is_void = false;
+    // Where the log was when the snapshot was begun.
+    uint64_t segment = 0;
+    absl::Status damage;
+  };
+
+  // Reads all of the snapshot if `fully`.
+  absl::StatusOr<Check> CheckSnapshot(const SnapshotStore::Snapshot& snapshot, const PartitionLog& log,
+                                      bool fully) const {
+    Check check;
+    absl::StatusOr<std::unique_ptr<BlockFileReader>> reader = snapshots_.OpenToRead(snapshot);
+    check.damage = reader.status();
+    if (reader.ok()) {
+      check.segment = (*reader)->id().mark >> 32;
+      check.is_void = log.dropped.has_value() && (*reader)->id().mark <= *log.dropped;
+      if (check.is_void) return check;
+      while (fully) {
+        const absl::StatusOr<absl::string_view> block = (*reader)->NextBlock();
+        check.damage = block.status();
+        if (!block.ok() || block->empty()) break;
+      }
+    }
+    if (!check.damage.ok() && !absl::IsDataLoss(check.damage)) return check.damage;
+    return check;
+  }
+
+  // Nothing was changed before: all is known to be well.
+  absl::Status CleanUp() {
+    for (const SnapshotStore::Snapshot& snapshot : void_snapshots_) PAWL_RETURN_IF_ERROR(snapshots_.Delete(snapshot));
+    for (const std::string& path : void_files_) PAWL_RETURN_IF_ERROR(env_.Delete(path));
+    if (!void_files_.empty()) PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
+    for (const ChainLink& link : chain_) {
+      // An earlier life may have written without syncing, and from now on all that is settled counts as durable.
+      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                            env_.OpenForAppend(PathOf(link.header.segment)));
+      if (!link.bytes.has_value()) PAWL_RETURN_IF_ERROR(file->Truncate(last_end_));
+      PAWL_RETURN_IF_ERROR(file->Sync());
+      PAWL_RETURN_IF_ERROR(file->Close());
+    }
+    // Positions only grow, also after the loss of segments that nobody had synced.
+    result_.end.next_segment = std::max(result_.end.next_segment, next_segment_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Load() {
+    for (const auto& [partition, snapshot] : chosen_) {
+      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<BlockFileReader> reader, snapshots_.OpenToRead(snapshot));
+      if (const absl::Status status = sink_.LoadSnapshot(partition, snapshot.index, *reader); !status.ok()) {
+        return Annotate(status, snapshot.path);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Replay() {
+    absl::flat_hash_set<uint32_t> ignored;
+    for (const ChainLink& link : chain_) {
+      PAWL_ASSIGN_OR_RETURN(const LogSegment segment, Read(link));
+      for (const LogRecord& record : segment.records) {
+        const PartitionLog& log = logs_[record.partition];
+        const uint64_t position = LogPosition{segment.header.segment, record.offset}.Pack();
+        const bool settled = record.offset < segment.settled;
+        if (record.type == RecordType::kDrop && !settled) ignored.insert(record.partition);
+        if (record.type != RecordType::kData || ignored.contains(record.partition)) continue;
+        if (log.dropped.has_value() && position < *log.dropped) continue;
+        const ByteView payload(record.payload.data(), record.payload.size());
+        if (!settled) {
+          result_.unsettled.push_back(
+              {RecordType::kData, record.partition, record.index, payload, segment.bytes, std::nullopt, 0});
+        }
+        if (record.index <= log.snapshot_index) continue;
+        const absl::Status status = sink_.Replay(record.partition, record.index, payload, segment.bytes);
+        if (!status.ok()) {
+          return Annotate(status, absl::StrCat(segment.path, " at offset ", record.offset, ": record ", record.index,
+                                               " of partition ", record.partition));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  Env& env_;
+  const std::string data_folder_;
+  const std::string log_folder_;
+  SnapshotStore& snapshots_;
+  RecoverySink& sink_;
+  RecoveredLog result_;
+  // Oldest first.
+  std::vector<ChainLink> chain_;
+  std::vector<std::string> void_files_;
+  std::vector<SnapshotStore::Snapshot> void_snapshots_;
+  absl::btree_map<uint32_t, PartitionLog> logs_;
+  absl::btree_map<uint32_t, SnapshotStore::Snapshot> chosen_;
+  uint64_t last_end_ = 0;
+  uint64_t next_segment_ = 1;
+};
+
+}  // namespace
+
+absl::StatusOr<RecoveredLog> Recover(const std::string& data_folder, SnapshotStore& snapshots, RecoverySink& sink) {
+  return Recovery(data_folder, snapshots, sink).Run();
+}
+
+}  // namespace pawl

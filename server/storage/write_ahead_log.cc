@@ -1,0 +1,241 @@
+#include "server/storage/write_ahead_log.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "client_lib/base/status_macros.h"
+#include "server/storage/log_format.h"
+
+namespace pawl {
+namespace {
+
+// How long the thread sleeps when nobody wakes it.
+constexpr std::chrono::seconds kSleep{1};
+
+}  // namespace
+
+WriteAheadLog::WriteAheadLog(SnapshotStore& snapshots, WriteAheadLogOptions options, RecoveredLog recovered,
+                             DurableCallback durable)
+    : snapshots_(snapshots),
+      env_(snapshots.env()),
+      options_(std::move(options)),
+      log_folder_(JoinPath(options_.data_folder, kLogFolder)),
+      durable_(std::move(durable)),
+      writer_(env_, {log_folder_, snapshots.job_id(), options_.sync, options_.segment_bytes},
+              std::move(recovered.end)) {
+  {
+    MutexLock lock(mu_);
+    position_ = writer_.settled();
+    segments_.assign(std::make_move_iterator(recovered.segments.begin()),
+                     std::make_move_iterator(recovered.segments.end()));
+    for (const RecoveredPartition& partition : recovered.partitions) {
+      last_index_[partition.partition] = partition.last_index;
+    }
+    for (const auto& [partition, index] : recovered.released) released_[partition] = index;
+    for (QueuedRecord& record : recovered.unsettled) Enqueue(std::move(record));
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+WriteAheadLog::~WriteAheadLog() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+bool WriteAheadLog::Append(uint32_t partition, uint64_t index, const ByteView& payload,
+                           std::shared_ptr<const void> owner) {
+  if (payload.size() > kMaxRecordPayloadBytes) std::abort();
+  MutexLock lock(mu_);
+  if (queued_bytes_ + CostOf(payload.size()) > options_.max_queued_bytes) return false;
+  const auto [last, is_new] = last_index_.try_emplace(partition, index);
+  if (!is_new && index <= last->second) std::abort();
+  last->second = index;
+  Enqueue({RecordType::kData, partition, index, payload, std::move(owner), std::nullopt, 0});
+  return true;
+}
+
+bool WriteAheadLog::HasRoom(uint64_t payload_bytes) const {
+  MutexLock lock(mu_);
+  return queued_bytes_ + CostOf(payload_bytes) <= options_.max_queued_bytes;
+}
+
+void WriteAheadLog::AppendDrop(uint32_t partition) {
+  MutexLock lock(mu_);
+  last_index_.erase(partition);
+  Enqueue({RecordType::kDrop, partition, 0, ByteView(), nullptr, std::nullopt, 0});
+}
+
+void WriteAheadLog::Enqueue(QueuedRecord record) {
+  queued_bytes_ += CostOf(record.payload.size());
+  queue_.push_back(std::move(record));
+  // The thread sleeps only while the queue is empty, or until its next try.
+  if (queue_.size() == 1) changed_.NotifyAll();
+}
+
+void WriteAheadLog::Run() {
+  std::vector<QueuedRecord> group;
+  while (TakeGroup(group)) {
+    if (group.empty()) {
+      writer_.MarkSettled();
+      marked_ = true;
+      continue;
+    }
+    if (!Commit(group)) return;
+    marked_ = false;
+    const std::vector<DurableIndex> durable = Settle(group);
+    // Frees the records' memory before somebody acts on their end.
+    group.clear();
+    durable_(durable);
+  }
+  writer_.MarkSettled();
+}
+
+bool WriteAheadLog::TakeGroup(std::vector<QueuedRecord>& group) {
+  MutexLock lock(mu_);
+  while (queue_.empty()) {
+    if (stopping_) return false;
+    const auto now = std::chrono::steady_clock::now();
+    if (marked_) {
+      changed_.WaitUntil(mu_, now + kSleep);
+    } else if (!changed_.WaitUntil(mu_, now + options_.idle_interval) && queue_.empty() && !stopping_) {
+      return true;
+    }
+  }
+  uint64_t bytes = 0;
+  while (!queue_.empty()) {
+    bytes += CostOf(queue_.front().payload.size());
+    if (!group.empty() && bytes > options_.max_group_bytes) break;
+    group.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  return true;
+}
+
+bool WriteAheadLog::Commit(std::vector<QueuedRecord>& group) {
+  bool tried_anew = false;
+  while (true) {
+    absl::Status status = writer_.WriteGroup(absl::MakeSpan(group));
+    MutexLock lock(mu_);
+    FollowWriter();
+    status_ = status;
+    if (status.ok()) return true;
+    ++figures_.failures;
+    // A new segment may help, and at once; space does not come back at once.
+    if (!absl::IsResourceExhausted(status) && !std::exchange(tried_anew, true)) continue;
+    const auto next_try = std::chrono::steady_clock::now() + options_.retry_interval;
+    while (!stopping_ && changed_.WaitUntil(mu_, next_try)) {
+    }
+    if (stopping_) return false;
+  }
+}
+
+void WriteAheadLog::FollowWriter() {
+  const LogPosition position = writer_.settled();
+  position_ = position;
+  if (position.segment == 0) return;
+  if (segments_.empty() || segments_.back().segment != position.segment) {
+    segments_.push_back({position.segment, 0, {}, false});
+  }
+  segments_.back().bytes = position.offset;
+}
+
+std::vector<DurableIndex> WriteAheadLog::Settle(const std::vector<QueuedRecord>& group) {
+  std::vector<DurableIndex> durable;
+  // Where in `durable` a partition is, since its last drop.
+  absl::flat_hash_map<uint32_t, size_t> places;
+  bool kept = false;
+  uint64_t cost = 0, payload_bytes = 0;
+  for (const QueuedRecord& record : group) {
+    cost += CostOf(record.payload.size());
+    payload_bytes += record.payload.size();
+    if (record.type == RecordType::kDrop) {
+      // What cannot be deleted now is deleted by the next recovery, as long as it finds the drop.
+      kept = !snapshots_.Drop(record.partition, {writer_.settled().segment, record.offset}).ok() || kept;
+      places.erase(record.partition);
+      durable.push_back({record.partition, 0, true});
+      continue;
+    }
+    const auto [place, is_new] = places.try_emplace(record.partition, durable.size());
+    if (is_new) durable.push_back({record.partition, 0, false});
+    durable[place->second].index = record.index;
+  }
+  MutexLock lock(mu_);
+  for (const DurableIndex& entry : durable) {
+    if (entry.dropped) {
+      for (SegmentUse& use : segments_) use.last_index.erase(entry.partition);
+      released_.erase(entry.partition);
+    } else {
+      segments_.back().last_index[entry.partition] = entry.index;
+    }
+  }
+  segments_.back().kept = segments_.back().kept || kept;
+  queued_bytes_ -= cost;
+  figures_.records += group.size();
+  figures_.payload_bytes += payload_bytes;
+  ++figures_.groups;
+  return durable;
+}
+
+absl::Status WriteAheadLog::Release(uint32_t partition, uint64_t index) {
+  MutexLock release_lock(release_mu_);
+  {
+    MutexLock lock(mu_);
+    uint64_t& released = released_[partition];
+    released = std::max(released, index);
+  }
+  while (true) {
+    uint64_t oldest = 0;
+    {
+      MutexLock lock(mu_);
+      if (segments_.size() < 2 || segments_.front().kept) return absl::OkStatus();
+      for (const auto& [holder, last_index] : segments_.front().last_index) {
+        const auto released = released_.find(holder);
+        if (released == released_.end() || released->second < last_index) return absl::OkStatus();
+      }
+      oldest = segments_.front().segment;
+    }
+    // One by one, so that what a crash leaves is always without a hole.
+    const absl::Status status = env_.Delete(JoinPath(log_folder_, SegmentFileName(oldest)));
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
+    PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
+    MutexLock lock(mu_);
+    segments_.pop_front();
+  }
+}
+
+std::vector<uint32_t> WriteAheadLog::HoldersOfOldestSegment() const {
+  MutexLock lock(mu_);
+  std::vector<uint32_t> holders;
+  if (segments_.size() < 2) return holders;
+  for (const auto& [partition, last_index] : segments_.front().last_index) {
+    const auto released = released_.find(partition);
+    if (released == released_.end() || released->second < last_index) holders.push_back(partition);
+  }
+  return holders;
+}
+
+absl::Status WriteAheadLog::status() const {
+  MutexLock lock(mu_);
+  return status_;
+}
+
+LogPosition WriteAheadLog::DurablePosition() const {
+  MutexLock lock(mu_);
+  return position_;
+}
+
+WriteAheadLogFigures WriteAheadLog::figures() const {
+  MutexLock lock(mu_);
+  WriteAheadLogFigures figures = figures_;
+  figures.queued_bytes = queued_bytes_;
+  figures.segments = segments_.size();
+  for (const SegmentUse& use : segments_) figures.segment_bytes += use.bytes;
+  return figures;
+}
+
+}  // namespace pawl
