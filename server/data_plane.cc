@@ -5,18 +5,16 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "server/pushback.h"
+#include "server/replication/change.h"
+#include "server/shard/partition_snapshot.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
 
-// A routing table larger than this does not fit the metadata of an error; the client then asks the scheduler.
-constexpr size_t kMaxAttachedRoutingBytes = 256 << 10;
-// What a sender is told to wait when the bytes in flight are used up.
-constexpr int kPushbackMs = 20;
 // After this many refused requests only every so many-th is logged: a broken client must not fill the disk.
 constexpr uint64_t kRefusalsLogged = 100;
 constexpr uint64_t kRefusalLogInterval = 1000;
@@ -51,23 +49,8 @@ std::string DescribeSender(const RequestHeader& header) {
   }
 }
 
-absl::Status WithPushback(absl::Status status) {
-  absl::Status result(absl::StatusCode::kResourceExhausted, status.message());
-  result.SetPayload(kPushbackPayloadUrl, absl::Cord(absl::StrCat(kPushbackMs)));
-  return result;
-}
-
 absl::Status NoSuchTable(uint32_t table) {
   return absl::NotFoundError(absl::StrCat("there is no table with id ", table, "; create it through the scheduler first"));
-}
-
-template <typename Segments>
-std::vector<uint32_t> PartitionsOf(const Segments& segments) {
-  std::vector<uint32_t> partitions;
-  for (const auto& segment : segments) partitions.push_back(segment.partition);
-  std::sort(partitions.begin(), partitions.end());
-  partitions.erase(std::unique(partitions.begin(), partitions.end()), partitions.end());
-  return partitions;
 }
 
 }  // namespace
@@ -92,123 +75,163 @@ class DataPlane::Reservation {
   const size_t bytes_;
 };
 
-DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock)
-    : options_(options), clock_(clock), view_(std::make_shared<View>()) {}
+DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers, ChangeLog* log,
+                     std::function<MonotonicTime()> lease_until)
+    : options_(options),
+      clock_(clock),
+      log_(log),
+      lease_until_(std::move(lease_until)),
+      hosting_(clock),
+      waiting_(options.max_waiting_calls, clock, hosting_),
+      receiver_(hosting_, waiting_, log) {
+  hosting_.SetLog(log);
+  if (peers == nullptr) return;
+  replicator_ = std::make_unique<Replicator>(
+      options.replication, *peers, clock,
+      Replicator::Events{
+          .header =
+              [this] {
+                ReplicationHeader header = hosting_.Header();
+                header.set_wants_promise(lease_until_ != nullptr);
+                return header;
+              },
+          .routing = [this](const RoutingTable& routing) { AdoptRouting(routing); },
+          .find = [this](uint32_t partition) -> std::shared_ptr<Replica> {
+            const auto view = hosting_.view();
+            return view->Find(partition) == nullptr ? nullptr : view->replicas[partition];
+          },
+          .advanced = [this](const std::shared_ptr<Replica>& replica) { OnAdvanced(replica); }});
+  hosting_.SetReplicator(replicator_.get());
+}
 
 DataPlane::~DataPlane() { Close(absl::UnavailableError("the server is going away")); }
 
-std::shared_ptr<const DataPlane::View> DataPlane::CurrentView() const {
-  MutexLock lock(routing_mu_);
-  return view_;
+PartitionOptions DataPlane::OptionsOf(const Job& job, uint64_t max_rows_per_partition) {
+  PartitionOptions options;
+  options.job_seed = job.seed();
+  options.partitions = job.partitions();
+  options.logical_workers = job.logical_workers();
+  options.consistency = job.consistency();
+  options.max_rows = max_rows_per_partition;
+  return options;
 }
 
-uint64_t DataPlane::epoch() const { return CurrentView()->epoch; }
-
-uint64_t DataPlane::job_id() const { return CurrentView()->job_id; }
-
-void DataPlane::Begin(uint64_t job_id, const Job& job) {
-  MutexLock lock(routing_mu_);
-  auto view = std::make_shared<View>(*view_);
-  view->job_id = job_id;
-  view->options.job_seed = job.seed();
-  view->options.partitions = job.partitions();
-  view->options.logical_workers = job.logical_workers();
-  view->options.consistency = job.consistency();
-  view->options.max_rows = options_.max_rows_per_partition;
-  view_ = std::move(view);
+void DataPlane::Begin(const RegisterResponse& registration) {
+  hosting_.Begin(registration.job_id(), OptionsOf(registration.job(), options_.max_rows_per_partition),
+                 registration.node(), registration.incarnation());
+  const std::chrono::milliseconds lease(registration.lease_ms());
+  receiver_.SetPromise(lease);
+  MutexLock lock(closed_mu_);
+  lease_ = lease;
 }
 
-void DataPlane::AdoptRouting(const RoutingTable& routing, uint32_t self) {
-  MutexLock lock(routing_mu_);
-  if (routing.epoch() <= view_->epoch) return;
-  auto view = std::make_shared<View>(*view_);
-  view->epoch = routing.epoch();
-  view->routing = routing.SerializeAsString();
-  view->partitions.resize(routing.primary_size());
-  size_t hosted = 0;
-  for (int p = 0; p < routing.primary_size(); ++p) {
-    std::shared_ptr<HostedPartition>& partition = view->partitions[p];
-    if (routing.primary(p) != self) {
-      partition = nullptr;
-      continue;
-    }
-    ++hosted;
-    if (partition != nullptr) continue;
-    partition = std::make_shared<HostedPartition>(p, view->options);
-    MutexLock partition_lock(partition->mu);
-    for (const auto& [id, table] : view->tables) {
-      if (!partition->partition.CreateTable(table).ok()) std::abort();  // a new partition has no tables
-    }
-  }
-  view_ = std::move(view);
-  spdlog::info("routing epoch {}: primary of {} of {} partitions", routing.epoch(), hosted, routing.primary_size());
+void DataPlane::AdoptRouting(const RoutingTable& routing) {
+  std::vector<std::shared_ptr<WaitingCall>> ready;
+  std::vector<std::shared_ptr<WaitingCall>> stale;
+  if (!hosting_.AdoptRouting(routing, ready, stale)) return;
+  WaitingCalls::GoOn(ready);
+  waiting_.TellStale(stale);
+  if (replicator_ != nullptr) replicator_->Pump();
 }
 
-absl::Status DataPlane::CreateTable(const TableSpec& spec) {
-  MutexLock lock(routing_mu_);
-  auto table = TableSchema::Create(spec, view_->options.job_seed);
-  PAWL_RETURN_IF_ERROR(table.status());
-  if (const auto found = view_->tables.find(spec.id()); found != view_->tables.end()) {
-    if (found->second->spec().SerializeAsString() == spec.SerializeAsString()) return absl::OkStatus();
-    return absl::AlreadyExistsError(absl::StrCat("table ", spec.id(), " exists as '", found->second->spec().name(),
-                                                 "' with another spec"));
+void DataPlane::OnDurable(uint32_t partition, uint64_t index) {
+  const auto view = hosting_.view();
+  if (view->Find(partition) == nullptr) return;
+  const std::shared_ptr<Replica>& replica = view->replicas[partition];
+  {
+    MutexLock lock(replica->mu);
+    replica->durable_index = std::max(replica->durable_index, index);
   }
-  if (view_->tables.size() >= kMaxTables) {
-    return absl::ResourceExhaustedError(absl::StrCat("a job has at most ", kMaxTables, " tables"));
-  }
-  auto view = std::make_shared<View>(*view_);
-  view->tables[spec.id()] = *table;
-  for (const auto& hosted : view->partitions) {
-    if (hosted == nullptr) continue;
-    MutexLock partition_lock(hosted->mu);
-    if (!hosted->partition.CreateTable(*table).ok()) std::abort();  // it has the view's tables
-  }
-  view_ = std::move(view);
-  spdlog::info("table {} '{}' created", spec.id(), spec.name());
-  return absl::OkStatus();
+  OnAdvanced(replica);
 }
 
-absl::Status DataPlane::StaleRouting(const View& view, absl::string_view what) const {
-  absl::Status status = absl::FailedPreconditionError(absl::StrCat(what, "; this server is at routing epoch ", view.epoch));
-  if (view.routing.size() <= kMaxAttachedRoutingBytes) status.SetPayload(kRoutingPayloadUrl, absl::Cord(view.routing));
-  return status;
+void DataPlane::OnAdvanced(const std::shared_ptr<Replica>& replica) {
+  std::vector<std::shared_ptr<WaitingCall>> ready;
+  {
+    MutexLock lock(replica->mu);
+    replica->TakeReady(ready);
+  }
+  WaitingCalls::GoOn(ready);
+}
+
+void DataPlane::FillHeartbeat(HeartbeatRequest& request) {
+  *request.mutable_server() = Counters(/*may_be_old=*/true);
+  const auto view = hosting_.view();
+  request.set_routing_epoch(view->epoch);
+  if (replicator_ == nullptr) return;
+  for (const auto& replica : view->replicas) {
+    if (replica != nullptr) replicator_->AddCaughtUp(*replica, request);
+  }
 }
 
 absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const RequestHeader& header,
                                                                         Sender& sender) const {
-  std::shared_ptr<const View> view;
   {
-    MutexLock lock(routing_mu_);
+    MutexLock lock(closed_mu_);
     PAWL_RETURN_IF_ERROR(closed_);
-    view = view_;
   }
+  auto view = hosting_.view();
   if (view->epoch == 0) return absl::UnavailableError("this server has no routing table yet");
   if (header.job_id() != view->job_id) {
     return absl::NotFoundError(absl::StrCat("job_id ", header.job_id(), " is not that of the job of this server"));
   }
   if (header.epoch() > view->epoch) {
-    return absl::UnavailableError(absl::StrCat("routing epoch ", header.epoch(), " has not reached this server, which is at ", view->epoch));
+    return absl::UnavailableError(
+        absl::StrCat("routing epoch ", header.epoch(), " has not reached this server, which is at ", view->epoch));
   }
-  if (header.epoch() < view->epoch) return StaleRouting(*view, absl::StrCat("routing epoch ", header.epoch(), " is old"));
-  sender.incarnation = header.incarnation();
-  switch (header.sender_case()) {
-    case RequestHeader::kLogicalWorker:
-      sender.kind = Sender::Kind::kLogicalWorker;
-      sender.number = header.logical_worker();
-      sender.step = header.step();
-      if (sender.number >= view->options.logical_workers) {
-        return absl::OutOfRangeError(absl::StrCat("logical_worker ", sender.number, ": the job has ",
-                                                  view->options.logical_workers));
-      }
-      break;
-    case RequestHeader::kClient:
-      sender.kind = Sender::Kind::kClient;
-      sender.number = header.client();
-      break;
-    default:
-      break;
+  sender = SenderOf(header);
+  if (sender.kind == Sender::Kind::kLogicalWorker && sender.number >= view->options.logical_workers) {
+    return absl::OutOfRangeError(
+        absl::StrCat("logical_worker ", sender.number, ": the job has ", view->options.logical_workers));
   }
   return view;
+}
+
+absl::StatusOr<std::shared_ptr<Replica>> DataPlane::Find(const View& view, uint32_t partition) const {
+  if (partition >= view.replicas.size()) {
+    return absl::OutOfRangeError(absl::StrCat("partition ", partition, ": the job has ", view.replicas.size()));
+  }
+  if (view.replicas[partition] == nullptr) return StaleRouting(view, absl::StrCat("partition ", partition, " is elsewhere"));
+  return view.replicas[partition];
+}
+
+absl::Status DataPlane::CheckServes(Replica& replica, uint64_t epoch) const {
+  if (!replica.IsPrimary()) {
+    return StaleRouting(*hosting_.view(), absl::StrCat("partition ", replica.index, " has its primary elsewhere"));
+  }
+  if (epoch < replica.primary_since) {
+    return StaleRouting(*hosting_.view(), absl::StrCat("routing epoch ", epoch, " is old: partition ", replica.index,
+                                                       " has its primary since ", replica.primary_since));
+  }
+  if (clock_.Now() < replica.serves_from) {
+    return absl::UnavailableError(
+        absl::StrCat("partition ", replica.index, " waits until its last primary cannot serve any more"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DataPlane::CheckLease(Replica& replica) const {
+  if (lease_until_ == nullptr) return absl::OkStatus();
+  const MonotonicTime now = clock_.Now();
+  MonotonicTime until = MonotonicTime::max();
+  for (const Follower& follower : replica.followers) {
+    if (follower.counts) until = std::min(until, replicator_->PromisedUntil(follower.node, follower.incarnation));
+  }
+  // Nobody but a follower that counts can become the primary.
+  if (now < until || now < lease_until_()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("partition ", replica.index, ": this server's lease has run out, and another may be the primary"));
+}
+
+void DataPlane::Record(Replica& replica, ChangeView change, const std::shared_ptr<const void>& owner) {
+  if (log_ == nullptr && replica.followers.empty()) return;
+  change.index = replica.partition->log_index();
+  change.partition = replica.index;
+  OutgoingMessage entry = EncodeLogEntry(change, owner);
+  if (log_ != nullptr) log_->Append(replica.index, change.index, entry.bytes, entry.owner);
+  if (!replica.followers.empty()) {
+    replica.SendToFollowers({replica.index, change.index, std::move(entry.bytes), std::move(entry.owner)});
+  }
 }
 
 void DataPlane::Handle(Method method, IncomingMessage request, CallContext context, Reply reply) {
@@ -218,9 +241,13 @@ void DataPlane::Handle(Method method, IncomingMessage request, CallContext conte
     case Method::kPull:
       return Pull(std::move(request), std::move(context), std::move(reply));
     case Method::kEndStep:
-      return EndStep(std::move(request), std::move(reply));
-    default:
-      return reply(absl::UnimplementedError(absl::StrCat(MethodName(method), " is not served here")), OutgoingMessage());
+      return EndStep(std::move(request), std::move(context), std::move(reply));
+    case Method::kTakeOver:
+      return TakeOver(std::move(request), std::move(context), std::move(reply));
+    case Method::kReplicate:
+      return receiver_.Replicate(std::move(request), std::move(context), std::move(reply));
+    case Method::kInstallSnapshot:
+      return receiver_.InstallSnapshot(std::move(request), std::move(reply));
   }
 }
 
@@ -267,43 +294,51 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   if (reservation == nullptr) {
     return reply(TooManyBytesInFlight(), OutgoingMessage());
   }
+  std::vector<std::shared_ptr<Replica>> replicas;
   for (const PushSegmentView& segment : request->segments) {
-    absl::Status status;
-    const auto table = (*view)->tables.find(segment.table);
-    if (segment.partition >= (*view)->partitions.size()) {
-      status = absl::OutOfRangeError(absl::StrCat("partition ", segment.partition, ": the job has ", (*view)->partitions.size()));
-    } else if ((*view)->partitions[segment.partition] == nullptr) {
-      status = StaleRouting(**view, absl::StrCat("partition ", segment.partition, " is elsewhere"));
-    } else if (table == (*view)->tables.end()) {
-      status = NoSuchTable(segment.table);
-    } else {
-      status = table->second->CheckGradient(segment.element_type, segment.keys, segment.values, segment.partition,
-                                            (*view)->options.partitions);
+    auto replica = Find(**view, segment.partition);
+    absl::Status status = replica.status();
+    if (status.ok()) {
+      if (replicas.empty() || replicas.back() != *replica) replicas.push_back(*std::move(replica));
+      const auto table = (*view)->tables.find(segment.table);
+      status = table == (*view)->tables.end()
+                   ? NoSuchTable(segment.table)
+                   : table->second->CheckGradient(segment.element_type, segment.keys, segment.values, segment.partition,
+                                                  (*view)->options.partitions);
     }
     if (!status.ok()) return Refuse(Method::kPush, &header, std::move(status), reply);
   }
-  auto act = [this, view = *view, sender, request, reservation, owner = message.owner,
+  auto act = [this, view = *view, sender, request, reservation, context, owner = message.owner,
               reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return Refuse(Method::kPush, &request->header, std::move(status), reply);
-    auto response = ApplyPush(*view, sender, *request, owner);
+    std::vector<ChangeMark> marks;
+    auto response = ApplyPush(*view, sender, *request, owner, marks);
+    if (replicator_ != nullptr) replicator_->PumpLanesOf(marks);
     if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
-    reply(absl::OkStatus(), EncodeSmall(*response));
+    waiting_.ForCommit(marks, std::move(context),
+                       [this, request, reservation, response = *std::move(response),
+                        reply = std::move(reply)](absl::Status committed) mutable {
+                         if (!committed.ok()) return Refuse(Method::kPush, &request->header, std::move(committed), reply);
+                         reply(absl::OkStatus(), EncodeSmall(response));
+                       });
   };
   const bool waits_for_step =
       sender.kind == Sender::Kind::kLogicalWorker && (*view)->options.consistency.mode() == SYNC;
   if (!waits_for_step) return act(absl::OkStatus());
   // Who is out of turn or superseded is told at once, not after a wait.
   if (absl::Status status = CheckPush(**view, sender, *request); !status.ok()) return act(std::move(status));
-  WaitForStep(**view, PartitionsOf(request->segments), sender.step, std::move(context), std::move(act));
+  waiting_.ForStep(replicas, sender.step, context, std::move(act));
 }
 
 absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const {
   absl::flat_hash_map<uint32_t, PushesAhead> ahead;
   for (const PushSegmentView& segment : request.segments) {
-    HostedPartition& hosted = *view.partitions[segment.partition];
+    Replica& replica = *view.replicas[segment.partition];
     PushesAhead& before = ahead[segment.partition];
-    MutexLock lock(hosted.mu);
-    const absl::Status status = hosted.partition.CheckPush(
+    MutexLock lock(replica.mu);
+    PAWL_RETURN_IF_ERROR(CheckServes(replica, request.header.epoch()));
+    if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
+    const absl::Status status = replica.partition->CheckPush(
         sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, nullptr}, before);
     if (absl::IsUnavailable(status)) return WithPushback(status);
     PAWL_RETURN_IF_ERROR(status);
@@ -315,24 +350,41 @@ absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const 
 
 absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender& sender,
                                                   const PushRequestView& request,
-                                                  const std::shared_ptr<const void>& owner) {
+                                                  const std::shared_ptr<const void>& owner,
+                                                  std::vector<ChangeMark>& marks) {
   // All before any: a push that is refused has changed nothing. (What another
-  // request changes in between can still split it; its push ids then complete it.)
+  // request, or a new routing, changes in between can still split it; its push ids then complete it.)
   PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
-  const auto gradient = [&](const PushSegmentView& segment) { return Gradient{segment.keys, segment.values, owner}; };
   PushResponse response;
   for (const PushSegmentView& segment : request.segments) {
-    HostedPartition& hosted = *view.partitions[segment.partition];
-    MutexLock lock(hosted.mu);
-    const auto outcome = hosted.partition.Push(sender, segment.ordinal, segment.table, gradient(segment));
+    const std::shared_ptr<Replica>& replica = view.replicas[segment.partition];
+    MutexLock lock(replica->mu);
+    PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header.epoch()));
+    Partition& partition = *replica->partition;
+    const uint64_t before = partition.log_index();
+    const auto outcome =
+        partition.Push(sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, owner});
     if (absl::IsUnavailable(outcome.status())) return WithPushback(outcome.status());
     PAWL_RETURN_IF_ERROR(outcome.status());
+    if (partition.log_index() != before) {
+      ChangeView change;
+      change.kind = ChangeView::Kind::kPush;
+      change.sender = HeaderOf(sender);
+      change.segment = segment;
+      Record(*replica, std::move(change), owner);
+    }
+    // A duplicate waits for the original.
+    if (marks.empty() || marks.back().replica != replica) {
+      marks.push_back(MarkOf(replica));
+    } else {
+      marks.back().index = partition.log_index();
+    }
     switch (*outcome) {
       case PushOutcome::kAccepted:
         response.set_accepted(response.accepted() + 1);
         break;
       case PushOutcome::kDuplicate:
-        ++hosted.pushes_deduplicated;
+        ++replica->pushes_deduplicated;
         response.set_deduplicated(response.deduplicated() + 1);
         break;
       case PushOutcome::kLate:
@@ -352,294 +404,264 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
   auto view = Admit(header, sender);
   if (!view.ok()) return Refuse(Method::kPull, &header, view.status(), reply);
   std::vector<size_t> value_bytes;
+  std::vector<std::shared_ptr<Replica>> replicas;
   size_t total_bytes = 0;
   for (const PullSegmentView& segment : request->segments) {
-    absl::Status status;
     size_t bytes = 0;
+    auto replica = Find(**view, segment.partition);
+    absl::Status status = replica.status();
     const auto table = (*view)->tables.find(segment.table);
-    if (segment.partition >= (*view)->partitions.size()) {
-      status = absl::OutOfRangeError(absl::StrCat("partition ", segment.partition, ": the job has ", (*view)->partitions.size()));
-    } else if ((*view)->partitions[segment.partition] == nullptr) {
-      status = StaleRouting(**view, absl::StrCat("partition ", segment.partition, " is elsewhere"));
-    } else if (table == (*view)->tables.end()) {
-      status = NoSuchTable(segment.table);
-    } else {
-      status = table->second->CheckKeys(segment.keys, segment.partition, (*view)->options.partitions, bytes);
-      total_bytes += bytes;
-      if (total_bytes > kMaxMessageBytes) {
-        status = absl::InvalidArgumentError(absl::StrCat("the pulled values take more than ", kMaxMessageBytes,
-                                                         " bytes; pull fewer keys at a time"));
-      }
+    if (status.ok() && table == (*view)->tables.end()) status = NoSuchTable(segment.table);
+    if (status.ok()) status = table->second->CheckKeys(segment.keys, segment.partition, (*view)->options.partitions, bytes);
+    total_bytes += bytes;
+    if (status.ok() && total_bytes > kMaxMessageBytes) {
+      status = absl::InvalidArgumentError(absl::StrCat("the pulled values take more than ", kMaxMessageBytes,
+                                                       " bytes; pull fewer keys at a time"));
     }
     if (!status.ok()) return Refuse(Method::kPull, &header, std::move(status), reply);
+    if (replicas.empty() || replicas.back() != *replica) replicas.push_back(*std::move(replica));
     value_bytes.push_back(bytes);
   }
-  const bool waits_for_step = sender.kind == Sender::Kind::kLogicalWorker;
+  const bool waits_for_step = header.sender_case() == RequestHeader::kLogicalWorker;
   // The answer's bytes are reserved when it is made: pulls that wait must not
   // keep out the pushes that they wait for.
   auto act = [this, view = *view, sender, waits_for_step, request, total_bytes, value_bytes = std::move(value_bytes),
               owner = message.owner, reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return reply(std::move(status), OutgoingMessage());
-    auto reservation = Reservation::Take(*this, total_bytes);
+    const auto reservation = Reservation::Take(*this, total_bytes);
     if (reservation == nullptr) return reply(TooManyBytesInFlight(), OutgoingMessage());
-    reply(absl::OkStatus(),
-          AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, value_bytes, std::move(reservation)));
+    auto answer = AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, value_bytes);
+    if (!answer.ok()) return Refuse(Method::kPull, &request->header, answer.status(), reply);
+    reply(absl::OkStatus(), *std::move(answer));
   };
   if (!waits_for_step) return act(absl::OkStatus());
-  WaitForStep(**view, PartitionsOf(request->segments), sender.step, std::move(context), std::move(act));
+  waiting_.ForStep(replicas, sender.step, std::move(context), std::move(act));
 }
 
-OutgoingMessage DataPlane::AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
-                                      const std::vector<size_t>& value_bytes,
-                                      std::shared_ptr<const Reservation> reservation) {
-  // Rows are copied, since many are small; blocks are lent.
-  struct Owned {
-    std::shared_ptr<const Reservation> reservation;  // destroyed last
-    std::unique_ptr<char[]> rows;
-    std::vector<BlockLoan> blocks;
-  };
-  const auto is_dense = [&](const PullSegmentView& segment) { return view.tables.find(segment.table)->second->is_dense(); };
-  size_t row_bytes = 0;
-  for (size_t i = 0; i < request.segments.size(); ++i) row_bytes += is_dense(request.segments[i]) ? 0 : value_bytes[i];
-  const auto owned = std::make_shared<Owned>();
-  owned->reservation = std::move(reservation);
-  owned->rows = std::make_unique_for_overwrite<char[]>(row_bytes);
-  std::vector<ByteView> results(request.segments.size());
-  char* out = owned->rows.get();
+absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(const View& view, const Sender* sender,
+                                                      const PullRequestView& request,
+                                                      const std::vector<size_t>& value_bytes) {
+  size_t total_bytes = 0;
+  for (const size_t bytes : value_bytes) total_bytes += bytes;
+  const auto values = std::make_shared_for_overwrite<char[]>(total_bytes);
+  std::vector<ByteView> results;
+  results.reserve(request.segments.size());
+  char* out = values.get();
   for (size_t i = 0; i < request.segments.size(); ++i) {
     const PullSegmentView& segment = request.segments[i];
-    const bool lends = is_dense(segment);
-    const size_t lent_before = owned->blocks.size();
-    {
-      HostedPartition& hosted = *view.partitions[segment.partition];
-      MutexLock lock(hosted.mu);
-      if (sender != nullptr) {
-        hosted.staleness_max = std::max(hosted.staleness_max, hosted.partition.Staleness(sender->number, sender->step));
-      }
-      hosted.keys_pulled += segment.keys.size() / sizeof(uint64_t);
-      if (lends) {
-        hosted.partition.Lend(segment.table, segment.keys, owned->blocks);
-      } else {
-        hosted.partition.Pull(segment.table, segment.keys, out);
-      }
+    Replica& replica = *view.replicas[segment.partition];
+    MutexLock lock(replica.mu);
+    PAWL_RETURN_IF_ERROR(CheckServes(replica, request.header.epoch()));
+    PAWL_RETURN_IF_ERROR(CheckLease(replica));
+    if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
+    if (sender != nullptr) {
+      replica.staleness_max = std::max(replica.staleness_max, replica.partition->Staleness(sender->number, sender->step));
     }
-    if (lends) {
-      for (size_t k = lent_before; k < owned->blocks.size(); ++k) {
-        results[i].Append(owned->blocks[k].data(), owned->blocks[k].size() * sizeof(float));
-      }
-    } else {
-      results[i].Append(out, value_bytes[i]);
-      out += value_bytes[i];
-    }
+    replica.keys_pulled += segment.keys.size() / sizeof(uint64_t);
+    replica.partition->Pull(segment.table, segment.keys, out);
+    results.emplace_back(out, value_bytes[i]);
+    out += value_bytes[i];
   }
-  return EncodePullResponse(results, owned);
-}
-
-void DataPlane::WaitForStep(const View& view, const std::vector<uint32_t>& partitions, uint64_t step,
-                            CallContext context, absl::AnyInvocable<void(absl::Status)> resume) {
-  const bool waits = std::any_of(partitions.begin(), partitions.end(), [&](uint32_t p) {
-    HostedPartition& hosted = *view.partitions[p];
-    MutexLock lock(hosted.mu);
-    return !hosted.partition.CanPull(step);
-  });
-  if (!waits) return resume(absl::OkStatus());
-  const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
-  absl::Status refused;
-  {
-    MutexLock lock(waiting_mu_);
-    refused = waiting_closed_;
-    if (refused.ok() && waiting_.size() >= options_.max_waiting_calls) {
-      refused = WithPushback(absl::ResourceExhaustedError(
-          absl::StrCat("more than ", options_.max_waiting_calls, " calls wait for a step")));
-    }
-    if (refused.ok()) waiting_.push_back(call);
-  }
-  if (!refused.ok()) return call->Resume(std::move(refused));
-  for (const uint32_t p : partitions) {
-    HostedPartition& hosted = *view.partitions[p];
-    MutexLock lock(hosted.mu);
-    if (hosted.partition.CanPull(step)) continue;
-    call->Add();
-    hosted.waiting.emplace(step, call);
-  }
-  if (call->Release()) call->Resume(absl::OkStatus());
+  return EncodePullResponse(results, values);
 }
 
 absl::StatusOr<std::vector<DataPlane::StepEnd>> DataPlane::StepEnds(const View& view,
                                                                     const EndStepRequest& request) const {
-  std::vector<StepEnd> ends;
   if (request.partitions_size() != request.segments_size()) {
     return absl::InvalidArgumentError(absl::StrCat("segments has ", request.segments_size(), " entries for ",
                                                    request.partitions_size(), " partitions; each needs one"));
   }
-  for (int i = 0; i < request.partitions_size(); ++i) {
-    const uint32_t p = request.partitions(i);
-    if (p >= view.partitions.size()) {
-      return absl::OutOfRangeError(absl::StrCat("partition ", p, ": the job has ", view.partitions.size()));
-    }
-    if (view.partitions[p] == nullptr) return StaleRouting(view, absl::StrCat("partition ", p, " is elsewhere"));
-    ends.push_back({view.partitions[p], request.segments(i)});
+  if (request.partitions().empty()) {
+    return absl::InvalidArgumentError("partitions is empty: name those in which the step ends");
   }
-  if (!ends.empty()) return ends;
-  for (const auto& hosted : view.partitions) {
-    if (hosted != nullptr) ends.push_back({hosted, std::nullopt});
+  std::vector<StepEnd> ends;
+  for (int i = 0; i < request.partitions_size(); ++i) {
+    PAWL_ASSIGN_OR_RETURN(auto replica, Find(view, request.partitions(i)));
+    ends.push_back({std::move(replica), request.segments(i)});
   }
   return ends;
 }
 
-void DataPlane::EndStep(IncomingMessage message, Reply reply) {
+void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply reply) {
   EndStepRequest request;
   if (absl::Status status = DecodeSmall(message.bytes, request); !status.ok()) {
     return Refuse(Method::kEndStep, nullptr, std::move(status), reply);
   }
+  const RequestHeader& header = request.header();
   Sender sender;
-  auto view = Admit(request.header(), sender);
-  if (!view.ok()) return Refuse(Method::kEndStep, &request.header(), view.status(), reply);
+  auto view = Admit(header, sender);
+  if (!view.ok()) return Refuse(Method::kEndStep, &header, view.status(), reply);
   if (sender.kind != Sender::Kind::kLogicalWorker) {
-    return Refuse(Method::kEndStep, &request.header(),
+    return Refuse(Method::kEndStep, &header,
                   absl::InvalidArgumentError("header.logical_worker is not set: only a logical worker ends steps"), reply);
   }
   auto ends = StepEnds(**view, request);
   absl::Status status = ends.status();
   if (status.ok()) {
-    for (const auto& [hosted, segments] : *ends) {
-      MutexLock lock(hosted->mu);
-      status = hosted->partition.CheckEndStep(sender, segments);
+    for (const StepEnd& end : *ends) {
+      MutexLock lock(end.replica->mu);
+      status = CheckServes(*end.replica, header.epoch());
+      if (status.ok()) status = end.replica->partition->CheckEndStep(sender, end.segments);
       if (!status.ok()) break;
     }
   }
   std::vector<std::shared_ptr<WaitingCall>> ready;
-  EndStepResponse response;
+  std::vector<ChangeMark> marks;
   if (status.ok()) {
-    for (const auto& [hosted, segments] : *ends) {
-      MutexLock lock(hosted->mu);
-      status = hosted->partition.EndStep(sender, segments);
+    for (const StepEnd& end : *ends) {
+      MutexLock lock(end.replica->mu);
+      status = CheckServes(*end.replica, header.epoch());
       if (!status.ok()) break;
-      hosted->TakeReady(ready);
-      response.set_partitions(response.partitions() + 1);
-    }
-  }
-  if (status.ok()) {
-    reply(absl::OkStatus(), EncodeSmall(response));
-  } else {
-    Refuse(Method::kEndStep, &request.header(), std::move(status), reply);
-  }
-  for (const auto& call : ready) {
-    if (call->Release()) call->Resume(absl::OkStatus());
-  }
-}
-
-void DataPlane::ExpireWaitingCalls() {
-  std::vector<std::shared_ptr<WaitingCall>> expired;
-  const MonotonicTime now = clock_.Now();
-  {
-    MutexLock lock(waiting_mu_);
-    for (auto it = waiting_.begin(); it != waiting_.end();) {
-      const CallContext& context = (*it)->context();
-      if (!(*it)->finished() && now < context.deadline && !context.IsCancelled()) {
-        ++it;
-        continue;
+      Partition& partition = *end.replica->partition;
+      const uint64_t before = partition.log_index();
+      status = partition.EndStep(sender, end.segments);
+      if (!status.ok()) break;
+      if (partition.log_index() != before) {
+        ChangeView change;
+        change.kind = ChangeView::Kind::kEndStep;
+        change.sender = HeaderOf(sender);
+        change.segments = end.segments.value_or(0);
+        Record(*end.replica, std::move(change), nullptr);
       }
-      if (!(*it)->finished()) expired.push_back(std::move(*it));
-      it = waiting_.erase(it);
+      marks.push_back(MarkOf(end.replica));
+      end.replica->TakeReady(ready);
     }
   }
-  if (expired.empty()) return;
-  for (const auto& call : expired) {
-    call->Resume(absl::DeadlineExceededError("the step that the call waits for was not reached in time"));
+  if (replicator_ != nullptr) replicator_->PumpLanesOf(marks);
+  if (status.ok()) {
+    waiting_.ForCommit(marks, std::move(context),
+                       [this, request, reply = std::move(reply)](absl::Status committed) mutable {
+                         if (!committed.ok()) return Refuse(Method::kEndStep, &request.header(), std::move(committed), reply);
+                         EndStepResponse response;
+                         response.set_partitions(request.partitions_size());
+                         reply(absl::OkStatus(), EncodeSmall(response));
+                       });
+  } else {
+    Refuse(Method::kEndStep, &header, std::move(status), reply);
   }
-  const auto view = CurrentView();
-  for (const auto& hosted : view->partitions) {
-    if (hosted == nullptr) continue;
-    MutexLock lock(hosted->mu);
-    hosted->DropFinished();
-  }
+  WaitingCalls::GoOn(ready);
 }
 
-void DataPlane::Close(absl::Status status) {
-  {
-    MutexLock lock(routing_mu_);
-    if (closed_.ok()) closed_ = status;
+void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply reply) {
+  TakeOverRequest request;
+  if (absl::Status status = DecodeSmall(message.bytes, request); !status.ok()) {
+    return Refuse(Method::kTakeOver, nullptr, std::move(status), reply);
   }
-  std::list<std::shared_ptr<WaitingCall>> waiting;
-  {
-    MutexLock lock(waiting_mu_);
-    if (waiting_closed_.ok()) waiting_closed_ = status;
-    waiting.swap(waiting_);
+  const RequestHeader& header = request.header();
+  Sender sender;
+  auto view = Admit(header, sender);
+  if (!view.ok()) return Refuse(Method::kTakeOver, &header, view.status(), reply);
+  if (sender.kind != Sender::Kind::kLogicalWorker) {
+    return Refuse(Method::kTakeOver, &header,
+                  absl::InvalidArgumentError("header.logical_worker is not set: say whose life begins"), reply);
   }
-  for (const auto& call : waiting) call->Resume(status);
-}
-
-ServerCounters DataPlane::Counters(bool may_be_old) {
-  ServerCounters sum;
-  const auto view = CurrentView();
-  for (const auto& hosted : view->partitions) {
-    if (hosted == nullptr) continue;
-    PartitionFigures figures;
-    if (!may_be_old) {
-      MutexLock lock(hosted->mu);
-      figures = hosted->Figures();
-    } else if (hosted->mu.TryLock()) {
-      figures = hosted->Figures();
-      hosted->mu.Unlock();
-      MutexLock lock(hosted->last_figures_mu);
-      hosted->last_figures = figures;
-    } else {
-      MutexLock lock(hosted->last_figures_mu);
-      figures = hosted->last_figures;
+  TakeOverResponse response;
+  std::vector<ChangeMark> marks;
+  absl::Status status;
+  for (const uint32_t p : request.partitions()) {
+    auto replica = Find(**view, p);
+    status = replica.status();
+    if (!status.ok()) break;
+    MutexLock lock((*replica)->mu);
+    status = CheckServes(**replica, header.epoch());
+    if (!status.ok()) break;
+    Partition& partition = *(*replica)->partition;
+    const uint64_t before = partition.log_index();
+    const auto clock = partition.TakeOver(sender.number, sender.incarnation);
+    status = clock.status();
+    if (!status.ok()) break;
+    response.add_clocks(*clock);
+    if (partition.log_index() != before) {
+      ChangeView change;
+      change.kind = ChangeView::Kind::kTakeOver;
+      change.sender = HeaderOf(sender);
+      Record(**replica, std::move(change), nullptr);
     }
-    const PartitionCounters& counters = figures.counters;
-    sum.set_pushes_applied(sum.pushes_applied() + counters.pushes_applied);
-    sum.set_pushes_deduplicated(sum.pushes_deduplicated() + figures.pushes_deduplicated);
-    sum.set_pushes_late(sum.pushes_late() + counters.pushes_late);
-    sum.set_staleness_max(std::max(sum.staleness_max(), figures.staleness_max));
-    sum.set_keys_pulled(sum.keys_pulled() + figures.keys_pulled);
-    sum.set_keys_pushed(sum.keys_pushed() + counters.keys_pushed);
-    sum.set_rows(sum.rows() + figures.rows);
-    sum.set_parameter_bytes(sum.parameter_bytes() + figures.parameter_bytes);
+    marks.push_back(MarkOf(*replica));
   }
-  sum.set_requests_refused(requests_refused_.load(std::memory_order_relaxed));
-  MutexLock lock(waiting_mu_);
-  for (const auto& call : waiting_) sum.set_parked_pulls(sum.parked_pulls() + !call->finished());
-  return sum;
+  if (replicator_ != nullptr) replicator_->PumpLanesOf(marks);
+  if (!status.ok()) return Refuse(Method::kTakeOver, &header, std::move(status), reply);
+  waiting_.ForCommit(marks, std::move(context),
+                     [this, header, response = std::move(response), reply = std::move(reply)](absl::Status committed) mutable {
+                       if (!committed.ok()) return Refuse(Method::kTakeOver, &header, std::move(committed), reply);
+                       reply(absl::OkStatus(), EncodeSmall(response));
+                     });
 }
 
-InspectResponse DataPlane::Inspect(bool digest) {
-  InspectResponse response;
-  *response.mutable_counters() = Counters(/*may_be_old=*/false);
-  if (!digest) return response;
-  const auto view = CurrentView();
-  for (const auto& [id, table] : view->tables) {
-    for (const auto& hosted : view->partitions) {
-      if (hosted == nullptr) continue;
-      MutexLock lock(hosted->mu);
-      const TablePart& part = *hosted->partition.FindTable(id);
-      PartitionDigest& entry = *response.add_digests();
-      entry.set_table(id);
-      entry.set_partition(hosted->partition.index());
-      entry.set_crc32c(part.Digest());
-      entry.set_rows(part.row_count());
-    }
-  }
-  return response;
+absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::ViewAt(uint64_t epoch) const {
+  auto view = hosting_.view();
+  if (view->epoch >= epoch) return view;
+  return absl::UnavailableError(absl::StrCat("routing epoch ", epoch, " has not reached this server, which is at ", view->epoch));
 }
 
-void DataPlane::KeepBest(uint64_t evaluation) {
-  const auto view = CurrentView();
-  for (const auto& hosted : view->partitions) {
-    if (hosted == nullptr) continue;
-    MutexLock lock(hosted->mu);
-    hosted->partition.KeepBest(evaluation);
+void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change,
+                          const std::function<absl::Status(Partition&)>& apply, Done done) {
+  const auto view = ViewAt(epoch);
+  if (!view.ok()) return done(view.status());
+  std::vector<ChangeMark> marks;
+  std::vector<std::shared_ptr<WaitingCall>> ready;
+  absl::Status status;
+  for (const auto& replica : (*view)->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (!replica->IsPrimary()) continue;
+    const uint64_t before = replica->partition->log_index();
+    status = apply(*replica->partition);
+    if (!status.ok()) break;
+    if (replica->partition->log_index() != before) Record(*replica, change, nullptr);
+    marks.push_back(MarkOf(replica));
+    replica->TakeReady(ready);
   }
+  if (replicator_ != nullptr) replicator_->PumpLanesOf(marks);
+  WaitingCalls::GoOn(ready);
+  if (!status.ok()) return done(std::move(status));
+  CallContext context;
+  context.deadline = clock_.Now() + options_.control_deadline;
+  waiting_.ForCommit(marks, std::move(context), std::move(done));
 }
 
-void DataPlane::RestoreBest() {
-  const auto view = CurrentView();
-  for (const auto& hosted : view->partitions) {
-    if (hosted == nullptr) continue;
-    MutexLock lock(hosted->mu);
-    hosted->partition.RestoreBest();
-  }
+void DataPlane::CreateTable(uint64_t epoch, const TableSpec& spec, Done done) {
+  const auto table = hosting_.LearnTable(spec);
+  if (!table.ok()) return done(table.status());
+  ChangeView change;
+  change.kind = ChangeView::Kind::kTableCreated;
+  change.table = spec;
+  ChangeAll(epoch, change, [&](Partition& partition) { return partition.CreateTable(*table); },
+            [id = spec.id(), name = spec.name(), done = std::move(done)](absl::Status status) mutable {
+              if (status.ok()) spdlog::info("table {} '{}' created", id, name);
+              done(std::move(status));
+            });
 }
 
-}  // namespace pawl
+void DataPlane::KeepBest(uint64_t epoch, uint64_t evaluation, Done done) {
+  ChangeView change;
+  change.kind = ChangeView::Kind::kBestKept;
+  change.evaluation = evaluation;
+  ChangeAll(epoch, change,
+            [&](Partition& partition) {
+              partition.KeepBest(evaluation);
+              return absl::OkStatus();
+            },
+            std::move(done));
+}
+
+void DataPlane::RestoreBest(uint64_t epoch, Done done) {
+  ChangeView change;
+  change.kind = ChangeView::Kind::kBestRestored;
+  ChangeAll(epoch, change,
+            [](Partition& partition) {
+              partition.RestoreBest();
+              return absl::OkStatus();
+            },
+            std::move(done));
+}
+
+void DataPlane::ReleaseLogicalWorker(uint64_t epoch, uint32_t rank, uint64_t incarnation, Done done) {
+  ChangeView change;
+  change.kind = ChangeView::Kind::kReleased;
+  change.sender.set_logical_worker(rank);
+  change.sender.set_incarnation(incarnation);
+  ChangeAll(epoch, change, [&](Partition& partition) { return partition.Release(rank, incarnation); }, std::move(done));
+}
+
+@@TAIL@@
