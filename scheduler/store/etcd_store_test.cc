@@ -122,7 +122,7 @@ TEST_F(EtcdStoreTest, OnlyTheNewestStatesKeysStay) {
   ASSERT_TRUE(store->Save(1, std::string(3 * kEtcdChunkBytes, 'x')).ok());
   EXPECT_EQ(Keys().size(), 5u);
   ASSERT_TRUE(store->Save(2, "small").ok());
-  // Refused before its last chunk, and this leaves nothing that the next Save does not remove.
+  // Folders numbered with one digit and with two.
   for (int i = 0; i < 12; ++i) ASSERT_TRUE(store->Save(3 + i, std::string(i % 2 * kEtcdChunkBytes + 1, 'x')).ok());
   ASSERT_TRUE(store->Save(20, "small").ok());
   const std::vector<std::string> keys = Keys();

@@ -63,7 +63,8 @@ absl::Status FileStore::Campaign(MonotonicTime deadline) {
     if (!absl::IsUnavailable(lock.status())) return lock.status();
     const MonotonicTime next = Clock::Real().Now() + kCampaignInterval;
     if (next >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(Describe(), ": another process leads: ", lock.status().message()));
+      return absl::DeadlineExceededError(
+          absl::StrCat(Describe(), ": another process leads: ", lock.status().message()));
     }
     std::this_thread::sleep_until(next);
   }

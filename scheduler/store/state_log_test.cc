@@ -118,7 +118,8 @@ TEST(StateLogTest, ARevisionThatDoesNotGrowIsRefused) {
     AppendStateRecord(revision, "again", example.log);
     const auto parsed = ParseStateLog(example.log);
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kDataLoss) << parsed.status();
-    EXPECT_TRUE(absl::StrContains(parsed.status().message(), absl::StrCat("offset ", example.ends[2]))) << parsed.status();
+    EXPECT_TRUE(absl::StrContains(parsed.status().message(), absl::StrCat("offset ", example.ends[2])))
+        << parsed.status();
   }
 }
 
