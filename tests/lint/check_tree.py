@@ -152,7 +152,8 @@ class Checker:
                 for name in sorted(names):
                     yield os.path.relpath(os.path.join(folder, name), self.root)
         for name in sorted(os.listdir(self.root)):
-            if os.path.isfile(os.path.join(self.root, name)):
+            # In a git worktree .git is a file, which says where the repository is.
+            if name != ".git" and os.path.isfile(os.path.join(self.root, name)):
                 yield name
 
     def read(self, path):

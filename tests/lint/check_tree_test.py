@@ -116,6 +116,9 @@ class CheckTreeTest(unittest.TestCase):
                            "#endif")
         self.assertEqual(len(self.errors({"server/shard/rows.h": good})), 3)
 
+    def test_where_a_git_worktree_comes_from_is_not_part_of_the_tree(self):
+        self.assert_clean({".git": "gitdir: /ho" + "me/someone/project/.git/worktrees/one\n"})
+
     def test_no_file_names_a_path_of_one_machine(self):
         for folder in ("ho" + "me", "wo" + "rk", "ro" + "ot"):
             with self.subTest(folder=folder):
