@@ -44,6 +44,12 @@ absl::Status Partition::CreateTable(std::shared_ptr<const TableSchema> table) {
   return absl::OkStatus();
 }
 
+std::vector<std::shared_ptr<const TableSchema>> Partition::tables() const {
+  std::vector<std::shared_ptr<const TableSchema>> schemas;
+  for (const auto& [id, part] : tables_) schemas.push_back(part.shared_table());
+  return schemas;
+}
+
 const TablePart* Partition::FindTable(uint32_t table) const {
   const auto found = tables_.find(table);
   return found == tables_.end() ? nullptr : &found->second;
@@ -251,15 +257,19 @@ absl::Status Partition::Release(uint32_t rank, uint64_t incarnation) {
   return absl::OkStatus();
 }
 
-void Partition::UpdateMinClock() {
+std::optional<uint64_t> Partition::LowestClock() const {
   std::optional<uint64_t> lowest;
   for (const Worker& worker : workers_) {
     if (worker.released) continue;
     const uint64_t counted = std::max(worker.clock, worker.counts_from);
     lowest = std::min(lowest.value_or(counted), counted);
   }
+  return lowest;
+}
+
+void Partition::UpdateMinClock() {
   // With all of them released, it stays where it is.
-  if (lowest.has_value()) min_clock_ = *lowest;
+  min_clock_ = LowestClock().value_or(min_clock_);
 }
 
 bool Partition::CanPull(uint64_t step) const {

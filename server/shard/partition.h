@@ -149,8 +149,13 @@ class Partition {
   void RestoreBest();
 
   const TablePart* FindTable(uint32_t table) const;
+  // Ascending by id.
+  std::vector<std::shared_ptr<const TableSchema>> tables() const;
 
  private:
+  friend class PartitionLoader;
+  friend class PartitionSaver;
+
   struct Worker {
     uint64_t incarnation = 0;
     uint64_t clock = 0;
@@ -173,6 +178,8 @@ class Partition {
   size_t NeededWorkers() const { return workers_.size() - options_.consistency.backup_workers(); }
   void CloseSteps();
   void UpdateMinClock();
+  // Of those that are not released.
+  std::optional<uint64_t> LowestClock() const;
 
   const uint32_t index_;
   const PartitionOptions options_;

@@ -17,6 +17,10 @@ class PushWindow {
  public:
   enum class Answer { kNew, kDuplicate, kBeyondWindow };
 
+  PushWindow() = default;
+  // All ordinals below `contiguous` have been taken.
+  explicit PushWindow(uint64_t contiguous) : contiguous_(contiguous), count_(contiguous) {}
+
   // What Take would answer.
   Answer Look(uint64_t ordinal) const {
     if (ordinal < contiguous_) return Answer::kDuplicate;

@@ -50,6 +50,9 @@ class StepSum {
   }
 
  private:
+  friend class PartitionLoader;
+  friend class PartitionSaver;
+
   struct Staged {
     std::shared_ptr<const TableSchema> table;
     Gradient gradient;

@@ -186,7 +186,7 @@ void TablePart::KeepBest() {
   best_->keys = SortedKeys();
   for (const uint64_t key : best_->keys) {
     if (table_->is_dense()) {
-      best_->blocks.push_back(blocks_.find(key)->second.weights.Lend());
+      best_->blocks.push_back(std::make_shared<const BlockLoan>(blocks_.find(key)->second.weights.Lend()));
       continue;
     }
     const float* row = rows_.Find(key);
@@ -202,7 +202,7 @@ void TablePart::RestoreBest() {
   for (size_t i = 0; i < best_->keys.size(); ++i) {
     const uint64_t key = best_->keys[i];
     const size_t width = table_->RowWidth(key);
-    const float* weights = table_->is_dense() ? best_->blocks[i].data() : &best_->weights[i * width];
+    const float* weights = table_->is_dense() ? best_->blocks[i]->data() : &best_->weights[i * width];
     std::copy(weights, weights + width, Row(key, width).weights);
   }
 }

@@ -48,6 +48,9 @@ class TablePart {
   void RestoreBest();
 
  private:
+  friend class PartitionLoader;
+  friend class PartitionSaver;
+
   // Apart, since a pull lends the weights alone: a push to a block that is lent then copies no slots.
   struct Block {
     SharedBlock weights;
@@ -61,8 +64,8 @@ class TablePart {
   };
   struct Best {
     std::vector<uint64_t> keys;
-    std::vector<float> weights;      // sparse
-    std::vector<BlockLoan> blocks;  // dense
+    std::vector<float> weights;                            // sparse
+    std::vector<std::shared_ptr<const BlockLoan>> blocks;  // dense
   };
 
   size_t StateFloats(size_t width) const;

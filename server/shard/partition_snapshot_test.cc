@@ -1,0 +1,287 @@
+#include "server/shard/partition_snapshot.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "client_lib/base/crc32c.h"
+#include "gtest/gtest.h"
+#include "server/shard/random_history.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint32_t kIndex = 1;
+
+PartitionOptions Options(ConsistencyMode mode, uint32_t staleness = 0, uint32_t backup = 0) {
+  PartitionOptions options;
+  options.job_seed = 7;
+  options.partitions = 2;
+  options.logical_workers = 4;
+  options.consistency.set_mode(mode);
+  options.consistency.set_staleness(staleness);
+  options.consistency.set_backup_workers(backup);
+  return options;
+}
+
+std::string Save(const Partition& partition) {
+  std::string bytes;
+  SavePartition(partition, [&](const void* data, size_t size) { bytes.append(static_cast<const char*>(data), size); });
+  return bytes;
+}
+
+absl::StatusOr<Partition> Load(const PartitionOptions& options, const std::string& bytes, uint32_t index = kIndex) {
+  return LoadPartition(index, options, ByteView(bytes.data(), bytes.size()));
+}
+
+class PartitionSnapshotTest : public testing::TestWithParam<PartitionOptions> {
+ protected:
+  static constexpr int kCalls = 1500;
+
+  // Calls visit(partition, call) after each of the calls.
+  template <typename Visit>
+  void Run(uint32_t seed, int calls, Visit visit) {
+    SCOPED_TRACE(seed);
+    RandomHistory history(GetParam(), kIndex, seed);
+    Partition partition(kIndex, GetParam());
+    for (int i = 0; i < calls && !HasFatalFailure(); ++i) {
+      const RandomHistory::Call call = history.Next(partition);
+      call(partition);
+      visit(partition, call);
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Modes, PartitionSnapshotTest,
+                         testing::Values(Options(SYNC), Options(SYNC, 0, 2), Options(BOUNDED, 2), Options(ASYNC)),
+                         [](const testing::TestParamInfo<PartitionOptions>& info) {
+                           const Consistency& consistency = info.param.consistency;
+                           return ConsistencyMode_Name(consistency.mode()) +
+                                  (consistency.backup_workers() > 0 ? "_with_backup_workers" : "");
+                         });
+
+TEST_P(PartitionSnapshotTest, TheHistoriesReachEveryPartOfTheState) {
+  bool applied = false, early = false, late = false, moves = false, blocks = false;
+  Run(1, kCalls, [&](const Partition& partition, const RandomHistory::Call&) {
+    const size_t settled = SnapshotBytes(partition);
+    applied = applied || partition.counters().pushes_applied > 100;
+    late = late || partition.counters().pushes_late > 0;
+    early = early || settled > partition.parameter_bytes() + 5000;
+    blocks = blocks || partition.parameter_bytes() > size_t{1} << 20;
+    moves = moves || partition.CutStep() > 5;
+  });
+  EXPECT_TRUE(applied);
+  EXPECT_TRUE(early);
+  EXPECT_TRUE(moves);
+  EXPECT_TRUE(blocks);
+  EXPECT_EQ(late, GetParam().consistency.backup_workers() > 0);
+}
+
+TEST_P(PartitionSnapshotTest, WhatIsLoadedIsSavedAsTheSameBytes) {
+  std::mt19937 random(2);
+  Run(2, kCalls, [&](const Partition& partition, const RandomHistory::Call&) {
+    if (random() % 20 != 0) return;
+    const std::string bytes = Save(partition);
+    const auto loaded = Load(GetParam(), bytes);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    ASSERT_EQ(Save(*loaded), bytes);
+    ASSERT_EQ(loaded->log_index(), partition.log_index());
+    ASSERT_EQ(loaded->row_count(), partition.row_count());
+    ASSERT_EQ(loaded->parameter_bytes(), partition.parameter_bytes());
+    ASSERT_EQ(Fingerprint(partition), Crc32c(0, bytes.data(), bytes.size()));
+    ASSERT_NEAR(SnapshotBytes(partition), bytes.size(), 1000 + bytes.size() / 100);
+  });
+}
+
+TEST_P(PartitionSnapshotTest, WhatIsLoadedGoesOnWithTheSameBits) {
+  std::mt19937 random(3);
+  std::optional<Partition> replica;
+  Run(3, kCalls, [&](const Partition& partition, const RandomHistory::Call& call) {
+    if (replica.has_value()) call(*replica);
+    if (random() % 40 == 0) {
+      if (replica.has_value()) {
+        ASSERT_EQ(Save(*replica), Save(partition));
+      }
+      auto loaded = Load(GetParam(), Save(partition));
+      ASSERT_TRUE(loaded.ok()) << loaded.status();
+      replica.reset();
+      replica.emplace(*std::move(loaded));
+    }
+  });
+}
+
+TEST_P(PartitionSnapshotTest, TheSameChangesGiveTheSameFingerprint) {
+  Partition backup(kIndex, GetParam());
+  uint64_t log_index = 0;
+  std::mt19937 random(4);
+  Run(4, kCalls, [&](const Partition& partition, const RandomHistory::Call& call) {
+    if (partition.log_index() == log_index) return;
+    ASSERT_EQ(partition.log_index(), ++log_index);
+    call(backup);
+    if (random() % 10 == 0) {
+      ASSERT_EQ(Fingerprint(backup), Fingerprint(partition));
+    }
+  });
+  EXPECT_GT(log_index, kCalls / 3u);
+}
+
+TEST_P(PartitionSnapshotTest, WhatDoesNotRaiseTheLogIndexChangesNothing) {
+  uint64_t log_index = 0;
+  uint32_t fingerprint = 0;
+  int unchanged = 0;
+  Run(5, kCalls, [&](const Partition& partition, const RandomHistory::Call&) {
+    const uint32_t now = Fingerprint(partition);
+    if (partition.log_index() == log_index) {
+      ++unchanged;
+      ASSERT_TRUE(now == fingerprint || log_index == 0);
+    } else {
+      ASSERT_NE(now, fingerprint);
+    }
+    log_index = partition.log_index();
+    fingerprint = now;
+  });
+  EXPECT_GT(unchanged, kCalls / 20);
+}
+
+TEST_P(PartitionSnapshotTest, AHeldSnapshotStaysWhatItIs) {
+  std::optional<HeldSnapshot> held;
+  std::string bytes;
+  Run(6, 600, [&, calls = 0](const Partition& partition, const RandomHistory::Call&) mutable {
+    if (++calls % 100 != 0) return;
+    if (held.has_value()) {
+      std::string then(held->bytes.size(), '\0');
+      held->bytes.CopyTo(then.data());
+      ASSERT_TRUE(then == bytes);
+    }
+    held = HoldSnapshot(partition);
+    bytes = Save(partition);
+    ASSERT_EQ(held->log_index, partition.log_index());
+  });
+}
+
+TEST_P(PartitionSnapshotTest, ATruncatedOneIsRefused) {
+  std::string bytes;
+  Run(7, 400, [&](const Partition& partition, const RandomHistory::Call&) {
+    if (partition.row_count() < 60) bytes = Save(partition);
+  });
+  std::mt19937 random(7);
+  for (int i = 0; i < 3000; ++i) {
+    const size_t size = i < 1500 ? i % bytes.size() : random() % bytes.size();
+    ASSERT_FALSE(Load(GetParam(), bytes.substr(0, size)).ok()) << size;
+  }
+  EXPECT_EQ(Load(GetParam(), bytes + 'x').status().code(), absl::StatusCode::kDataLoss);
+}
+
+// A flip in a weight is as good a snapshot; in all else it is noticed or harmless: what was loaded goes on.
+TEST_P(PartitionSnapshotTest, FlippedBitsNeverCrashNorHang) {
+  RandomHistory history(GetParam(), kIndex, 8);
+  Partition partition(kIndex, GetParam());
+  std::string bytes;
+  for (int i = 0; i < 400; ++i) {
+    history.Next(partition)(partition);
+    if (partition.row_count() < 60) bytes = Save(partition);
+  }
+  std::mt19937 random(8);
+  int refused = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string damaged = bytes;
+    for (int flips = 1 + random() % 2; flips > 0; --flips) {
+      damaged[random() % (random() % 2 == 0 ? 600 : damaged.size())] ^= 1 << random() % 8;
+    }
+    auto loaded = Load(GetParam(), damaged);
+    if (!loaded.ok()) {
+      ++refused;
+      ASSERT_TRUE(absl::IsDataLoss(loaded.status()) || absl::IsInvalidArgument(loaded.status())) << loaded.status();
+      continue;
+    }
+    ASSERT_TRUE(Save(*loaded) == damaged);
+    RandomHistory next(GetParam(), kIndex, i);
+    for (int k = 0; k < 30; ++k) next.Next(*loaded)(*loaded);
+  }
+  EXPECT_GT(refused, 300);
+}
+
+TEST(PartitionSnapshot, ThatOfAnotherJobOrPartitionIsRefused) {
+  const PartitionOptions options = Options(BOUNDED, 2);
+  const std::string bytes = Save(Partition(kIndex, options));
+  ASSERT_TRUE(Load(options, bytes).ok());
+  EXPECT_EQ(Load(options, bytes, 0).status().code(), absl::StatusCode::kInvalidArgument);
+  const auto refused = [&](auto change) {
+    PartitionOptions other = options;
+    change(other);
+    EXPECT_EQ(Load(other, bytes).status().code(), absl::StatusCode::kInvalidArgument);
+  };
+  refused([](PartitionOptions& other) { other.job_seed = 8; });
+  refused([](PartitionOptions& other) { other.partitions = 3; });
+  refused([](PartitionOptions& other) { other.logical_workers = 5; });
+  refused([](PartitionOptions& other) { other.consistency.set_mode(ASYNC); });
+  refused([](PartitionOptions& other) { other.consistency.set_staleness(3); });
+}
+
+TEST(PartitionSnapshot, ClocksThatCannotBeAreRefused) {
+  const PartitionOptions options = Options(SYNC);
+  std::string bytes = Save(Partition(kIndex, options));
+  // All four clocks; a partition that took them would close steps for ever.
+  for (int rank = 0; rank < 4; ++rank) bytes[108 + rank * 35 + 8 + 7] = 1;
+  const absl::Status status = Load(options, bytes).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_NE(status.message().find("version"), absl::string_view::npos) << status;
+}
+
+TEST(PartitionSnapshot, TheBytesAreThoseOfTheDocument) {
+  PartitionOptions options;
+  options.job_seed = 7;
+  options.partitions = 1;
+  options.logical_workers = 2;
+  options.consistency.set_mode(SYNC);
+  TableSpec spec;
+  spec.set_id(1);
+  spec.set_name("t");
+  spec.set_kind(SPARSE);
+  spec.set_element_type(FLOAT32);
+  spec.set_row_width(2);
+  spec.mutable_optimizer()->mutable_momentum()->set_learning_rate(1);
+  auto table = TableSchema::Create(spec, options.job_seed);
+  ASSERT_TRUE(table.ok()) << table.status();
+  Partition partition(0, options);
+  ASSERT_TRUE(partition.CreateTable(*table).ok());
+  const uint64_t key = 5;
+  const float values[] = {1, -2};
+  const Gradient gradient{ByteView(&key, sizeof(key)), ByteView(values, sizeof(values)), nullptr};
+  const auto worker = [](uint32_t rank, uint64_t step) {
+    return Sender{Sender::Kind::kLogicalWorker, rank, 3 + rank, step};
+  };
+  ASSERT_TRUE(partition.Push(Sender{Sender::Kind::kClient, 9, 8, 0}, 1, 1, gradient).ok());
+  partition.KeepBest(1);
+  ASSERT_TRUE(partition.Push(worker(0, 0), 0, 1, gradient).ok());
+  ASSERT_TRUE(partition.Push(worker(1, 0), 1, 1, gradient).ok());
+
+  // The bytes are the two-digit numbers before the ';' of each line of the first code block after "Example".
+  std::ifstream file("server/shard/partition_snapshot_format.md");
+  std::string document{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  document = document.substr(document.find("## Example"));
+  document = document.substr(document.find("```") + 4);
+  std::istringstream lines(document.substr(0, document.find("```")));
+  std::string expected;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream numbers(line.substr(0, line.find(';')));
+    for (std::string number; numbers >> number;) expected.push_back(static_cast<char>(std::stoi(number, nullptr, 16)));
+  }
+  const std::string actual = Save(partition);
+  std::string hex;
+  for (const unsigned char byte : actual) {
+    char digits[4];
+    std::snprintf(digits, sizeof(digits), "%02x ", byte);
+    hex += digits;
+  }
+  EXPECT_TRUE(actual == expected) << hex;
+  EXPECT_TRUE(Load(options, actual, 0).ok());
+}
+
+}  // namespace
+}  // namespace pawl
