@@ -10,7 +10,7 @@
 
 namespace pawl {
 
-// Thread-safe. Apart from the data plane's connections, so that no heartbeat waits
+// Thread-safe. Apart from the data plane's connections and threads, so that no heartbeat waits
 // behind a bulk transfer. Implementations: GrpcControlChannel, and fakes in tests.
 class ControlChannel {
  public:

@@ -51,7 +51,7 @@ class GrpcCalls::OneCall {
     {
       MutexLock lock(calls_.mu_);
       const auto it = calls_.calls_.find(this);
-      other_reference = std::move(it->second);
+      other_reference = std::move(it->second.context);
       calls_.calls_.erase(it);
     }
     other_reference.reset();
@@ -127,15 +127,16 @@ void GrpcCalls::WaitFor(const char* what, const uint64_t& count) {
   }
 }
 
-void GrpcCalls::Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& method, OutgoingMessage request,
-                      MonotonicDuration timeout, Transport::Done done, absl::AnyInvocable<void()> stuck) {
+void GrpcCalls::Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& address, const std::string& method,
+                      OutgoingMessage request, MonotonicDuration timeout, Transport::Done done,
+                      absl::AnyInvocable<void()> stuck) {
   auto context = std::make_shared<grpc::ClientContext>();
   OneCall* call = nullptr;
   {
     MutexLock lock(mu_);
     if (!shut_down_) {
       call = new OneCall(*this, context, std::move(stub), std::move(done), std::move(stuck));
-      calls_.emplace(call, std::move(context));
+      calls_.emplace(call, Rpc{address, std::move(context)});
       ++pending_;
       ++rpcs_;
     }
@@ -177,10 +178,21 @@ void GrpcCalls::Shutdown() {
   {
     MutexLock lock(mu_);
     shut_down_ = true;
-    for (const auto& [call, context] : calls_) contexts.push_back(context);
+    for (const auto& [call, rpc] : calls_) contexts.push_back(rpc.context);
     for (const auto& [id, alarm] : alarms_) alarm->Cancel();
   }
   // Not under the lock: it may drop the last slice of a request, which takes the lock.
+  for (const auto& context : contexts) context->TryCancel();
+}
+
+void GrpcCalls::Cancel(const std::string& address) {
+  std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [call, rpc] : calls_) {
+      if (rpc.address == address) contexts.push_back(rpc.context);
+    }
+  }
   for (const auto& context : contexts) context->TryCancel();
 }
 

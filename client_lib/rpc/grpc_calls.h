@@ -20,8 +20,8 @@ namespace pawl {
 
 inline constexpr std::chrono::seconds kMaxLoanAfterRpc{2};
 
-// What GrpcTransport and GrpcControlChannel are made of: it keeps account of all
-// calls and timers under way, so that they can be ended and waited for. Thread-safe.
+// What GrpcTransport is made of: it keeps account of all calls and timers under way, so that they can be
+// ended and waited for. Thread-safe.
 class GrpcCalls {
  public:
   GrpcCalls() = default;
@@ -38,8 +38,13 @@ class GrpcCalls {
   //
   // The last reference to a channel must not go on a thread of gRPC's that runs `done` (gRPC would join that
   // thread from itself). Hence the caller keeps `stub` until RpcsAreOver.
-  void Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& method, OutgoingMessage request,
-             MonotonicDuration timeout, Transport::Done done, absl::AnyInvocable<void()> stuck);
+  //
+  // `address` is the name of the call for Cancel.
+  void Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& address, const std::string& method,
+             OutgoingMessage request, MonotonicDuration timeout, Transport::Done done,
+             absl::AnyInvocable<void()> stuck);
+  // Cancels what is under way to that address.
+  void Cancel(const std::string& address);
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action);
   void Shutdown();
   // Waits until no call refers to a stub any more. REQUIRES: Shutdown was called.
@@ -48,13 +53,18 @@ class GrpcCalls {
  private:
   class OneCall;
 
+  struct Rpc {
+    std::string address;
+    std::shared_ptr<grpc::ClientContext> context;
+  };
+
   void Forget();
   void WaitFor(const char* what, const uint64_t& count) PAWL_REQUIRES(mu_);
 
   Mutex mu_;
   CondVar idle_;
   bool shut_down_ PAWL_GUARDED_BY(mu_) = false;
-  absl::flat_hash_map<OneCall*, std::shared_ptr<grpc::ClientContext>> calls_ PAWL_GUARDED_BY(mu_);
+  absl::flat_hash_map<OneCall*, Rpc> calls_ PAWL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint64_t, std::unique_ptr<grpc::Alarm>> alarms_ PAWL_GUARDED_BY(mu_);
   uint64_t next_alarm_ PAWL_GUARDED_BY(mu_) = 0;
   // Calls that still refer to a stub.

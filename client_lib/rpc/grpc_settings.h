@@ -28,8 +28,10 @@ inline constexpr int kMaxControlMessageBytes = 16 << 20;
 // Bytes of metadata a call may carry: room for a status payload with a routing
 // table, which travels as metadata (2 bytes a partition and 64 a server).
 inline constexpr int kMaxMetadataBytes = 1 << 20;
-// Calls in flight on one connection; more wait in the client. A bound on what one client can park here.
-inline constexpr int kMaxStreamsPerConnection = 64;
+// Calls in flight on one connection; more wait in the client's gRPC, where no order helps them. A bound on what one
+// client can park here. Above what a client has under way: kMaxMessagesPerServer (client_lib/messenger.h) for each of
+// two or three steps, and an end of the step for each of a worker's 256 ranks.
+inline constexpr int kMaxStreamsPerConnection = 768;
 // A silent peer is noticed after keepalive time plus timeout.
 inline constexpr std::chrono::milliseconds kKeepaliveTime{2000};
 inline constexpr std::chrono::milliseconds kKeepaliveTimeout{2000};

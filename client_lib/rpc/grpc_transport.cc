@@ -62,7 +62,7 @@ void GrpcTransport::Call(const std::string& address, Method method, OutgoingMess
     return;
   }
   std::weak_ptr<grpc::GenericStub> used = stub;
-  calls_.Start(std::move(stub), FullName(method), std::move(request), timeout, std::move(done),
+  calls_.Start(std::move(stub), address, FullName(method), std::move(request), timeout, std::move(done),
                [this, address, used = std::move(used)] {
                  if (const std::shared_ptr<grpc::GenericStub> still_there = used.lock()) Abandon(address, still_there);
                });
@@ -99,6 +99,8 @@ void GrpcTransport::CloseAbandoned() {
   if (more && !shut_down_.load()) calls_.After(kMaxLoanAfterRpc, [this] { CloseAbandoned(); });
 }
 
+void GrpcTransport::CancelCalls(const std::string& address) { calls_.Cancel(address); }
+
 void GrpcTransport::After(MonotonicDuration delay, absl::AnyInvocable<void()> action) {
   calls_.After(delay, std::move(action));
 }
@@ -107,27 +109,5 @@ void GrpcTransport::Shutdown() {
   shut_down_ = true;
   calls_.Shutdown();
 }
-
-GrpcControlChannel::GrpcControlChannel(const std::string& address,
-                                       std::shared_ptr<grpc::ChannelCredentials> credentials)
-    : stub_(Connect(address, credentials, ChannelKind::kControl)) {}
-
-GrpcControlChannel::~GrpcControlChannel() {
-  calls_.Shutdown();
-  calls_.WaitForRpcs();
-  stub_.reset();
-}
-
-void GrpcControlChannel::Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
-                              Transport::Done done) {
-  // Control messages are small and belong to nobody: they are not waited for.
-  calls_.Start(stub_, method, std::move(request), timeout, std::move(done), [] {});
-}
-
-void GrpcControlChannel::After(MonotonicDuration delay, absl::AnyInvocable<void()> action) {
-  calls_.After(delay, std::move(action));
-}
-
-void GrpcControlChannel::Shutdown() { calls_.Shutdown(); }
 
 }  // namespace pawl

@@ -9,8 +9,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "client_lib/base/mutex.h"
-#include "client_lib/rpc/control_channel.h"
 #include "client_lib/rpc/grpc_calls.h"
+#include "client_lib/rpc/grpc_control_channel.h"  // IWYU pragma: export
 #include "client_lib/rpc/transport.h"
 #include "grpcpp/security/credentials.h"
 
@@ -29,6 +29,7 @@ class GrpcTransport final : public Transport {
 
   void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
             Done done) override;
+  void CancelCalls(const std::string& address) override;
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override;
   void Shutdown() override;
 
@@ -49,22 +50,6 @@ class GrpcTransport final : public Transport {
   absl::flat_hash_map<std::string, Connections> connections_ PAWL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<grpc::GenericStub>> abandoned_ PAWL_GUARDED_BY(mu_);
   // Last: it waits for what may use the rest.
-  GrpcCalls calls_;
-};
-
-class GrpcControlChannel final : public ControlChannel {
- public:
-  explicit GrpcControlChannel(const std::string& address, std::shared_ptr<grpc::ChannelCredentials> credentials =
-                                                              grpc::InsecureChannelCredentials());
-  ~GrpcControlChannel() override;
-
-  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
-            Transport::Done done) override;
-  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override;
-  void Shutdown() override;
-
- private:
-  std::shared_ptr<grpc::GenericStub> stub_;
   GrpcCalls calls_;
 };
 

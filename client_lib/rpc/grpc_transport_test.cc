@@ -179,6 +179,24 @@ TEST_F(GrpcTransportTest, ShutdownEndsCallsAndTimers) {
             absl::StatusCode::kCancelled);
 }
 
+TEST_F(GrpcTransportTest, CallsToAnAddressCanBeCancelledWithoutTouchingOthersOrLaterOnes) {
+  std::string other_address;
+  const std::unique_ptr<grpc::Server> other =
+      Start([this](grpc::ServerBuilder& builder) { builder.RegisterService(&service_); }, &other_address);
+  std::promise<absl::Status> cancelled, left_alone;
+  transport_.Call(address_, Method::kEndStep, EncodeSmall(EndStepRequest()), seconds(600),
+                  [&](absl::Status status, IncomingMessage) { cancelled.set_value(std::move(status)); });
+  transport_.Call(other_address, Method::kEndStep, EncodeSmall(EndStepRequest()), seconds(600),
+                  [&](absl::Status status, IncomingMessage) { left_alone.set_value(std::move(status)); });
+  std::future<absl::Status> still_waits = left_alone.get_future();
+  transport_.CancelCalls(address_);
+  EXPECT_EQ(cancelled.get_future().get().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(still_waits.wait_for(milliseconds(50)), std::future_status::timeout);
+  EXPECT_TRUE(CallAndWait(transport_, address_, Method::kPush, EncodePushRequest(RequestHeader(), {})).status.ok());
+  transport_.Shutdown();
+  EXPECT_EQ(still_waits.get().code(), absl::StatusCode::kCancelled);
+}
+
 TEST_F(GrpcTransportTest, TimersRunAfterTheirDelay) {
   const MonotonicTime begin = Clock::Real().Now();
   std::promise<void> fired;
@@ -193,6 +211,48 @@ TEST_F(GrpcTransportTest, ControlCallsGoByTheFullNameOfTheirMethod) {
   control.Call("/pawl.Parameter/Push", EncodePushRequest(RequestHeader(), {}), seconds(20),
                [&](absl::Status status, IncomingMessage) { promise.set_value(std::move(status)); });
   EXPECT_TRUE(promise.get_future().get().ok());
+}
+
+TEST_F(GrpcTransportTest, AControlCallEndsAtItsDeadlineAndAllEndAtShutdown) {
+  GrpcControlChannel control(address_);
+  const auto call = [&](MonotonicDuration timeout) {
+    auto promise = std::make_shared<std::promise<absl::Status>>();
+    control.Call("/pawl.Parameter/EndStep", EncodeSmall(EndStepRequest()), timeout,
+                 [promise](absl::Status status, IncomingMessage) { promise->set_value(std::move(status)); });
+    return promise->get_future();
+  };
+  EXPECT_EQ(call(milliseconds(100)).get().code(), absl::StatusCode::kDeadlineExceeded);
+  std::future<absl::Status> ended = call(seconds(600));
+  std::promise<void> fired;
+  control.After(seconds(600), [&] { fired.set_value(); });
+  control.Shutdown();
+  EXPECT_EQ(ended.get().code(), absl::StatusCode::kCancelled);
+  fired.get_future().get();
+  EXPECT_EQ(call(seconds(600)).get().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(GrpcTransportTest, AControlChannelWorksWhileAllOfGrpcsThreadsAreBusy) {
+  GrpcControlChannel control(address_);
+  std::atomic<bool> release{false};
+  std::atomic<int> busy{0}, over{0};
+  constexpr int kBusy = 64;
+  for (int i = 0; i < kBusy; ++i) {
+    transport_.After(milliseconds(0), [&] {
+      ++busy;
+      while (!release) std::this_thread::sleep_for(milliseconds(1));
+      ++over;
+    });
+  }
+  while (busy == 0) std::this_thread::sleep_for(milliseconds(1));
+  std::promise<absl::Status> promise;
+  control.After(milliseconds(10), [&] {
+    control.Call("/pawl.Parameter/Push", EncodePushRequest(RequestHeader(), {}), seconds(20),
+                 [&](absl::Status status, IncomingMessage) { promise.set_value(std::move(status)); });
+  });
+  EXPECT_TRUE(promise.get_future().get().ok());
+  EXPECT_EQ(over, 0);
+  release = true;
+  while (over < kBusy) std::this_thread::sleep_for(milliseconds(1));
 }
 
 // Memory that is unmapped as soon as the transport says that it may be.

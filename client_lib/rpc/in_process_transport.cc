@@ -64,6 +64,7 @@ void ActionThreads::Run() {
 
 struct InProcessTransport::Pending {
   uint64_t id = 0;
+  std::string address;
   Done done;
   std::atomic<bool> ended{false};
   std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
@@ -115,6 +116,7 @@ void InProcessTransport::End(const std::shared_ptr<Pending>& pending, absl::Stat
 void InProcessTransport::Call(const std::string& address, Method method, OutgoingMessage request,
                               MonotonicDuration timeout, Done done) {
   auto pending = std::make_shared<Pending>();
+  pending->address = address;
   pending->done = std::move(done);
   IncomingMessage copy = Copy(request.bytes);
   request.owner.reset();
@@ -156,6 +158,21 @@ void InProcessTransport::Call(const std::string& address, Method method, Outgoin
                                      });
                     });
   });
+}
+
+void InProcessTransport::CancelCalls(const std::string& address) {
+  std::vector<std::shared_ptr<Pending>> cancelled;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [id, call] : pending_) {
+      if (call->address == address) cancelled.push_back(call);
+    }
+  }
+  for (const std::shared_ptr<Pending>& call : cancelled) {
+    threads_.After(MonotonicDuration::zero(), [this, call] {
+      End(call, absl::CancelledError("the call was cancelled"), IncomingMessage());
+    });
+  }
 }
 
 void InProcessTransport::After(MonotonicDuration delay, absl::AnyInvocable<void()> action) {

@@ -54,6 +54,7 @@ class InProcessTransport final : public Transport {
 
   void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
             Done done) override;
+  void CancelCalls(const std::string& address) override;
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override;
   void Shutdown() override;
 

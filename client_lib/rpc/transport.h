@@ -34,6 +34,10 @@ class Transport {
   virtual void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
                     Done done) = 0;
 
+  // Ends the calls under way to `address` with CANCELLED, soon: the server is not expected to answer. Later calls are
+  // not touched. A hint, which a transport may ignore.
+  virtual void CancelCalls(const std::string& address) {}
+
   // Runs `action` once, after `delay` or at Shutdown, on another thread (retries with backoff wait here).
   virtual void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) = 0;
 
