@@ -209,6 +209,8 @@ absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScop
         } else if (times == 0.0f && !acknowledged) {
           verdict.unknown_not_applied += sent;
         } else {
+          verdict.lost += times == 0.0f;
+          verdict.doubled += times > 1.0f;
           violation(where, "the push is ", what, " and the row says that it was applied ", times, " times");
         }
       }

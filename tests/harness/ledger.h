@@ -109,6 +109,9 @@ struct LedgerVerdict {
   // Empty: the ledger is exact. At most kMaxViolations, each with worker, sequence, partition and the row's value.
   std::vector<std::string> violations;
   uint64_t violation_count = 0;
+  // Of these, in rows: acknowledged but not applied, and applied more than once.
+  uint64_t lost = 0;
+  uint64_t doubled = 0;
   // Applications found, over all rows: what the servers' pushes_applied must be.
   uint64_t applied = 0;
   // Of pushes whose fate the driver does not know.

@@ -13,8 +13,8 @@
 namespace pawl {
 namespace {
 
-// Between two looks at `stop`.
-constexpr std::chrono::milliseconds kStopInterval{5};
+// Between two looks at `end`.
+constexpr std::chrono::milliseconds kEndInterval{5};
 // Between two tries to connect.
 constexpr std::chrono::milliseconds kReconnectInterval{100};
 constexpr uint32_t kBallastRowWidth = 4096;
@@ -109,7 +109,6 @@ struct Connection {
   uint32_t partitions = 0;
   // Null for a free-running client.
   LogicalWorker* rank = nullptr;
-  uint64_t first_step = 0;
 };
 
 absl::StatusOr<Connection> Connect(const LedgerSenderOptions& options) {
@@ -133,10 +132,11 @@ absl::StatusOr<Connection> Connect(const LedgerSenderOptions& options) {
   }
   if (options.rank.has_value()) {
     PAWL_ASSIGN_OR_RETURN(const GetAssignmentResponse assignment, client.Assignment(call).get());
+    uint64_t first_step = 0;
     for (const LogicalWorkerAssignment& rank : assignment.logical_workers()) {
-      if (rank.rank() == *options.rank) connection.first_step = rank.first_step();
+      if (rank.rank() == *options.rank) first_step = rank.first_step();
     }
-    PAWL_ASSIGN_OR_RETURN(connection.rank, client.OpenLogicalWorker(*options.rank, connection.first_step));
+    PAWL_ASSIGN_OR_RETURN(connection.rank, client.OpenLogicalWorker(*options.rank, first_step));
   }
   return connection;
 }
@@ -195,7 +195,7 @@ uint64_t NextSequence(const Ledger& ledger, uint32_t worker) {
 }
 
 absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& options, Ledger& ledger,
-                                                    const std::function<bool()>& stop) {
+                                                    const std::function<uint64_t()>& end) {
   const auto under_way = std::make_shared<UnderWay>(ledger, options.worker);
   const auto interval = options.pushes_per_second <= 0
                             ? MonotonicDuration::zero()
@@ -211,7 +211,7 @@ absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& o
     if (!first) ++summary.reconnects;
     const MonotonicTime give_up = Now() + options.connect_timeout;
     absl::StatusOr<Connection> connection = Connect(options);
-    while (!connection.ok() && Now() < give_up && !(stopped = stop())) {
+    while (!connection.ok() && Now() < give_up && !(stopped = sequence >= end())) {
       std::this_thread::sleep_for(kReconnectInterval);
       connection = Connect(options);
     }
@@ -219,15 +219,15 @@ absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& o
       if (stopped) break;
       return connection.status();
     }
-    if (connection->rank != nullptr) sequence = connection->first_step;
+    if (connection->rank != nullptr) sequence = connection->rank->step();
     MonotonicTime due = Now();
     while (!under_way->failing()) {
-      if ((stopped = stop() || (options.max_pushes > 0 && pushes == options.max_pushes))) break;
+      if ((stopped = sequence >= end())) break;
       if (Now() < due) {
-        std::this_thread::sleep_until(std::min<MonotonicTime>(due, Now() + kStopInterval));
+        std::this_thread::sleep_until(std::min<MonotonicTime>(due, Now() + kEndInterval));
         continue;
       }
-      if (!under_way->WaitForAtMost(max_calls - 1, Now() + kStopInterval)) continue;
+      if (!under_way->WaitForAtMost(max_calls - 1, Now() + kEndInterval)) continue;
       Push(options, *connection, sequence++, under_way);
       if (++pushes == options.die_in_push) {
         std::this_thread::sleep_for(options.die_after);
@@ -243,7 +243,6 @@ absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& o
     if (const absl::Status failure = under_way->TakeFailure(); !failure.ok()) {
       spdlog::warn("worker {}: a push or the end of a step has failed, a new client goes on: {}", options.worker,
                    failure.ToString());
-      stopped = stopped || stop();
     }
   }
   under_way->AddTo(summary);

@@ -27,10 +27,8 @@ struct LedgerSenderOptions {
   uint32_t worker = 0;
   // Push as this rank of the job, one push a step, and not as a free-running client.
   std::optional<uint32_t> rank = std::nullopt;
-  // Of a free-running client: the first sequence. A rank goes on where the scheduler says.
+  // Of a free-running client: the first sequence. A rank goes on where the servers say.
   uint64_t first_sequence = 0;
-  // 0: until told to stop.
-  uint64_t max_pushes = 0;
   // 0: as fast as it goes.
   double pushes_per_second = 100;
   // Pushes under way at a time.
@@ -57,11 +55,12 @@ struct LedgerSenderSummary {
 
 // Connects, creates the table, and pushes, noting in `ledger` what was sent and what came of it. After
 // UNAVAILABLE or a lost message the client library sends the same push ids again; a push that fails for good is noted as such
-// and followed by a new client, which goes on with the next sequence. Returns when `stop` says so, or after max_pushes, when the pushes
-// under way have ended; or with the error of a client that could not be made within connect_timeout.
-// `stop` is called every few milliseconds, from this thread.
+// and followed by a new client, which goes on with the next sequence. Returns when the next sequence is `end()` or more and
+// the pushes under way have ended; or with the error of a client that could not be made within connect_timeout.
+// `end` is called every few milliseconds, from this thread; in SYNC all ranks must be given the same one, for
+// a step closes only with all of them.
 absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& options, Ledger& ledger,
-                                                    const std::function<bool()>& stop);
+                                                    const std::function<uint64_t()>& end);
 
 // One past the last sequence that `ledger` has of this worker.
 uint64_t NextSequence(const Ledger& ledger, uint32_t worker);

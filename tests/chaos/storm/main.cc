@@ -1,0 +1,112 @@
+// storm: faults from a seed against a cluster under load, and what has become of every push. `deploy/chaos` runs it.
+//
+//   storm --minutes=10 --seed=7 --out=storm
+//
+// Prints the faults as they come and a report; leaves report.json and report.txt in --out. The cluster's logs and the senders' notes
+// stay in a folder that it names. Exit codes: 0 the storm was weathered; 1 a promise was broken; 2 wrong usage; 3 the
+// cluster cannot be started.
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client_lib/daemon/daemon.h"
+#include "tests/chaos/storm/storm.h"
+
+ABSL_FLAG(double, minutes, 1, "how long");
+ABSL_FLAG(uint64_t, seed, 0, "of the faults; 0 draws one");
+ABSL_FLAG(std::string, out, "", "folder for report.json and report.txt; made if missing");
+ABSL_FLAG(uint32_t, servers, 3, "servers");
+ABSL_FLAG(uint32_t, replicas, 2, "replicas of each partition; 0: the job does not say, and nothing that holds data is hit");
+ABSL_FLAG(std::string, durability, "LOG", "MEMORY, LOG or FSYNC; empty: the job does not say");
+ABSL_FLAG(std::string, mode, "ASYNC", "ASYNC: free-running senders; BOUNDED, SYNC: each sender is a rank");
+ABSL_FLAG(uint32_t, senders, 3, "senders");
+ABSL_FLAG(uint32_t, partitions, 16, "partitions");
+ABSL_FLAG(double, pushes_per_second, 50, "of each sender");
+ABSL_FLAG(uint32_t, row_width, 64, "floats in a row, of which a push has one in each partition");
+ABSL_FLAG(std::string, faults, "", "kinds of faults, separated by commas; default: all that such a cluster survives");
+ABSL_FLAG(std::string, failpoints, "", "failpoints at which servers crash, separated by commas");
+ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "of the cluster");
+ABSL_FLAG(uint32_t, lease_ms, 1000, "of the cluster");
+ABSL_FLAG(uint32_t, max_scheduler_away_s, 60, "how long the scheduler is away at most");
+ABSL_FLAG(uint32_t, max_silence_ms, 5000, "how long a link is cut at most");
+ABSL_FLAG(uint32_t, max_recovery_s, 60, "how long everything may take to be back");
+
+namespace pawl {
+namespace {
+
+constexpr int kExitNoCluster = 3;
+
+int Rage() {
+  StormOptions options;
+  options.seed = absl::GetFlag(FLAGS_seed);
+  if (options.seed == 0) options.seed = std::random_device{}();
+  options.duration = std::chrono::duration_cast<MonotonicDuration>(
+      std::chrono::duration<double, std::ratio<60>>(absl::GetFlag(FLAGS_minutes)));
+  options.servers = absl::GetFlag(FLAGS_servers);
+  options.replicas = absl::GetFlag(FLAGS_replicas);
+  if (const std::string name = absl::GetFlag(FLAGS_durability); name.empty()) {
+    options.durability = DURABILITY_UNSPECIFIED;
+  } else if (!Durability_Parse(name, &options.durability)) {
+    return UsageError(absl::StrCat("--durability=", name, " must be MEMORY, LOG or FSYNC"));
+  }
+  if (const std::string name = absl::GetFlag(FLAGS_mode); !ConsistencyMode_Parse(name, &options.mode)) {
+    return UsageError(absl::StrCat("--mode=", name, " must be ASYNC, BOUNDED or SYNC"));
+  }
+  options.senders = absl::GetFlag(FLAGS_senders);
+  options.partitions = absl::GetFlag(FLAGS_partitions);
+  options.pushes_per_second = absl::GetFlag(FLAGS_pushes_per_second);
+  options.row_width = absl::GetFlag(FLAGS_row_width);
+  const absl::StatusOr<std::vector<FaultKind>> kinds = ParseFaultKinds(absl::GetFlag(FLAGS_faults));
+  if (!kinds.ok()) return UsageError(absl::StrCat("--faults: ", kinds.status().message()));
+  options.kinds = *kinds;
+  options.failpoints = absl::StrSplit(absl::GetFlag(FLAGS_failpoints), ',', absl::SkipEmpty());
+  options.heartbeat_interval_ms = absl::GetFlag(FLAGS_heartbeat_interval_ms);
+  options.lease_ms = absl::GetFlag(FLAGS_lease_ms);
+  options.max_scheduler_away = std::chrono::seconds(absl::GetFlag(FLAGS_max_scheduler_away_s));
+  options.max_silence = std::chrono::milliseconds(absl::GetFlag(FLAGS_max_silence_ms));
+  options.max_recovery = std::chrono::seconds(absl::GetFlag(FLAGS_max_recovery_s));
+  options.progress = [](const std::string& line) {
+    std::printf("%s\n", line.c_str());
+    std::fflush(stdout);
+  };
+  const std::string out = absl::GetFlag(FLAGS_out);
+  if (std::error_code error; !out.empty() && (std::filesystem::create_directories(out, error), error)) {
+    return UsageError(absl::StrCat("--out=", out, ": ", error.message()));
+  }
+
+  options.progress(absl::StrCat("seed ", options.seed));
+  std::string folder;
+  const absl::StatusOr<StormReport> report = RunStorm(options, &folder);
+  if (!report.ok()) {
+    std::fprintf(stderr, "storm: %s\n", report.status().ToString().c_str());
+    return absl::IsInvalidArgument(report.status()) ? kExitUsage : kExitNoCluster;
+  }
+  std::printf("\n%slogs and notes: %s\n", report->ToText().c_str(), folder.c_str());
+  if (!out.empty()) {
+    std::ofstream(absl::StrCat(out, "/report.txt")) << report->ToText();
+    std::ofstream(absl::StrCat(out, "/report.json")) << report->ToJson().dump(2) << "\n";
+  }
+  return report->ok() ? kExitDone : kExitFailed;
+}
+
+}  // namespace
+}  // namespace pawl
+
+int main(int argc, char** argv) {
+  pawl::SetUpDaemon("storm",
+                    "faults from a seed against a cluster under load, and what has become of every push.\n\n"
+                    "  storm --minutes=10 --seed=7 --out=storm\n\n"
+                    "Exit codes: 0 the storm was weathered; 1 a promise was broken; 2 wrong usage; 3 the cluster cannot be\n"
+                    "started.",
+                    argc, argv);
+  return pawl::Rage();
+}

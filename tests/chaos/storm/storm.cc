@@ -1,0 +1,616 @@
+#include "tests/chaos/storm/storm.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/client.h"
+#include "client_lib/rpc/grpc_settings.h"
+#include "grpcpp/grpcpp.h"
+#include "proto/server_control.grpc.pb.h"
+#include "tests/harness/ledger.h"
+#include "tests/harness/ledger_driver.h"
+#include "tests/harness/ledger_sender.h"
+#include "tests/harness/process_cluster.h"
+#include "tests/harness/write_pauses.h"
+
+namespace pawl {
+namespace {
+
+using Direction = ByteProxy::Direction;
+
+constexpr std::chrono::milliseconds kWatchInterval{20};
+constexpr std::chrono::milliseconds kEpochInterval{200};
+// Of a call that reads all of a server's parameters.
+constexpr std::chrono::seconds kInspectTimeout{30};
+// For the senders to end what is under way: their own deadline and some more.
+constexpr uint32_t kCallTimeoutSeconds = 120;
+constexpr std::chrono::seconds kSendersEnd{kCallTimeoutSeconds + 30};
+constexpr std::chrono::seconds kStartLimit{30};
+// A server that does not pass the failpoint for so long is killed instead.
+constexpr std::chrono::seconds kFailpointLimit{20};
+constexpr std::chrono::seconds kCrashInPushLimit{60};
+// Until replicas that have nothing to do any more are equal.
+constexpr std::chrono::seconds kSettleLimit{15};
+// All ranks get as far as this beyond the last sequence of any.
+constexpr uint64_t kStepsToEnd = 30;
+constexpr uint32_t kInFlight = 8;
+constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
+// Of a sender's notes that are looked at for its last acknowledgement.
+constexpr std::streamoff kTailBytes = 8192;
+constexpr size_t kMaxReportedViolations = 50;
+
+MonotonicTime Now() { return Clock::Real().Now(); }
+
+// The time of the last acknowledgement in a file of notes; the beginning of time if there is none.
+MonotonicTime LastAcknowledgement(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  file.seekg(0, std::ios::end);
+  const std::streamoff size = file.tellg();
+  const std::streamoff from = std::max<std::streamoff>(0, size - kTailBytes);
+  file.seekg(from);
+  std::string text(static_cast<size_t>(size - from), '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  // What follows the last line end is cut, or nothing.
+  if (!lines.empty()) lines.pop_back();
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    const std::vector<absl::string_view> words = absl::StrSplit(*line, ' ');
+    int64_t microseconds = 0;
+    if (words.size() == 5 && words[0] == "a" && absl::SimpleAtoi(words[4], &microseconds)) {
+      return MonotonicTime(std::chrono::microseconds(microseconds));
+    }
+  }
+  return {};
+}
+
+absl::Status ToStatus(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+class Storm {
+ public:
+  explicit Storm(const StormOptions& options) : options_(options) { report_.seed = options.seed; }
+
+  absl::Status Start() {
+    ProcessClusterOptions cluster;
+    cluster.job = absl::StrCat("name: 'storm' seed: 3 partitions: ", options_.partitions, " logical_workers: ", options_.senders,
+                               " consistency { mode: ", ConsistencyMode_Name(options_.mode),
+                               options_.mode == BOUNDED ? " staleness: 3" : "", " }");
+    if (options_.durability != DURABILITY_UNSPECIFIED) {
+      absl::StrAppend(&cluster.job, " durability: ", Durability_Name(options_.durability));
+    }
+    if (options_.replicas > 0) cluster.replicas = options_.replicas;
+    cluster.servers = options_.servers;
+    cluster.expected_workers = ranks() ? options_.senders : 0;
+    cluster.flags["scheduler"] = {absl::StrCat("--heartbeat_interval_ms=", options_.heartbeat_interval_ms),
+                                  absl::StrCat("--lease_ms=", options_.lease_ms)};
+    cluster.proxies = true;
+    if (!options_.failpoints.empty()) cluster.server_program = "tests/chaos/pawl-server-with-failpoints";
+    PAWL_ASSIGN_OR_RETURN(cluster_, ProcessCluster::Start(cluster));
+    alive_.insert("scheduler");
+    for (uint32_t i = 0; i < options_.servers; ++i) {
+      servers_.push_back(absl::StrCat("server-", i));
+      alive_.insert(servers_.back());
+    }
+    for (uint32_t i = 0; i < options_.senders; ++i) {
+      senders_.push_back(absl::StrCat("sender-", i));
+      std::vector<std::string> arguments = SenderArguments(senders_.back(), i);
+      arguments.push_back(absl::StrCat("--pushes_per_second=", options_.pushes_per_second));
+      arguments.push_back(absl::StrCat("--in_flight=", kInFlight));
+      arguments.push_back(absl::StrCat("--end_file=", folder(), "/end"));
+      if (ranks()) arguments.push_back(absl::StrCat("--rank=", i));
+      PAWL_RETURN_IF_ERROR(cluster_->AddProcess(senders_.back(), "tests/chaos/sender/ledger-sender", arguments));
+      alive_.insert(senders_.back());
+    }
+    report_.cluster = absl::StrCat(
+        options_.servers, " servers, ", options_.replicas, " replicas, durability ", Durability_Name(options_.durability), ", ",
+        ConsistencyMode_Name(options_.mode), ", ", options_.senders, " senders of ", options_.pushes_per_second, " pushes/s");
+    const MonotonicTime deadline = Now() + kStartLimit;
+    const MonotonicTime beginning = Now();
+    for (std::string missing; !(missing = Missing(beginning)).empty();) {
+      if (Now() > deadline) {
+        return absl::DeadlineExceededError(absl::StrCat("before any fault: ", missing, "\n", cluster_->Describe()));
+      }
+      std::this_thread::sleep_for(kWatchInterval);
+    }
+    begin_ = Now();
+    return absl::OkStatus();
+  }
+
+  void Rage(StormPlan& plan) {
+    const MonotonicTime end = begin_ + options_.duration;
+    while (!hopeless_ && Now() < end) {
+      const Fault fault = plan.Next();
+      Watch(fault.calm);
+      if (hopeless_ || Now() >= end) break;
+      FaultRecord record;
+      record.kind = fault.kind;
+      record.text = fault.ToString();
+      record.at_s = Seconds(Now() - begin_);
+      options_.progress(absl::StrFormat("%7.1f s  %s", record.at_s, record.text));
+      TimeSpan span = {Now(), {}};
+      if (const absl::Status status = Inflict(fault, span.from); !status.ok()) {
+        Violation(absl::StrCat(record.text, ": ", status.message()));
+      }
+      const bool recovered = Recover(record.text);
+      span.until = Now();
+      if (recovered) record.recovered_s = Seconds(span.until - span.from);
+      spans_.push_back(span);
+      victims_.push_back(fault.victim);
+      report_.faults.push_back(record);
+      hopeless_ = hopeless_ || !recovered;
+    }
+    report_.duration_s = Seconds(Now() - begin_);
+  }
+
+  // Ends the senders and looks at everything.
+  void Verify() {
+    for (const std::string& name : names_with_proxy()) cluster_->proxy(name).Heal();
+    EndSenders();
+    Ledger ledger;
+    for (const std::string& notes : notes_) {
+      // One that died before it sent anything.
+      if (!std::filesystem::exists(notes)) continue;
+      if (const absl::Status status = ledger.ReadFrom(notes); !status.ok()) Violation(std::string(status.message()));
+    }
+    report_.pushes_sent = ledger.pushes().size();
+    report_.pushes_acknowledged = ledger.acknowledged();
+    for (const auto& [code, count] : ledger.failures()) {
+      report_.pushes_failed[absl::StatusCodeToString(code)] = count;
+      Violation(absl::StrCat(count, " pushes failed with ", absl::StatusCodeToString(code)));
+    }
+    MeasurePauses(ledger);
+    if (const absl::Status status = CheckRows(ledger); !status.ok()) {
+      Violation(absl::StrCat("the ledger cannot be checked: ", status.ToString()));
+    }
+    if (const absl::Status status = CompareReplicas(); !status.ok()) {
+      Violation(absl::StrCat("the replicas cannot be compared: ", status.ToString()));
+    }
+    if (const auto status = cluster_->GetStatus(); status.ok()) report_.last_epoch = status->routing_epoch();
+    if (!report_.ok()) options_.progress(cluster_->Describe());
+  }
+
+  const std::string& folder() const { return cluster_->folder(); }
+  const StormReport& report() const { return report_; }
+
+ private:
+  bool ranks() const { return options_.mode != ASYNC; }
+
+  std::vector<std::string> names_with_proxy() const {
+    std::vector<std::string> names = servers_;
+    names.push_back("scheduler");
+    return names;
+  }
+
+  void Violation(const std::string& what) {
+    options_.progress(absl::StrCat("VIOLATION: ", what));
+    if (report_.violations.size() < kMaxReportedViolations) report_.violations.push_back(what);
+  }
+
+  std::vector<std::string> SenderArguments(const std::string& name, uint32_t worker) {
+    notes_.push_back(absl::StrCat(folder(), "/", name, ".notes"));
+    return {absl::StrCat("--scheduler=", cluster_->scheduler_address()), absl::StrCat("--worker=", worker),
+            absl::StrCat("--notes=", notes_.back()), absl::StrCat("--row_width=", options_.row_width),
+            absl::StrCat("--call_timeout_s=", kCallTimeoutSeconds)};
+  }
+
+  // Lets time pass, with an eye on who dies of itself and on the epoch.
+  void Watch(MonotonicDuration duration) {
+    const MonotonicTime until = Now() + duration;
+    do {
+      Look();
+      std::this_thread::sleep_for(std::min<MonotonicDuration>(kWatchInterval, std::max(until - Now(), MonotonicDuration::zero())));
+    } while (!hopeless_ && Now() < until);
+  }
+
+  void Look() {
+    for (auto name = alive_.begin(); name != alive_.end();) {
+      ChildProcess& child = cluster_->node(*name);
+      if (!child.HasEnded()) {
+        ++name;
+        continue;
+      }
+      Violation(absl::StrCat(*name, " ended of itself: ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
+      hopeless_ = true;
+      name = alive_.erase(name);
+    }
+    if (alive_.count("scheduler") == 0 || Now() < next_epoch_look_) return;
+    next_epoch_look_ = Now() + kEpochInterval;
+    const auto status = cluster_->GetStatus();
+    if (!status.ok()) return;
+    if (report_.first_epoch == 0) report_.first_epoch = status->routing_epoch();
+    if (status->routing_epoch() < report_.last_epoch) {
+      Violation(absl::StrCat("the routing epoch went back from ", report_.last_epoch, " to ", status->routing_epoch()));
+    }
+    report_.last_epoch = status->routing_epoch();
+    if (status->state() == FAILED || status->state() == STOPPED) {
+      Violation(absl::StrCat("the job is ", JobState_Name(status->state()), ": ", status->failure()));
+      hopeless_ = true;
+    }
+  }
+
+  absl::Status Kill(const std::string& name) {
+    alive_.erase(name);
+    return cluster_->Kill(name);
+  }
+
+  absl::Status Restart(const std::string& name, const std::vector<std::string>& environment = {}) {
+    PAWL_RETURN_IF_ERROR(cluster_->Restart(name, environment));
+    alive_.insert(name);
+    return absl::OkStatus();
+  }
+
+  // Brings the fault and takes it back. Sets `from` to when it began.
+  absl::Status Inflict(const Fault& fault, MonotonicTime& from) {
+    switch (fault.kind) {
+      case FaultKind::kServerKill:
+      case FaultKind::kSchedulerKill:
+      case FaultKind::kSenderKill:
+        PAWL_RETURN_IF_ERROR(Kill(fault.victim));
+        Watch(fault.lasts);
+        return Restart(fault.victim);
+      case FaultKind::kServerCrashAtFailpoint: return CrashAtFailpoint(fault, from);
+      case FaultKind::kAllServersKill:
+        for (const std::string& server : servers_) cluster_->node(server).Signal(SIGKILL);
+        for (const std::string& server : servers_) PAWL_RETURN_IF_ERROR(Kill(server));
+        Watch(fault.lasts);
+        for (const std::string& server : servers_) PAWL_RETURN_IF_ERROR(Restart(server));
+        return absl::OkStatus();
+      case FaultKind::kServerPause:
+        cluster_->Pause(fault.victim);
+        Watch(fault.lasts);
+        cluster_->Continue(fault.victim);
+        return absl::OkStatus();
+      case FaultKind::kSenderCrashInPush: return CrashInPush(fault);
+      case FaultKind::kLinkDelay: return Disturb(fault, {.delay = fault.delay}, /*both=*/false);
+      case FaultKind::kLinkReset: return Disturb(fault, {.cut_after = fault.bytes}, /*both=*/false);
+      case FaultKind::kLinkSilence: return Disturb(fault, {.hold = true}, /*both=*/false);
+      case FaultKind::kLinkPartition: return Disturb(fault, {.hold = true}, /*both=*/true);
+      case FaultKind::kLinkBlackHole: return Disturb(fault, {.swallow = true}, /*both=*/false);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Disturb(const Fault& fault, const LinkFaults& faults, bool both) {
+    ByteProxy& proxy = cluster_->proxy(fault.victim);
+    if (both || !fault.answers) proxy.SetFaults(Direction::kToTarget, faults, fault.peer);
+    if (both || fault.answers) proxy.SetFaults(Direction::kToClient, faults, fault.peer);
+    Watch(fault.lasts);
+    proxy.Heal();
+    return absl::OkStatus();
+  }
+
+  absl::Status CrashAtFailpoint(const Fault& fault, MonotonicTime& from) {
+    PAWL_RETURN_IF_ERROR(Kill(fault.victim));
+    PAWL_RETURN_IF_ERROR(cluster_->Restart(
+        fault.victim, {absl::StrCat("PAWL_FAILPOINTS=", fault.failpoint, "=crash@", fault.hit)}));
+    ChildProcess& child = cluster_->node(fault.victim);
+    const MonotonicTime limit = Now() + kFailpointLimit;
+    while (!child.HasEnded() && Now() < limit && !hopeless_) Watch(kWatchInterval);
+    if (!child.HasEnded()) options_.progress(absl::StrCat("           ", fault.failpoint, " was not passed so often"));
+    PAWL_RETURN_IF_ERROR(Kill(fault.victim));
+    if (!child.KilledBy(SIGKILL)) return absl::InternalError(absl::StrCat(fault.victim, " ", child.HowItEnded()));
+    from = Now();
+    Watch(fault.lasts);
+    return Restart(fault.victim);
+  }
+
+  absl::Status CrashInPush(const Fault& fault) {
+    const std::string name = absl::StrCat("short-lived-sender-", short_lived_++);
+    std::vector<std::string> arguments = SenderArguments(name, options_.senders + short_lived_ - 1);
+    arguments.push_back("--pushes_per_second=0");
+    arguments.push_back("--in_flight=2");
+    arguments.push_back(absl::StrCat("--ballast_bytes=", fault.ballast_bytes));
+    arguments.push_back(absl::StrCat("--die_in_push=", fault.push));
+    arguments.push_back(absl::StrCat(
+        "--die_after_us=", std::chrono::duration_cast<std::chrono::microseconds>(fault.after).count()));
+    PAWL_RETURN_IF_ERROR(cluster_->AddProcess(name, "tests/chaos/sender/ledger-sender", arguments));
+    ChildProcess& child = cluster_->node(name);
+    const MonotonicTime limit = Now() + kCrashInPushLimit;
+    while (!child.HasEnded() && Now() < limit && !hopeless_) Watch(kWatchInterval);
+    if (!child.HasEnded()) {
+      PAWL_RETURN_IF_ERROR(cluster_->Kill(name));
+      return absl::DeadlineExceededError(absl::StrCat(name, " does not get to push ", fault.push));
+    }
+    if (!child.KilledBy(SIGKILL)) {
+      return absl::InternalError(absl::StrCat(name, " ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
+    }
+    return absl::OkStatus();
+  }
+
+  // What is not as it should be, "" if all is: each server a member, each partition with all its replicas, and an
+  // acknowledgement of each sender after `since`.
+  std::string Missing(MonotonicTime since) {
+    const auto status = cluster_->GetStatus();
+    if (!status.ok()) return absl::StrCat("the scheduler does not answer: ", status.status().message());
+    for (const std::string& server : servers_) {
+      const std::string suffix = absl::StrCat(":", cluster_->node(server).pid());
+      if (std::none_of(status->nodes().begin(), status->nodes().end(), [&](const NodeStatus& node) {
+            return !node.gone() && node.role() == SERVER_ROLE && absl::EndsWith(node.description(), suffix);
+          })) {
+        return absl::StrCat(server, " is no member");
+      }
+    }
+    const auto routing = Routing();
+    if (!routing.ok()) return absl::StrCat("no routing: ", routing.status().message());
+    for (int partition = 0; partition < routing->primary_size(); ++partition) {
+      if (routing->primary(partition) == kNobody) return absl::StrCat("partition ", partition, " has no primary");
+      if (options_.replicas < 2) continue;
+      const int backups = partition < routing->replicas_size() ? routing->replicas(partition).backups_size() : 0;
+      if (backups + 1 < static_cast<int>(options_.replicas)) {
+        return absl::StrCat("partition ", partition, " has ", backups, " backups");
+      }
+    }
+    for (size_t i = 0; i < senders_.size(); ++i) {
+      if (LastAcknowledgement(notes_[i]) <= since) return absl::StrCat(senders_[i], " has got no acknowledgement");
+    }
+    return "";
+  }
+
+  absl::StatusOr<RoutingTable> Routing() {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    RoutingTable routing;
+    const grpc::Status status = cluster_->scheduler().GetRouting(&context, GetRoutingRequest(), &routing);
+    if (!status.ok()) return ToStatus(status);
+    return routing;
+  }
+
+  bool Recover(const std::string& fault) {
+    const MonotonicTime since = Now();
+    std::string missing;
+    while (!hopeless_ && !(missing = Missing(since)).empty()) {
+      if (Now() > since + options_.max_recovery) {
+        Violation(absl::StrFormat("%s: not recovered %.0f s after its end: %s", fault, Seconds(options_.max_recovery), missing));
+        return false;
+      }
+      Watch(kWatchInterval);
+    }
+    return !hopeless_;
+  }
+
+  void EndSenders() {
+    uint64_t end = 0;
+    if (ranks()) {
+      Ledger ledger;
+      for (const std::string& notes : notes_) {
+        if (const absl::Status status = ledger.ReadFrom(notes); !status.ok()) Violation(std::string(status.message()));
+      }
+      for (uint32_t worker = 0; worker < options_.senders; ++worker) {
+        end = std::max(end, NextSequence(ledger, worker) + kStepsToEnd);
+      }
+    }
+    // Whole at once.
+    const std::string path = absl::StrCat(folder(), "/end");
+    std::ofstream(path + ".new") << end << "\n";
+    std::error_code error;
+    std::filesystem::rename(path + ".new", path, error);
+    end_of_sending_ = Now();
+    const MonotonicTime deadline = Now() + (hopeless_ ? std::chrono::seconds(2) : kSendersEnd);
+    for (const std::string& sender : senders_) {
+      alive_.erase(sender);
+      ChildProcess& child = cluster_->node(sender);
+      if (!child.WaitUntil(deadline)) {
+        Violation(absl::StrCat(sender, " does not end"));
+        (void)cluster_->Kill(sender);
+      } else if (!child.Succeeded() && !hopeless_) {
+        Violation(absl::StrCat(sender, " ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
+      }
+    }
+  }
+
+  void MeasurePauses(const Ledger& ledger) {
+    AcknowledgementTimes times = ledger.AcknowledgementTimes();
+    // Those that live for one fault only do not count.
+    std::erase_if(times, [&](const auto& of_worker) { return of_worker.first >= options_.senders; });
+    const MonotonicTime first_fault = spans_.empty() ? end_of_sending_ : spans_.front().from;
+    for (const auto& [worker, pause] : LongestPauses(times, {begin_, first_fault}, end_of_sending_)) {
+      report_.quiet_pauses.push_back(pause);
+    }
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      for (const auto& [worker, pause] : LongestPauses(times, spans_[i], end_of_sending_)) {
+        // That a sender which is dead gets no acknowledgement says nothing about the servers.
+        if (victims_[i] != absl::StrCat("sender-", worker)) report_.faults[i].pauses.push_back(pause);
+      }
+    }
+  }
+
+  absl::Status CheckRows(const Ledger& ledger) {
+    ClientOptions client_options;
+    client_options.scheduler = cluster_->scheduler_address();
+    client_options.connect_timeout = kStartLimit;
+    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(client_options));
+    PAWL_ASSIGN_OR_RETURN(const Table table, client->OpenTable("ledger").get());
+    job_id_ = client->job_id();
+    LedgerScope scope = ScopeOf(ledger, options_.partitions, options_.row_width);
+    if (options_.mode == SYNC) scope.unit = 1.0f / static_cast<float>(options_.senders);
+    LedgerDigest digest(table.id(), options_.partitions);
+    PAWL_ASSIGN_OR_RETURN(
+        const LedgerVerdict verdict,
+        CheckLedger(ledger, scope, digest.Noting(ReadThrough(client->free_running(), table, options_.partitions))));
+    report_.rows_applied = verdict.applied;
+    report_.rows_lost = verdict.lost;
+    report_.rows_doubled = verdict.doubled;
+    report_.unknown_applied = verdict.unknown_applied;
+    report_.unknown_not_applied = verdict.unknown_not_applied;
+    for (const std::string& violation : verdict.violations) Violation(violation);
+    if (verdict.violation_count > verdict.violations.size()) {
+      Violation(absl::StrCat(verdict.violation_count - verdict.violations.size(), " more rows"));
+    }
+    return CompareDigests(digest, table.id(), verdict.applied);
+  }
+
+  // The servers' own digests and counters with what has been read from them.
+  absl::Status CompareDigests(const LedgerDigest& digest, uint32_t table, uint64_t rows_applied) {
+    std::map<uint32_t, LedgerDigest::Record> reported;
+    uint64_t applied = 0;
+    for (const std::string& server : servers_) {
+      InspectRequest request;
+      request.set_job_id(job_id_);
+      request.set_digest(true);
+      InspectResponse response;
+      PAWL_RETURN_IF_ERROR(Annotate(Control(server, [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
+                                      return stub.Inspect(&context, request, &response);
+                                    }), server));
+      applied += response.counters().pushes_applied();
+      report_.pushes_deduplicated += response.counters().pushes_deduplicated();
+      for (const PartitionDigest& partition : response.digests()) {
+        if (partition.table() != table || partition.rows() == 0) continue;
+        const LedgerDigest::Record record = {partition.crc32c(), partition.rows()};
+        const bool first = reported.emplace(partition.partition(), record).second;
+        if (!first && !(reported[partition.partition()] == record)) {
+          Violation(absl::StrCat("partition ", partition.partition(), ": ", server, " has another digest than another replica"));
+        }
+      }
+    }
+    const auto expected = digest.Records();
+    for (uint32_t partition = 0; partition < options_.partitions; ++partition) {
+      const auto of_rows = expected.find(partition);
+      const auto of_server = reported.find(partition);
+      const bool equal = (of_rows == expected.end()) == (of_server == reported.end()) &&
+                         (of_rows == expected.end() || of_rows->second == of_server->second);
+      if (!equal) Violation(absl::StrCat("partition ", partition, ": the server's digest is not that of the rows it has given"));
+      report_.digests_compared += equal;
+    }
+    // Ballast is counted too.
+    if (short_lived_ == 0 && applied != rows_applied) {
+      Violation(absl::StrCat("the servers have counted ", applied, " segments as applied, and the rows say ", rows_applied));
+    }
+    return absl::OkStatus();
+  }
+
+  // Every replica of a partition against its primary, when nothing is pushed any more.
+  absl::Status CompareReplicas() {
+    if (options_.replicas < 2) return absl::OkStatus();
+    const MonotonicTime deadline = Now() + kSettleLimit;
+    std::vector<std::string> problems;
+    do {
+      problems.clear();
+      report_.replicas_compared = 0;
+      struct Held {
+        std::string server;
+        ReplicaFingerprint fingerprint;
+      };
+      std::map<uint32_t, std::vector<Held>> partitions;
+      for (const std::string& server : servers_) {
+        FingerprintRequest request;
+        request.set_job_id(job_id_);
+        FingerprintResponse response;
+        PAWL_RETURN_IF_ERROR(Annotate(Control(server, [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
+                                        return stub.Fingerprint(&context, request, &response);
+                                      }), server));
+        for (const ReplicaFingerprint& replica : response.replicas()) partitions[replica.partition()].push_back({server, replica});
+      }
+      for (uint32_t partition = 0; partition < options_.partitions; ++partition) {
+        const std::vector<Held>& replicas = partitions[partition];
+        const auto primaries = std::count_if(replicas.begin(), replicas.end(), [](const Held& held) { return held.fingerprint.primary(); });
+        if (primaries != 1 || replicas.size() < options_.replicas) {
+          problems.push_back(absl::StrCat("partition ", partition, " has ", primaries, " primaries among ", replicas.size(), " replicas"));
+          continue;
+        }
+        const Held& first = replicas.front();
+        for (const Held& other : replicas) {
+          if (other.fingerprint.log_index() == first.fingerprint.log_index() && other.fingerprint.crc32c() == first.fingerprint.crc32c()) {
+            report_.replicas_compared += &other != &first;
+            continue;
+          }
+          problems.push_back(absl::StrFormat("partition %d: %s is at %d with %08x, %s at %d with %08x", partition, first.server,
+                                             first.fingerprint.log_index(), first.fingerprint.crc32c(), other.server,
+                                             other.fingerprint.log_index(), other.fingerprint.crc32c()));
+        }
+      }
+      if (!problems.empty()) std::this_thread::sleep_for(kEpochInterval);
+    } while (!problems.empty() && Now() < deadline);
+    for (const std::string& problem : problems) Violation(problem);
+    return absl::OkStatus();
+  }
+
+  template <typename Call>
+  absl::Status Control(const std::string& server, const Call& call) {
+    const auto stub = ServerControl::NewStub(grpc::CreateCustomChannel(
+        cluster_->proxy(server).address(), grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kBulk)));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kInspectTimeout);
+    context.set_wait_for_ready(true);
+    return ToStatus(call(*stub, context));
+  }
+
+  const StormOptions options_;
+  StormReport report_;
+  std::unique_ptr<ProcessCluster> cluster_;
+  std::vector<std::string> servers_;
+  std::vector<std::string> senders_;
+  // Of senders_, in their order, then of the short-lived ones.
+  std::vector<std::string> notes_;
+  // Processes that must not end by themselves now.
+  std::set<std::string> alive_;
+  // Of the faults in the report.
+  std::vector<TimeSpan> spans_;
+  std::vector<std::string> victims_;
+  uint32_t short_lived_ = 0;
+  uint64_t job_id_ = 0;
+  MonotonicTime begin_ = {};
+  MonotonicTime end_of_sending_ = {};
+  MonotonicTime next_epoch_look_ = {};
+  // The job is over before its time, or something has died that nobody killed.
+  bool hopeless_ = false;
+};
+
+}  // namespace
+
+std::vector<FaultKind> SurvivableFaults(const StormOptions& options) {
+  std::vector<FaultKind> kinds = {FaultKind::kLinkDelay, FaultKind::kLinkReset};
+  const bool recovers = options.replicas > 0;
+  if (options.mode == ASYNC) kinds.push_back(FaultKind::kSenderCrashInPush);
+  if (options.mode == ASYNC || recovers) kinds.push_back(FaultKind::kSenderKill);
+  if (recovers || options.max_silence * 2 <= std::chrono::milliseconds(options.lease_ms)) {
+    kinds.insert(kinds.end(), {FaultKind::kLinkSilence, FaultKind::kLinkPartition, FaultKind::kLinkBlackHole});
+  }
+  const bool logged = options.durability == LOG || options.durability == FSYNC;
+  if (recovers) kinds.insert(kinds.end(), {FaultKind::kSchedulerKill, FaultKind::kServerPause});
+  if (recovers && (logged || options.replicas > 1)) {
+    kinds.insert(kinds.end(), {FaultKind::kServerKill, FaultKind::kServerCrashAtFailpoint});
+  }
+  if (recovers && logged) kinds.push_back(FaultKind::kAllServersKill);
+  return kinds;
+}
+
+absl::StatusOr<StormReport> RunStorm(const StormOptions& options, std::string* folder) {
+  StormPlanOptions plan_options;
+  plan_options.seed = options.seed;
+  plan_options.servers = options.servers;
+  plan_options.senders = options.senders;
+  plan_options.kinds = options.kinds.empty() ? SurvivableFaults(options) : options.kinds;
+  plan_options.max_scheduler_away = options.max_scheduler_away;
+  plan_options.max_silence = options.max_silence;
+  plan_options.failpoints = options.failpoints;
+  PAWL_ASSIGN_OR_RETURN(StormPlan plan, StormPlan::Create(plan_options));
+  Storm storm(options);
+  PAWL_RETURN_IF_ERROR(storm.Start());
+  if (folder != nullptr) *folder = storm.folder();
+  storm.Rage(plan);
+  storm.Verify();
+  return storm.report();
+}
+
+}  // namespace pawl

@@ -1,0 +1,66 @@
+// What a storm has shown.
+#ifndef PAWL_TESTS_CHAOS_STORM_STORM_REPORT_H_
+#define PAWL_TESTS_CHAOS_STORM_STORM_REPORT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "client_lib/base/clock.h"
+#include "nlohmann/json.hpp"
+#include "tests/chaos/storm/storm_plan.h"
+
+namespace pawl {
+
+// One fault that was injected.
+struct FaultRecord {
+  FaultKind kind = FaultKind::kServerKill;
+  std::string text;
+  // Seconds since the storm's beginning.
+  double at_s = 0;
+  // From the injection until every process was back, every partition had all its replicas and every sender an
+  // acknowledgement; negative: not within the limit.
+  double recovered_s = -1;
+  // Each sender's longest time without an acknowledgement meanwhile.
+  std::vector<MonotonicDuration> pauses;
+};
+
+struct StormReport {
+  uint64_t seed = 0;
+  double duration_s = 0;
+  std::string cluster;
+  std::vector<FaultRecord> faults;
+
+  uint64_t pushes_sent = 0;
+  uint64_t pushes_acknowledged = 0;
+  // By the name of the code.
+  std::map<std::string, uint64_t> pushes_failed;
+  // Rows, of which a push has one in each partition.
+  uint64_t rows_applied = 0;
+  uint64_t rows_lost = 0;
+  uint64_t rows_doubled = 0;
+  uint64_t unknown_applied = 0;
+  uint64_t unknown_not_applied = 0;
+  // Of the segments, by the servers' counters; they count from the servers' last start.
+  uint64_t pushes_deduplicated = 0;
+
+  // Partitions whose digest was that of the rows read, and replicas that had their primary's fingerprint.
+  uint64_t digests_compared = 0;
+  uint64_t replicas_compared = 0;
+  // Without any fault: the senders' longest time without an acknowledgement before the first one.
+  std::vector<MonotonicDuration> quiet_pauses;
+  uint64_t first_epoch = 0;
+  uint64_t last_epoch = 0;
+
+  // What must not have happened. Empty: the storm has been weathered.
+  std::vector<std::string> violations;
+
+  bool ok() const { return violations.empty(); }
+  nlohmann::json ToJson() const;
+  std::string ToText() const;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_CHAOS_STORM_STORM_REPORT_H_
