@@ -17,8 +17,10 @@ namespace pawl {
 struct Gradient {
   ByteView keys;
   ByteView values;
-  // Keeps the memory of both alive; only needed if the gradient outlives the call.
+  // Keeps the memory of both alive. Without it, a gradient that outlives the call is copied.
   std::shared_ptr<const void> owner;
+  // All the memory that the owner keeps, such as a message with other gradients in it. 0: not known.
+  size_t owner_bytes = 0;
 };
 
 inline std::vector<uint64_t> CopyKeys(const ByteView& keys) {

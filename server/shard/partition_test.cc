@@ -274,6 +274,50 @@ TEST(Partition, KeepsABoundedAmountOfEarlyGradientsAndAlwaysTakesTheNextRank) {
   EXPECT_TRUE(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).ok());
 }
 
+TEST(Partition, AnEarlyGradientKeepsItsMessageOnlyWhileThatIsSmall) {
+  for (const uint32_t backup : {0, 1}) {
+    Partition partition = MakePartition(Options(SYNC, 2, 0, backup));
+    const auto push = [&](uint64_t ordinal, size_t message_bytes) {
+      Gradient gradient = MakeGradient({1}, {2, 2});
+      gradient.owner_bytes = message_bytes;
+      std::weak_ptr<const void> message = gradient.owner;
+      EXPECT_TRUE(partition.Push(Worker(1, 0), ordinal, kRows, std::move(gradient)).ok());
+      return message;
+    };
+    const auto unknown = push(0, 0);
+    const auto large = push(1, kMaxKeptMessageBytes + 1);
+    const auto fits = push(2, kMaxKeptMessageBytes - 100);
+    const auto one_too_many = push(3, 101);
+    const auto fits_as_well = push(4, 100);
+    EXPECT_TRUE(unknown.expired());
+    EXPECT_TRUE(large.expired());
+    EXPECT_FALSE(fits.expired());
+    EXPECT_TRUE(one_too_many.expired());
+    EXPECT_FALSE(fits_as_well.expired());
+    ASSERT_TRUE(partition.EndStep(Worker(1, 0), 5).ok());
+    ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
+    EXPECT_TRUE(fits.expired());
+    EXPECT_EQ(Row(partition, 1), backup == 0 ? (Floats{5, 5}) : (Floats{0, 0}));
+  }
+}
+
+TEST(Partition, WhatIsAddedUpLeavesRoomForTheNextMessage) {
+  Partition partition = MakePartition(Options(SYNC, 3));
+  const auto push = [&](uint32_t rank) {
+    Gradient gradient = MakeGradient({1}, {2, 2});
+    gradient.owner_bytes = kMaxKeptMessageBytes;
+    std::weak_ptr<const void> message = gradient.owner;
+    EXPECT_TRUE(partition.Push(Worker(rank, 0), 0, kRows, std::move(gradient)).ok());
+    return message;
+  };
+  const auto first = push(1);
+  EXPECT_FALSE(first.expired());
+  EXPECT_TRUE(push(0).expired());  // added up at once
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 1).ok());
+  EXPECT_TRUE(first.expired());
+  EXPECT_FALSE(push(2).expired());
+}
+
 TEST(Partition, TheBestWeightsComeBack) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1}, {1, 1})).ok());

@@ -10,8 +10,25 @@ StepSum::StepSum(uint32_t ranks, bool sum_at_close) : sum_at_close_(sum_at_close
 void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table, Gradient gradient) {
   key_count_ += gradient.keys.size() / sizeof(uint64_t);
   staged_bytes_ += gradient.keys.size() + gradient.values.size();
-  ranks_[rank].early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
+  const size_t owner_bytes = std::exchange(gradient.owner_bytes, 0);
+  std::map<uint64_t, Staged>& early = ranks_[rank].early;
+  early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
   if (!sum_at_close_) FoldPrefix();
+  if (const auto left = early.find(ordinal); left != early.end()) Keep(left->second.gradient, owner_bytes);
+}
+
+void StepSum::Keep(Gradient& gradient, size_t owner_bytes) {
+  if (gradient.owner != nullptr && owner_bytes > 0 && owner_bytes <= kMaxKeptMessageBytes - kept_message_bytes_) {
+    gradient.owner_bytes = owner_bytes;
+    kept_message_bytes_ += owner_bytes;
+    return;
+  }
+  const size_t key_bytes = gradient.keys.size();
+  const size_t value_bytes = gradient.values.size();
+  const auto memory = std::make_shared_for_overwrite<char[]>(key_bytes + value_bytes);
+  gradient.keys.CopyTo(memory.get());
+  gradient.values.CopyTo(memory.get() + key_bytes);
+  gradient = {ByteView(memory.get(), key_bytes), ByteView(memory.get() + key_bytes, value_bytes), memory};
 }
 
 void StepSum::End(uint32_t rank) {
@@ -42,6 +59,7 @@ void StepSum::FoldAtClose() {
 
 void StepSum::Fold(const Staged& staged) {
   staged_bytes_ -= staged.gradient.keys.size() + staged.gradient.values.size();
+  kept_message_bytes_ -= staged.gradient.owner_bytes;
   const TableSchema& table = *staged.table;
   const auto [entry, is_new_table] =
       sums_.try_emplace(table.id(), Sum{staged.table, RowStore(table.is_dense() ? 0 : table.MaxRowWidth())});
@@ -79,6 +97,7 @@ uint64_t StepSum::Clear() {
   first_open_rank_ = 0;
   key_count_ = 0;
   staged_bytes_ = 0;
+  kept_message_bytes_ = 0;
   for (Rank& rank : ranks_) rank = Rank();
   return dropped;
 }

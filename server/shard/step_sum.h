@@ -14,9 +14,15 @@
 
 namespace pawl {
 
+// Of messages that a partition's early gradients keep in memory; they may be far larger than the gradients, and
+// count once for each of them here.
+inline constexpr size_t kMaxKeptMessageBytes = size_t{32} << 20;
+
 // Adds gradients in the order (rank, ordinal), in whatever order they arrive, so
 // that the sum has the same bits every time. The prefix that is complete is added
 // up at once; only what arrived early is kept. Not thread-safe.
+//
+// An early gradient keeps its whole message in memory if that is small enough, and is copied otherwise.
 //
 // With backup workers it is not known before the close whose gradients count, so all are kept until then.
 class StepSum {
@@ -55,6 +61,7 @@ class StepSum {
 
   struct Staged {
     std::shared_ptr<const TableSchema> table;
+    // owner_bytes: those that count in kept_message_bytes_; 0 if it was copied.
     Gradient gradient;
   };
   struct Rank {
@@ -67,6 +74,8 @@ class StepSum {
     RowStore rows;
   };
 
+  // Sees to it that the gradient has its memory for as long as it is kept.
+  void Keep(Gradient& gradient, size_t owner_bytes);
   void FoldPrefix();
   void FoldAtClose();
   void Fold(const Staged& staged);
@@ -77,6 +86,7 @@ class StepSum {
   uint32_t first_open_rank_ = 0;
   uint64_t key_count_ = 0;
   size_t staged_bytes_ = 0;
+  size_t kept_message_bytes_ = 0;
   std::map<uint32_t, Sum> sums_;  // by table id
 };
 

@@ -1,0 +1,74 @@
+// Snapshots of partitions: the first byte chooses the job, the second where the bytes are cut into fragments, the rest
+// is the snapshot. What is accepted is saved as the same bytes, and the partition goes on from there.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "google/protobuf/stubs/logging.h"
+#include "server/shard/partition_snapshot.h"
+
+namespace pawl {
+namespace {
+
+void Check(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "does not hold: %s\n", what);
+  std::abort();
+}
+
+PartitionOptions Options(uint8_t choice) {
+  PartitionOptions options;
+  options.job_seed = 7;
+  options.partitions = 1;
+  options.logical_workers = 2;
+  options.consistency.set_mode(choice % 4 < 2 ? SYNC : choice % 4 == 2 ? BOUNDED : ASYNC);
+  options.consistency.set_backup_workers(choice % 4 == 1);
+  options.consistency.set_staleness(choice % 4 == 2);
+  return options;
+}
+
+}  // namespace
+}  // namespace pawl
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace pawl;
+  // It remarks on every name that is not UTF-8.
+  static const google::protobuf::LogSilencer silencer;
+  if (size < 2) return 0;
+  const std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
+  // Each fragment has memory of its own, so that reading beyond its end is found.
+  const size_t fragment_size = 1 + data[1];
+  std::vector<std::unique_ptr<char[]>> memory;
+  ByteView view;
+  for (size_t begin = 0; begin < bytes.size(); begin += fragment_size) {
+    const size_t count = std::min(fragment_size, bytes.size() - begin);
+    memory.emplace_back(new char[count]);
+    bytes.copy(memory.back().get(), count, begin);
+    view.Append(memory.back().get(), count);
+  }
+  const PartitionOptions options = Options(data[0]);
+  auto partition = LoadPartition(0, options, view);
+  if (!partition.ok()) {
+    Check(absl::IsDataLoss(partition.status()) || absl::IsInvalidArgument(partition.status()), "a typed refusal");
+    return 0;
+  }
+  std::string saved;
+  SavePartition(*partition, [&](const void* run, size_t count) { saved.append(static_cast<const char*>(run), count); });
+  Check(saved == bytes, "the same bytes again");
+  // On to the next step, whatever the state: this must end.
+  for (uint32_t rank = 0; rank < options.logical_workers; ++rank) {
+    const uint64_t incarnation = uint64_t{1} << 62;
+    const auto clock = partition->TakeOver(rank, incarnation);
+    if (!clock.ok()) continue;
+    (void)partition->EndStep(Sender{Sender::Kind::kLogicalWorker, rank, incarnation, *clock}, std::nullopt);
+  }
+  partition->KeepBest(uint64_t{1} << 62);
+  partition->RestoreBest();
+  Fingerprint(*partition);
+  return 0;
+}
