@@ -1,5 +1,7 @@
 #include "server/control_service.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/grpc_status.h"
 
@@ -10,6 +12,11 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;
+}
+
+// Ends the call on whatever thread has the answer.
+DataPlane::Done Finisher(grpc::CallbackServerContext* context) {
+  return [reactor = context->DefaultReactor()](absl::Status status) { reactor->Finish(ToGrpcStatus(status)); };
 }
 
 }  // namespace
@@ -25,29 +32,57 @@ absl::Status ControlService::CheckJob(uint64_t job_id) const {
 grpc::ServerUnaryReactor* ControlService::CreateTable(grpc::CallbackServerContext* context,
                                                       const CreateTableOnServerRequest* request,
                                                       CreateTableOnServerResponse*) {
-  absl::Status status = CheckJob(request->job_id());
-  if (status.ok()) status = data_plane_.CreateTable(request->table());
-  return Finish(context, status);
+  const absl::Status status = CheckJob(request->job_id());
+  if (!status.ok()) return Finish(context, status);
+  data_plane_.CreateTable(request->routing_epoch(), request->table(), Finisher(context));
+  return context->DefaultReactor();
 }
 
 grpc::ServerUnaryReactor* ControlService::Inspect(grpc::CallbackServerContext* context, const InspectRequest* request,
                                                   InspectResponse* response) {
-  const absl::Status status = CheckJob(request->job_id());
-  if (status.ok()) *response = data_plane_.Inspect(request->digest());
+  absl::Status status = CheckJob(request->job_id());
+  if (status.ok()) {
+    auto answer = data_plane_.Inspect(request->routing_epoch(), request->digest());
+    status = answer.status();
+    if (status.ok()) *response = *std::move(answer);
+  }
   return Finish(context, status);
 }
 
 grpc::ServerUnaryReactor* ControlService::KeepBest(grpc::CallbackServerContext* context,
                                                    const KeepBestRequest* request, KeepBestResponse*) {
   const absl::Status status = CheckJob(request->job_id());
-  if (status.ok()) data_plane_.KeepBest(request->evaluation());
-  return Finish(context, status);
+  if (!status.ok()) return Finish(context, status);
+  data_plane_.KeepBest(request->routing_epoch(), request->evaluation(), Finisher(context));
+  return context->DefaultReactor();
 }
 
 grpc::ServerUnaryReactor* ControlService::RestoreBest(grpc::CallbackServerContext* context,
                                                       const RestoreBestRequest* request, RestoreBestResponse*) {
   const absl::Status status = CheckJob(request->job_id());
-  if (status.ok()) data_plane_.RestoreBest();
+  if (!status.ok()) return Finish(context, status);
+  data_plane_.RestoreBest(request->routing_epoch(), Finisher(context));
+  return context->DefaultReactor();
+}
+
+grpc::ServerUnaryReactor* ControlService::ReleaseLogicalWorker(grpc::CallbackServerContext* context,
+                                                               const ReleaseLogicalWorkerRequest* request,
+                                                               ReleaseLogicalWorkerResponse*) {
+  const absl::Status status = CheckJob(request->job_id());
+  if (!status.ok()) return Finish(context, status);
+  data_plane_.ReleaseLogicalWorker(request->routing_epoch(), request->logical_worker(), request->incarnation(),
+                                   Finisher(context));
+  return context->DefaultReactor();
+}
+
+grpc::ServerUnaryReactor* ControlService::Fingerprint(grpc::CallbackServerContext* context,
+                                                      const FingerprintRequest* request, FingerprintResponse* response) {
+  absl::Status status = CheckJob(request->job_id());
+  if (status.ok()) {
+    auto answer = data_plane_.Fingerprint(request->routing_epoch());
+    status = answer.status();
+    if (status.ok()) *response = *std::move(answer);
+  }
   return Finish(context, status);
 }
 

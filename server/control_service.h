@@ -25,6 +25,11 @@ class ControlService final : public ServerControl::CallbackService {
                                      KeepBestResponse* response) override;
   grpc::ServerUnaryReactor* RestoreBest(grpc::CallbackServerContext* context, const RestoreBestRequest* request,
                                         RestoreBestResponse* response) override;
+  grpc::ServerUnaryReactor* ReleaseLogicalWorker(grpc::CallbackServerContext* context,
+                                                 const ReleaseLogicalWorkerRequest* request,
+                                                 ReleaseLogicalWorkerResponse* response) override;
+  grpc::ServerUnaryReactor* Fingerprint(grpc::CallbackServerContext* context, const FingerprintRequest* request,
+                                        FingerprintResponse* response) override;
 
  private:
   absl::Status CheckJob(uint64_t job_id) const;

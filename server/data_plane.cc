@@ -92,7 +92,7 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
           .header =
               [this] {
                 ReplicationHeader header = hosting_.Header();
-                header.set_wants_promise(lease_until_ != nullptr);
+                header.set_wants_promise(SchedulerIsSilent());
                 return header;
               },
           .routing = [this](const RoutingTable& routing) { AdoptRouting(routing); },
@@ -313,7 +313,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
     if (!status.ok()) return Refuse(Method::kPush, &request->header, std::move(status), reply);
     std::vector<ChangeMark> marks;
     auto response = ApplyPush(*view, sender, *request, owner, marks);
-    if (replicator_ != nullptr) replicator_->PumpLanesOf(marks);
+    if (replicator_ != nullptr) replicator_->PumpLanes();
     if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
     waiting_.ForCommit(marks, std::move(context),
                        [this, request, reservation, response = *std::move(response),
@@ -428,9 +428,9 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
   auto act = [this, view = *view, sender, waits_for_step, request, total_bytes, value_bytes = std::move(value_bytes),
               owner = message.owner, reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return reply(std::move(status), OutgoingMessage());
-    const auto reservation = Reservation::Take(*this, total_bytes);
+    auto reservation = Reservation::Take(*this, total_bytes);
     if (reservation == nullptr) return reply(TooManyBytesInFlight(), OutgoingMessage());
-    auto answer = AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, value_bytes);
+    auto answer = AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, value_bytes, std::move(reservation));
     if (!answer.ok()) return Refuse(Method::kPull, &request->header, answer.status(), reply);
     reply(absl::OkStatus(), *std::move(answer));
   };
@@ -440,44 +440,78 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
 
 absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(const View& view, const Sender* sender,
                                                       const PullRequestView& request,
-                                                      const std::vector<size_t>& value_bytes) {
-  size_t total_bytes = 0;
-  for (const size_t bytes : value_bytes) total_bytes += bytes;
-  const auto values = std::make_shared_for_overwrite<char[]>(total_bytes);
-  std::vector<ByteView> results;
-  results.reserve(request.segments.size());
-  char* out = values.get();
+                                                      const std::vector<size_t>& value_bytes,
+                                                      std::shared_ptr<const Reservation> reservation) {
+  // Rows are copied, since many are small; blocks are lent.
+  struct Owned {
+    std::shared_ptr<const Reservation> reservation;  // destroyed last
+    std::unique_ptr<char[]> rows;
+    std::vector<BlockLoan> blocks;
+  };
+  const auto is_dense = [&](const PullSegmentView& segment) { return view.tables.find(segment.table)->second->is_dense(); };
+  size_t row_bytes = 0;
+  for (size_t i = 0; i < request.segments.size(); ++i) row_bytes += is_dense(request.segments[i]) ? 0 : value_bytes[i];
+  const auto owned = std::make_shared<Owned>();
+  owned->reservation = std::move(reservation);
+  owned->rows = std::make_unique_for_overwrite<char[]>(row_bytes);
+  std::vector<ByteView> results(request.segments.size());
+  char* out = owned->rows.get();
   for (size_t i = 0; i < request.segments.size(); ++i) {
     const PullSegmentView& segment = request.segments[i];
-    Replica& replica = *view.replicas[segment.partition];
-    MutexLock lock(replica.mu);
-    PAWL_RETURN_IF_ERROR(CheckServes(replica, request.header.epoch()));
-    PAWL_RETURN_IF_ERROR(CheckLease(replica));
-    if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
-    if (sender != nullptr) {
-      replica.staleness_max = std::max(replica.staleness_max, replica.partition->Staleness(sender->number, sender->step));
+    const bool lends = is_dense(segment);
+    const size_t lent_before = owned->blocks.size();
+    {
+      Replica& replica = *view.replicas[segment.partition];
+      MutexLock lock(replica.mu);
+      PAWL_RETURN_IF_ERROR(CheckServes(replica, request.header.epoch()));
+      PAWL_RETURN_IF_ERROR(CheckLease(replica));
+      if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
+      if (sender != nullptr) {
+        replica.staleness_max = std::max(replica.staleness_max, replica.partition->Staleness(sender->number, sender->step));
+      }
+      replica.keys_pulled += segment.keys.size() / sizeof(uint64_t);
+      if (lends) {
+        replica.partition->Lend(segment.table, segment.keys, owned->blocks);
+      } else {
+        replica.partition->Pull(segment.table, segment.keys, out);
+      }
     }
-    replica.keys_pulled += segment.keys.size() / sizeof(uint64_t);
-    replica.partition->Pull(segment.table, segment.keys, out);
-    results.emplace_back(out, value_bytes[i]);
-    out += value_bytes[i];
+    if (lends) {
+      for (size_t k = lent_before; k < owned->blocks.size(); ++k) {
+        results[i].Append(owned->blocks[k].data(), owned->blocks[k].size() * sizeof(float));
+      }
+    } else {
+      results[i].Append(out, value_bytes[i]);
+      out += value_bytes[i];
+    }
   }
-  return EncodePullResponse(results, values);
+  return EncodePullResponse(results, owned);
 }
 
 absl::StatusOr<std::vector<DataPlane::StepEnd>> DataPlane::StepEnds(const View& view,
                                                                     const EndStepRequest& request) const {
-  if (request.partitions_size() != request.segments_size()) {
+  if (request.segments_size() > 0 && request.partitions_size() != request.segments_size()) {
     return absl::InvalidArgumentError(absl::StrCat("segments has ", request.segments_size(), " entries for ",
                                                    request.partitions_size(), " partitions; each needs one"));
   }
-  if (request.partitions().empty()) {
-    return absl::InvalidArgumentError("partitions is empty: name those in which the step ends");
-  }
   std::vector<StepEnd> ends;
+  if (request.partitions().empty()) {
+    // Of one routing only: by another one a partition could be missed between two primaries.
+    if (request.header().epoch() != view.epoch) {
+      return StaleRouting(view, absl::StrCat("routing epoch ", request.header().epoch(), " is old"));
+    }
+    for (const auto& replica : view.replicas) {
+      if (replica == nullptr) continue;
+      MutexLock lock(replica->mu);
+      if (replica->IsPrimary()) ends.push_back({replica, std::nullopt});
+    }
+    return ends;
+  }
   for (int i = 0; i < request.partitions_size(); ++i) {
     PAWL_ASSIGN_OR_RETURN(auto replica, Find(view, request.partitions(i)));
-    ends.push_back({std::move(replica), request.segments(i)});
+    std::optional<uint64_t> segments;
+    if (request.segments_size() > 0) segments = request.segments(i);
+    ends.push_back({std::move(replica), segments});
   }
   return ends;
 }
@@ -520,20 +554,20 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
         ChangeView change;
         change.kind = ChangeView::Kind::kEndStep;
         change.sender = HeaderOf(sender);
-        change.segments = end.segments.value_or(0);
+        change.segments = end.segments;
         Record(*end.replica, std::move(change), nullptr);
       }
       marks.push_back(MarkOf(end.replica));
       end.replica->TakeReady(ready);
     }
   }
-  if (replicator_ != nullptr) replicator_->PumpLanesOf(marks);
+  if (replicator_ != nullptr) replicator_->PumpLanes();
   if (status.ok()) {
     waiting_.ForCommit(marks, std::move(context),
-                       [this, request, reply = std::move(reply)](absl::Status committed) mutable {
-                         if (!committed.ok()) return Refuse(Method::kEndStep, &request.header(), std::move(committed), reply);
+                       [this, header, partitions = marks.size(), reply = std::move(reply)](absl::Status committed) mutable {
+                         if (!committed.ok()) return Refuse(Method::kEndStep, &header, std::move(committed), reply);
                          EndStepResponse response;
-                         response.set_partitions(request.partitions_size());
+                         response.set_partitions(static_cast<uint32_t>(partitions));
                          reply(absl::OkStatus(), EncodeSmall(response));
                        });
   } else {
@@ -579,7 +613,7 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
     }
     marks.push_back(MarkOf(*replica));
   }
-  if (replicator_ != nullptr) replicator_->PumpLanesOf(marks);
+  if (replicator_ != nullptr) replicator_->PumpLanes();
   if (!status.ok()) return Refuse(Method::kTakeOver, &header, std::move(status), reply);
   waiting_.ForCommit(marks, std::move(context),
                      [this, header, response = std::move(response), reply = std::move(reply)](absl::Status committed) mutable {
@@ -612,7 +646,7 @@ void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change,
     marks.push_back(MarkOf(replica));
     replica->TakeReady(ready);
   }
-  if (replicator_ != nullptr) replicator_->PumpLanesOf(marks);
+  if (replicator_ != nullptr) replicator_->PumpLanes();
   WaitingCalls::GoOn(ready);
   if (!status.ok()) return done(std::move(status));
   CallContext context;
@@ -664,4 +698,103 @@ void DataPlane::ReleaseLogicalWorker(uint64_t epoch, uint32_t rank, uint64_t inc
   ChangeAll(epoch, change, [&](Partition& partition) { return partition.Release(rank, incarnation); }, std::move(done));
 }
 
-@@TAIL@@
+ServerCounters DataPlane::Counters(bool may_be_old) {
+  ServerCounters sum;
+  const auto view = hosting_.view();
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    ReplicaFigures figures;
+    if (!may_be_old) {
+      MutexLock lock(replica->mu);
+      figures = replica->Figures();
+    } else if (replica->mu.TryLock()) {
+      figures = replica->Figures();
+      replica->mu.Unlock();
+      MutexLock lock(replica->last_figures_mu);
+      replica->last_figures = figures;
+    } else {
+      MutexLock lock(replica->last_figures_mu);
+      figures = replica->last_figures;
+    }
+    const PartitionCounters& counters = figures.counters;
+    sum.set_pushes_applied(sum.pushes_applied() + counters.pushes_applied);
+    sum.set_pushes_deduplicated(sum.pushes_deduplicated() + figures.pushes_deduplicated);
+    sum.set_pushes_late(sum.pushes_late() + counters.pushes_late);
+    sum.set_staleness_max(std::max(sum.staleness_max(), figures.staleness_max));
+    sum.set_keys_pulled(sum.keys_pulled() + figures.keys_pulled);
+    sum.set_keys_pushed(sum.keys_pushed() + counters.keys_pushed);
+    sum.set_rows(sum.rows() + figures.rows);
+    sum.set_parameter_bytes(sum.parameter_bytes() + figures.parameter_bytes);
+  }
+  sum.set_requests_refused(requests_refused_.load(std::memory_order_relaxed));
+  sum.set_parked_pulls(waiting_.Count());
+  return sum;
+}
+
+absl::StatusOr<InspectResponse> DataPlane::Inspect(uint64_t epoch, bool digest) {
+  PAWL_ASSIGN_OR_RETURN(const auto view, ViewAt(epoch));
+  InspectResponse response;
+  *response.mutable_counters() = Counters(/*may_be_old=*/false);
+  if (!digest) return response;
+  for (const auto& [id, table] : view->tables) {
+    for (const auto& replica : view->replicas) {
+      if (replica == nullptr) continue;
+      MutexLock lock(replica->mu);
+      if (!replica->IsPrimary()) continue;
+      const TablePart* const part = replica->partition->FindTable(id);
+      if (part == nullptr) continue;
+      PartitionDigest& entry = *response.add_digests();
+      entry.set_table(id);
+      entry.set_partition(replica->index);
+      entry.set_crc32c(part->Digest());
+      entry.set_rows(part->row_count());
+    }
+  }
+  return response;
+}
+
+absl::StatusOr<FingerprintResponse> DataPlane::Fingerprint(uint64_t epoch) {
+  PAWL_ASSIGN_OR_RETURN(const auto view, ViewAt(epoch));
+  FingerprintResponse response;
+  response.set_routing_epoch(view->epoch);
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (replica->partition == nullptr || replica->role == ReplicaRole::kLearner) continue;
+    ReplicaFingerprint& entry = *response.add_replicas();
+    entry.set_partition(replica->index);
+    entry.set_primary(replica->role == ReplicaRole::kPrimary);
+    entry.set_log_index(replica->partition->log_index());
+    entry.set_crc32c(pawl::Fingerprint(*replica->partition));
+  }
+  return response;
+}
+
+void DataPlane::Tick() {
+  waiting_.Expire();
+  if (replicator_ == nullptr) return;
+  bool asks = SchedulerIsSilent();
+  if (asks) {
+    MutexLock lock(closed_mu_);
+    const MonotonicTime now = clock_.Now();
+    asks = now >= next_promise_;
+    if (asks) next_promise_ = now + kPromiseInterval;
+  }
+  replicator_->Tick(asks);
+}
+
+bool DataPlane::SchedulerIsSilent() const {
+  if (lease_until_ == nullptr) return false;
+  MutexLock lock(closed_mu_);
+  return clock_.Now() + lease_ / 2 > lease_until_();
+}
+
+void DataPlane::Close(absl::Status status) {
+  {
+    MutexLock lock(closed_mu_);
+    if (closed_.ok()) closed_ = status;
+  }
+  waiting_.Close(status);
+}
+
+}  // namespace pawl

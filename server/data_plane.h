@@ -1,17 +1,17 @@
-// Push, Pull and EndStep: decodes, validates, admits and answers.
+// What a server does with requests: Push, Pull, EndStep, TakeOver, and what the scheduler asks of it.
 #ifndef PAWL_SERVER_DATA_PLANE_H_
 #define PAWL_SERVER_DATA_PLANE_H_
 
 #include <atomic>
 #include <cstdint>
-#include <list>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/codec.h"
@@ -19,7 +19,12 @@
 #include "proto/parameter.pb.h"
 #include "proto/scheduler.pb.h"
 #include "proto/server_control.pb.h"
-#include "server/hosted_partition.h"
+#include "server/hosting.h"
+#include "server/replication/change_log.h"
+#include "server/replication/log_entry.h"
+#include "server/replication/replica_receiver.h"
+#include "server/replication/replicator.h"
+#include "server/waiting_calls.h"
 
 namespace pawl {
 
@@ -27,104 +32,131 @@ struct DataPlaneOptions {
   // Of requests that are being worked on or wait, and of the answers to them. Beyond it a request is
   // refused with RESOURCE_EXHAUSTED and told when to come back.
   size_t max_bytes_in_flight = size_t{2} << 30;
-  // Calls that wait for a step. More than all workers of a large job can have.
+  // Calls that wait for a step or for replicas. More than all workers of a large job can have.
   size_t max_waiting_calls = 65536;
   // See PartitionOptions.
   uint64_t max_rows_per_partition = uint64_t{1} << 26;
+  // How long the scheduler waits for the next call of a server, with what it needs from it.
+  std::chrono::seconds control_deadline{20};
+  ReplicatorOptions replication;
 };
 
-// The partitions of one server and the requests on them. It owns no thread and knows no
+// The replicas of one server and the requests on them. It owns no thread and knows no
 // gRPC: calls run on the threads that bring them; a call that waits is answered on
-// the thread that brings what it waited for. The owner calls ExpireWaitingCalls now and then.
+// the thread that brings what it waited for. The owner calls Tick now and then.
 // Thread-safe.
 //
-// Order of locks: routing_mu_, then HostedPartition::mu, one partition at a time; waiting_mu_ alone.
+// Order of locks: Hosting's, then a replica's, one at a time, then those of the replicator, a lane or the log.
 class DataPlane final : public RequestHandler {
  public:
-  DataPlane(const DataPlaneOptions& options, const Clock& clock);
+  using Done = absl::AnyInvocable<void(absl::Status)>;
+
+  // `peers` reaches other servers; null: nothing can be replicated. `log` writes changes down; null: durability
+  // MEMORY. `lease_until` says until when this server is alive by the scheduler's word; null: for ever. All of
+  // them outlive this, and no callback of theirs runs after its destruction.
+  DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers = nullptr, ChangeLog* log = nullptr,
+            std::function<MonotonicTime()> lease_until = nullptr);
   ~DataPlane() override;
 
-  // Tells what job this is (with its defaults resolved, as registration gives it). Before it, and before the first routing table, every call gets UNAVAILABLE.
-  void Begin(uint64_t job_id, const Job& job);
-  uint64_t job_id() const;
+  // Tells what job this is (with its defaults resolved, as registration gives it) and who this server is. Before it,
+  // and before the first routing table, every call gets UNAVAILABLE. Again: in another life.
+  void Begin(const RegisterResponse& registration);
+  // See Hosting::AddRecovered.
+  void AddRecovered(std::unique_ptr<Partition> partition) { hosting_.AddRecovered(std::move(partition)); }
+  // What of a job its partitions depend on.
+  static PartitionOptions OptionsOf(const Job& job, uint64_t max_rows_per_partition);
+  uint64_t job_id() const { return hosting_.view()->job_id; }
 
-  // Makes this server the primary of the partitions that `routing` gives to the server number
-  // `self` of it. Older epochs are ignored. REQUIRES: Begin.
-  void AdoptRouting(const RoutingTable& routing, uint32_t self);
-  uint64_t epoch() const;
+  // Takes the roles that `routing` gives to this server. Older epochs are ignored. REQUIRES: Begin.
+  void AdoptRouting(const RoutingTable& routing);
+  uint64_t epoch() const { return hosting_.view()->epoch; }
+  // Changes of the partition up to `index` are in the log.
+  void OnDurable(uint32_t partition, uint64_t index);
+  // Says in a heartbeat how the replicas stand.
+  void FillHeartbeat(HeartbeatRequest& request);
 
   // RequestHandler.
   void Handle(Method method, IncomingMessage request, CallContext context, Reply reply) override;
 
-  // ServerControl; see proto/server_control.proto.
-  absl::Status CreateTable(const TableSpec& spec);
-  InspectResponse Inspect(bool digest);
+  // ServerControl; see proto/server_control.proto. `epoch` is the caller's; `done` may run before they return.
+  void CreateTable(uint64_t epoch, const TableSpec& spec, Done done);
+  void KeepBest(uint64_t epoch, uint64_t evaluation, Done done);
+  void RestoreBest(uint64_t epoch, Done done);
+  void ReleaseLogicalWorker(uint64_t epoch, uint32_t rank, uint64_t incarnation, Done done);
+  absl::StatusOr<InspectResponse> Inspect(uint64_t epoch, bool digest);
+  absl::StatusOr<FingerprintResponse> Fingerprint(uint64_t epoch);
   // `may_be_old`: figures of a partition that is busy are those of the last call, so that it never waits long.
   ServerCounters Counters(bool may_be_old);
-  void KeepBest(uint64_t evaluation);
-  void RestoreBest();
 
-  // Answers waiting calls whose deadline has passed or whose caller is gone.
-  void ExpireWaitingCalls();
+  // Answers waiting calls whose deadline has passed or whose caller is gone, and keeps replication going.
+  void Tick();
   // Answers all waiting calls, and every call from now on, with `status`: the job is over or this server is.
   void Close(absl::Status status);
 
  private:
-  using Tables = absl::btree_map<uint32_t, std::shared_ptr<const TableSchema>>;
+  using View = Hosting::View;
 
-  // What a request sees, unchanged while it looks. Replaced as a whole by Begin, AdoptRouting and CreateTable.
-  struct View {
-    uint64_t job_id = 0;
-    PartitionOptions options;
-    uint64_t epoch = 0;
-    std::string routing;  // serialized, for the payload
-    std::vector<std::shared_ptr<HostedPartition>> partitions;  // by number; null: elsewhere
-    Tables tables;
-  };
-
-  // Bytes in flight of one request or answer; given back when it is destroyed, maybe after the DataPlane.
+  // Bytes in flight of one request; given back when it is destroyed.
   class Reservation;
 
-  std::shared_ptr<const View> CurrentView() const;
+  // Where a step ends or a life begins, and after how many segments.
+  struct StepEnd {
+    std::shared_ptr<Replica> replica;
+    std::optional<uint64_t> segments;
+  };
+
   absl::StatusOr<std::shared_ptr<const View>> Admit(const RequestHeader& header, Sender& sender) const;
-  absl::Status StaleRouting(const View& view, absl::string_view what) const;
+  // The replica, if the routing has it here.
+  absl::StatusOr<std::shared_ptr<Replica>> Find(const View& view, uint32_t partition) const;
+  // Whether the replica takes a request that was routed by `epoch`.
+  absl::Status CheckServes(Replica& replica, uint64_t epoch) const PAWL_REQUIRES(replica.mu);
+  // Whether nobody else can have become the primary, so that what is read here is current.
+  absl::Status CheckLease(Replica& replica) const PAWL_REQUIRES(replica.mu);
 
   void Push(IncomingMessage message, CallContext context, Reply reply);
   void Pull(IncomingMessage message, CallContext context, Reply reply);
-  void EndStep(IncomingMessage message, Reply reply);
-  // Where the request ends its step, and after how many segments.
-  struct StepEnd {
-    std::shared_ptr<HostedPartition> hosted;
-    std::optional<uint64_t> segments;
-  };
+  void EndStep(IncomingMessage message, CallContext context, Reply reply);
+  void TakeOver(IncomingMessage message, CallContext context, Reply reply);
   absl::StatusOr<std::vector<StepEnd>> StepEnds(const View& view, const EndStepRequest& request) const;
   absl::Status TooManyBytesInFlight() const;
   // What of the push the partitions would refuse.
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
-                                         const std::shared_ptr<const void>& owner);
-  // The message keeps `reservation` until its memory is given back.
-  OutgoingMessage AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
-                             const std::vector<size_t>& value_bytes, std::shared_ptr<const Reservation> reservation);
-  // Runs `resume` once all `partitions` have reached `step`, or with an error.
-  void WaitForStep(const View& view, const std::vector<uint32_t>& partitions, uint64_t step, CallContext context,
-                   absl::AnyInvocable<void(absl::Status)> resume);
+                                         const std::shared_ptr<const void>& owner, std::vector<ChangeMark>& marks);
+  absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
+                                             const std::vector<size_t>& value_bytes,
+                                             std::shared_ptr<const Reservation> reservation);
+  // Hands the change that the partition has just made to its log and its followers. `change` need not have its
+  // index and partition.
+  void Record(Replica& replica, ChangeView change, const std::shared_ptr<const void>& owner) PAWL_REQUIRES(replica.mu);
+  // That of the last change, to be waited for.
+  static ChangeMark MarkOf(const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu) {
+    return {replica, replica->partition->log_index(), replica->primary_since};
+  }
+  // Applies `apply` to every partition whose primary this server is, and waits until it is committed.
+  void ChangeAll(uint64_t epoch, const ChangeView& change, const std::function<absl::Status(Partition&)>& apply, Done done);
+  absl::StatusOr<std::shared_ptr<const View>> ViewAt(uint64_t epoch) const;
+  void OnAdvanced(const std::shared_ptr<Replica>& replica);
+  // Half of the lease has gone by without an answer: it is time to ask backups for promises.
+  bool SchedulerIsSilent() const;
   // Answers with an error, counting and logging what was refused for its content.
   void Refuse(Method method, const RequestHeader* header, absl::Status status, Reply& reply);
 
   const DataPlaneOptions options_;
   const Clock& clock_;
+  ChangeLog* const log_;
+  const std::function<MonotonicTime()> lease_until_;
+  Hosting hosting_;
+  WaitingCalls waiting_;
+  std::unique_ptr<Replicator> replicator_;
+  ReplicaReceiver receiver_;
 
-  mutable Mutex routing_mu_;
-  std::shared_ptr<const View> view_ PAWL_GUARDED_BY(routing_mu_);
-  absl::Status closed_ PAWL_GUARDED_BY(routing_mu_);
+  mutable Mutex closed_mu_;
+  absl::Status closed_ PAWL_GUARDED_BY(closed_mu_);
+  MonotonicDuration lease_ PAWL_GUARDED_BY(closed_mu_) = MonotonicDuration::zero();
+  MonotonicTime next_promise_ PAWL_GUARDED_BY(closed_mu_) = MonotonicTime::min();
 
-  Mutex waiting_mu_;
-  // As closed_: a call that finds it set is answered by whoever wanted to keep it.
-  absl::Status waiting_closed_ PAWL_GUARDED_BY(waiting_mu_);
-  std::list<std::shared_ptr<WaitingCall>> waiting_ PAWL_GUARDED_BY(waiting_mu_);
-
-  // Shared with all reservations.
+  // Shared with reservations, which gRPC may hold a little longer than this lives.
   const std::shared_ptr<std::atomic<size_t>> bytes_in_flight_ = std::make_shared<std::atomic<size_t>>(0);
   std::atomic<uint64_t> requests_refused_{0};
 };

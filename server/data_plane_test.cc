@@ -39,8 +39,12 @@ class DataPlaneTest : public testing::Test {
     job.set_partitions(kPartitions);
     job.set_logical_workers(logical_workers);
     job.mutable_consistency()->set_mode(mode);
-    plane_->Begin(kJobId, job);
-    plane_->AdoptRouting(Routing(1), 0);
+    RegisterResponse registration;
+    registration.set_job_id(kJobId);
+    registration.set_node("server-0");
+    *registration.mutable_job() = job;
+    plane_->Begin(registration);
+    plane_->AdoptRouting(Routing(1));
     TableSpec spec;
     spec.set_id(kTable);
     spec.set_name("rows");
@@ -48,7 +52,13 @@ class DataPlaneTest : public testing::Test {
     spec.set_element_type(FLOAT32);
     spec.set_row_width(kWidth);
     spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    ASSERT_TRUE(plane_->CreateTable(spec).ok());
+    ASSERT_TRUE(Create(spec).ok());
+  }
+
+  absl::Status Create(const TableSpec& spec) {
+    absl::Status created = absl::UnknownError("no answer");
+    plane_->CreateTable(plane_->epoch(), spec, [&](absl::Status status) { created = std::move(status); });
+    return created;
   }
 
   // Server 0 has all partitions but `elsewhere`.
@@ -153,7 +163,7 @@ class DataPlaneTest : public testing::Test {
     spec.set_element_type(FLOAT32);
     spec.add_shape(kBlockFloats);
     spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-    ASSERT_TRUE(plane_->CreateTable(spec).ok());
+    ASSERT_TRUE(Create(spec).ok());
   }
 
   PushRequest BlockPush(float value) {
@@ -239,7 +249,7 @@ TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
 TEST_F(DataPlaneTest, TellsTheRoutingToWhoHasAnOldOne) {
   Start(ASYNC, 1);
   const uint32_t partition = PartitionOf(kTable, 1, kPartitions);
-  plane_->AdoptRouting(Routing(2, partition), 0);
+  plane_->AdoptRouting(Routing(2, partition));
   const auto check = [&](PushRequest request, uint64_t epoch) {
     request.mutable_header()->set_epoch(epoch);
     const absl::Status status = Push(request);
@@ -289,10 +299,10 @@ TEST_F(DataPlaneTest, AWaitingCallEndsAtItsDeadline) {
   ASSERT_TRUE(EndStep(0, 0).ok());
   const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1), std::chrono::seconds(5));
   clock_.Advance(std::chrono::seconds(4));
-  plane_->ExpireWaitingCalls();
+  plane_->Tick();
   EXPECT_FALSE(pull->has_value());
   clock_.Advance(std::chrono::seconds(1));
-  plane_->ExpireWaitingCalls();
+  plane_->Tick();
   ASSERT_TRUE(pull->has_value());
   EXPECT_EQ((*pull)->status.code(), absl::StatusCode::kDeadlineExceeded);
   // What it waited for comes later and finds nobody.
@@ -308,10 +318,10 @@ TEST_F(DataPlaneTest, AWaitingCallOfAGoneCallerIsForgotten) {
   plane_->Handle(Method::kPull, IncomingMessage{ByteView(bytes.data(), bytes.size()), nullptr},
                  CallContext{clock_.Now() + std::chrono::hours(1), cancelled},
                  [&](absl::Status, OutgoingMessage) { answered = true; });
-  plane_->ExpireWaitingCalls();
+  plane_->Tick();
   EXPECT_FALSE(answered);
   *cancelled = true;
-  plane_->ExpireWaitingCalls();
+  plane_->Tick();
   EXPECT_TRUE(answered);
 }
 
@@ -386,10 +396,10 @@ TEST_F(DataPlaneTest, CreateTableIsIdempotentForAnEqualSpecOnly) {
   spec.set_element_type(FLOAT32);
   spec.add_shape(10);
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  EXPECT_TRUE(plane_->CreateTable(spec).ok());
-  EXPECT_TRUE(plane_->CreateTable(spec).ok());
+  EXPECT_TRUE(Create(spec).ok());
+  EXPECT_TRUE(Create(spec).ok());
   spec.set_shape(0, 11);
-  EXPECT_EQ(plane_->CreateTable(spec).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Create(spec).code(), absl::StatusCode::kAlreadyExists);
 }
 
 // Every thread is a logical worker that pushes, ends its step and waits for the next one.

@@ -121,14 +121,12 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
     if (registration.ok()) {
       spdlog::info("registered as {}, incarnation {}, for job '{}'", registration->node(), registration->incarnation(),
                    registration->job().name());
-      data_plane.Begin(registration->job_id(), registration->job());
+      data_plane.Begin(*registration);
       link.Start({
           .counters = [&] { return data_plane.Counters(/*may_be_old=*/true); },
           .routing =
-              [&, node = registration->node()](const RoutingTable& routing) {
-                uint32_t self = 0;
-                while (self < static_cast<uint32_t>(routing.servers_size()) && routing.servers(self).node() != node) ++self;
-                data_plane.AdoptRouting(routing, self);
+              [&](const RoutingTable& routing) {
+                data_plane.AdoptRouting(routing);
                 server->GetHealthCheckService()->SetServingStatus(true);
               },
           .ended =
@@ -140,7 +138,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
       std::optional<absl::Status> ended;
       while (!asked_to_end && !(ended = end.Get()).has_value()) {
         asked_to_end = signal.Wait(kExpiryInterval);
-        data_plane.ExpireWaitingCalls();
+        data_plane.Tick();
       }
       if (ended.has_value()) result = *ended;
     } else {

@@ -60,4 +60,9 @@ grpc::ServerUnaryReactor* ParameterService::EndStep(grpc::CallbackServerContext*
   return Serve(Method::kEndStep, context, request, response);
 }
 
+grpc::ServerUnaryReactor* ParameterService::TakeOver(grpc::CallbackServerContext* context,
+                                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  return Serve(Method::kTakeOver, context, request, response);
+}
+
 }  // namespace pawl

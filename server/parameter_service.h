@@ -12,8 +12,8 @@ namespace pawl {
 // Hands the raw bytes of every call to a RequestHandler: protobuf would copy keys
 // and values. Thread-safe. `handler` must outlive the gRPC server.
 class ParameterService final
-    : public Parameter::WithRawCallbackMethod_Push<
-          Parameter::WithRawCallbackMethod_Pull<Parameter::WithRawCallbackMethod_EndStep<Parameter::Service>>> {
+    : public Parameter::WithRawCallbackMethod_Push<Parameter::WithRawCallbackMethod_Pull<
+          Parameter::WithRawCallbackMethod_EndStep<Parameter::WithRawCallbackMethod_TakeOver<Parameter::Service>>>> {
  public:
   ParameterService(RequestHandler& handler, const Clock& clock) : handler_(handler), clock_(clock) {}
 
@@ -23,6 +23,8 @@ class ParameterService final
                                  grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* EndStep(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                     grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* TakeOver(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                     grpc::ByteBuffer* response) override;
 
  private:
   grpc::ServerUnaryReactor* Serve(Method method, grpc::CallbackServerContext* context,

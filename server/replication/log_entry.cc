@@ -31,7 +31,7 @@ std::string SmallChange(const ChangeView& change) {
       EndStepRequest message;
       *message.mutable_header() = change.sender;
       message.add_partitions(change.partition);
-      message.add_segments(change.segments);
+      if (change.segments.has_value()) message.add_segments(*change.segments);
       return message.SerializeAsString();
     }
     case ChangeView::Kind::kTakeOver: {
@@ -75,8 +75,8 @@ absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
     case ChangeView::Kind::kEndStep: {
       EndStepRequest message;
       PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
-      if (message.segments_size() != 1) return Malformed("LogEntry.end_step");
-      change.segments = message.segments(0);
+      if (message.segments_size() > 1) return Malformed("LogEntry.end_step");
+      if (message.segments_size() == 1) change.segments = message.segments(0);
       change.sender = std::move(*message.mutable_header());
       return absl::OkStatus();
     }

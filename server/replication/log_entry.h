@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,8 +39,8 @@ struct ChangeView {
   RequestHeader sender;
   // kPush.
   PushSegmentView segment;
-  // kEndStep: the number of segments pushed in the step.
-  uint64_t segments = 0;
+  // kEndStep: the number of segments pushed in the step, if the sender knew it.
+  std::optional<uint64_t> segments;
   // kTableCreated.
   TableSpec table;
   // kBestKept.

@@ -264,7 +264,7 @@ class PartitionLoader {
 
   template <typename T>
   absl::Status Number(T& number, absl::string_view what) {
-    PAWL_RETURN_IF_ERROR(Expect(1, sizeof(T), what));
+    if (left_ < sizeof(T)) return Damaged(absl::StrCat("the bytes end before ", what));
     Take(&number, sizeof(T));
     return absl::OkStatus();
   }

@@ -206,6 +206,17 @@ TEST_P(PartitionSnapshotTest, FlippedBitsNeverCrashNorHang) {
   EXPECT_GT(refused, 300);
 }
 
+TEST(PartitionSnapshot, ThatTheBestWeightsAreBackIsPartOfTheState) {
+  Partition partition(kIndex, Options(ASYNC));
+  partition.KeepBest(1);
+  partition.RestoreBest();
+  auto loaded = Load(Options(ASYNC), Save(partition));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  loaded->KeepBest(1);
+  loaded->RestoreBest();
+  EXPECT_EQ(loaded->log_index(), partition.log_index());
+}
+
 TEST(PartitionSnapshot, ThatOfAnotherJobOrPartitionIsRefused) {
   const PartitionOptions options = Options(BOUNDED, 2);
   const std::string bytes = Save(Partition(kIndex, options));

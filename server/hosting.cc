@@ -1,0 +1,181 @@
+#include "server/hosting.h"
+
+#include <algorithm>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// A routing table larger than this does not fit the metadata of an error; the client then asks the scheduler.
+constexpr size_t kMaxAttachedRoutingBytes = 256 << 10;
+
+bool Contains(const google::protobuf::RepeatedField<uint32_t>& servers, uint32_t server) {
+  return std::find(servers.begin(), servers.end(), server) != servers.end();
+}
+
+// Of a partition by this routing. A routing that says nothing of replicas gives every partition to its primary alone, anew.
+PartitionReplicas ReplicasOf(const RoutingTable& routing, uint32_t partition) {
+  if (partition < static_cast<uint32_t>(routing.replicas_size())) return routing.replicas(static_cast<int>(partition));
+  PartitionReplicas alone;
+  alone.set_primary_since(routing.epoch());
+  return alone;
+}
+
+}  // namespace
+
+absl::Status StaleRouting(const Hosting::View& view, absl::string_view what) {
+  absl::Status status = absl::FailedPreconditionError(absl::StrCat(what, "; this server is at routing epoch ", view.epoch));
+  if (view.routing_bytes.size() <= kMaxAttachedRoutingBytes) {
+    status.SetPayload(kRoutingPayloadUrl, absl::Cord(view.routing_bytes));
+  }
+  return status;
+}
+
+void Hosting::Begin(uint64_t job_id, const PartitionOptions& options, std::string node, uint64_t incarnation) {
+  MutexLock lock(mu_);
+  auto view = std::make_shared<View>(*view_);
+  view->job_id = job_id;
+  view->options = options;
+  view->logs = log_ != nullptr;
+  view->node = std::move(node);
+  view->incarnation = incarnation;
+  view->replicas.resize(options.partitions);
+  view_ = std::move(view);
+}
+
+void Hosting::AddRecovered(std::unique_ptr<Partition> partition) {
+  MutexLock lock(mu_);
+  auto view = std::make_shared<View>(*view_);
+  for (const auto& table : partition->tables()) view->tables[table->id()] = table;
+  auto replica = std::make_shared<Replica>(partition->index(), view->logs);
+  {
+    MutexLock replica_lock(replica->mu);
+    replica->durable_index = partition->log_index();
+    replica->partition = std::move(partition);
+  }
+  const uint32_t index = replica->index;
+  if (index >= view->replicas.size()) view->replicas.resize(index + 1);
+  view->replicas[index] = std::move(replica);
+  view_ = std::move(view);
+}
+
+bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
+                           std::vector<std::shared_ptr<WaitingCall>>& stale) {
+  MutexLock lock(mu_);
+  if (routing.epoch() <= view_->epoch) return false;
+  const View& before = *view_;
+  auto view = std::make_shared<View>(before);
+  view->epoch = routing.epoch();
+  view->routing = routing;
+  view->routing_bytes = routing.SerializeAsString();
+  view->replicas.resize(routing.primary_size());
+  uint32_t self = 0;
+  while (self < static_cast<uint32_t>(routing.servers_size()) && routing.servers(self).node() != view->node) ++self;
+  // Another life of this node, or none: nothing is this server's.
+  if (self < static_cast<uint32_t>(routing.servers_size()) && routing.servers(self).incarnation() != view->incarnation) {
+    self = kNoServer - 1;
+  }
+  size_t primaries = 0;
+  size_t backups = 0;
+  for (uint32_t p = 0; p < static_cast<uint32_t>(routing.primary_size()); ++p) {
+    const PartitionReplicas wanted = ReplicasOf(routing, p);
+    ReplicaRole role = ReplicaRole::kDropped;
+    if (routing.primary(p) == self) role = ReplicaRole::kPrimary;
+    if (Contains(wanted.backups(), self)) role = ReplicaRole::kBackup;
+    if (Contains(wanted.learners(), self)) role = ReplicaRole::kLearner;
+    std::shared_ptr<Replica>& replica = view->replicas[p];
+    if (role == ReplicaRole::kDropped && replica == nullptr) continue;
+    // The partition's first routing: all replicas are empty and equal.
+    const bool begins = wanted.primary_since() == routing.epoch() && (routing.epoch() == 1 || routing.replicas_size() == 0);
+    if (replica == nullptr) {
+      if (role == ReplicaRole::kPrimary && !begins && wanted.primary_since() != 1) {
+        spdlog::error("routing epoch {} makes this server the primary of partition {}, which it does not have",
+                      routing.epoch(), p);
+        continue;
+      }
+      replica = std::make_shared<Replica>(p, view->logs);
+      MutexLock replica_lock(replica->mu);
+      if (role != ReplicaRole::kLearner) {
+        replica->partition = std::make_unique<Partition>(p, view->options);
+      }
+    }
+    MutexLock replica_lock(replica->mu);
+    const ReplicaRole was = std::exchange(replica->role, role);
+    if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary) {
+      replica->TakeAll(stale);
+      for (Follower& follower : replica->followers) replica->StartAnew(follower);
+      replica->followers.clear();
+      replica->partition = nullptr;
+      replica->durable_index = 0;
+      if (log_ != nullptr) log_->Drop(p);
+    }
+    if (role == ReplicaRole::kDropped) {
+      replica->TakeAll(stale);
+      if (log_ != nullptr && was != ReplicaRole::kPrimary) log_->Drop(p);
+      replica->partition = nullptr;
+      replica = nullptr;
+      continue;
+    }
+    replica->primary_since = wanted.primary_since();
+    if (role == ReplicaRole::kBackup) ++backups;
+    if (role != ReplicaRole::kPrimary) continue;
+    ++primaries;
+    if (was != ReplicaRole::kPrimary && before.epoch > 0 && p < static_cast<uint32_t>(before.routing.primary_size()) &&
+        before.routing.primary(p) < static_cast<uint32_t>(before.routing.servers_size())) {
+      const ServerAddress& predecessor = before.routing.servers(before.routing.primary(p));
+      const auto promise = promises_.find(Server(predecessor.node(), predecessor.incarnation()));
+      if (promise != promises_.end()) replica->serves_from = promise->second;
+    }
+    if (replicator_ != nullptr && p < static_cast<uint32_t>(routing.replicas_size())) {
+      replicator_->SetFollowers(*replica, routing, /*is_new=*/replica->partition != nullptr && replica->partition->log_index() == 0);
+    }
+    replica->TakeReady(ready);
+  }
+  if (replicator_ != nullptr) replicator_->ForgetServersNotIn(routing);
+  view_ = std::move(view);
+  spdlog::info("routing epoch {}: primary of {}, backup of {} of {} partitions", routing.epoch(), primaries, backups,
+               routing.primary_size());
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<const TableSchema>> Hosting::LearnTable(const TableSpec& spec) {
+  MutexLock lock(mu_);
+  if (const auto found = view_->tables.find(spec.id()); found != view_->tables.end()) {
+    if (found->second->spec().SerializeAsString() == spec.SerializeAsString()) return found->second;
+    return absl::AlreadyExistsError(
+        absl::StrCat("table ", spec.id(), " exists as '", found->second->spec().name(), "' with another spec"));
+  }
+  PAWL_ASSIGN_OR_RETURN(auto table, TableSchema::Create(spec, view_->options.job_seed));
+  if (view_->tables.size() >= kMaxTables) {
+    return absl::ResourceExhaustedError(absl::StrCat("a job has at most ", kMaxTables, " tables"));
+  }
+  auto view = std::make_shared<View>(*view_);
+  view->tables[spec.id()] = table;
+  view_ = std::move(view);
+  return table;
+}
+
+ReplicationHeader Hosting::Header() const {
+  const std::shared_ptr<const View> view = this->view();
+  ReplicationHeader header;
+  header.set_job_id(view->job_id);
+  header.set_epoch(view->epoch);
+  header.set_node(view->node);
+  header.set_incarnation(view->incarnation);
+  return header;
+}
+
+bool Hosting::Promise(const ReplicationHeader& sender, MonotonicDuration duration) {
+  const MonotonicTime now = clock_.Now();
+  MutexLock lock(mu_);
+  if (sender.epoch() < view_->epoch) return false;
+  for (auto it = promises_.begin(); it != promises_.end();) it = it->second < now ? promises_.erase(it) : std::next(it);
+  promises_[Server(sender.node(), sender.incarnation())] = now + duration;
+  return true;
+}
+
+}  // namespace pawl

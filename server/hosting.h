@@ -1,0 +1,103 @@
+// Which replicas this server hosts, in which roles, and the tables that they have.
+#ifndef PAWL_SERVER_HOSTING_H_
+#define PAWL_SERVER_HOSTING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "proto/replication.pb.h"
+#include "proto/scheduler.pb.h"
+#include "server/replica.h"
+#include "server/replication/change_log.h"
+#include "server/replication/replicator.h"
+#include "server/waiting_call.h"
+
+namespace pawl {
+
+// RoutingTable.primary of a partition that nobody can serve.
+inline constexpr uint32_t kNoServer = UINT32_MAX;
+
+// Thread-safe. Locks: this one's, then a replica's.
+//
+// Invariants:
+// 1. A replica becomes primary or backup without data only in the routing in which its partition begins.
+// 2. A primary that another one replaces keeps nothing: what it had not replicated never happened.
+class Hosting {
+ public:
+  using Tables = absl::btree_map<uint32_t, std::shared_ptr<const TableSchema>>;
+
+  // What a request sees, unchanged while it looks.
+  struct View {
+    uint64_t job_id = 0;
+    // This server in this life.
+    std::string node;
+    uint64_t incarnation = 0;
+    PartitionOptions options;
+    bool logs = false;
+    uint64_t epoch = 0;
+    RoutingTable routing;
+    std::string routing_bytes;  // serialized, for the payload
+    std::vector<std::shared_ptr<Replica>> replicas;  // by partition; null: not hosted
+    // All that some replica here has, or may soon.
+    Tables tables;
+
+    // The replica if this server is to serve it by this routing. Null otherwise.
+    Replica* Find(uint32_t partition) const {
+      return partition < replicas.size() ? replicas[partition].get() : nullptr;
+    }
+  };
+
+  explicit Hosting(const Clock& clock) : clock_(clock), view_(std::make_shared<View>()) {}
+
+  // To be called before the first routing. Both may be null: nothing is replicated, or written down.
+  void SetReplicator(Replicator* replicator) { replicator_ = replicator; }
+  void SetLog(ChangeLog* log) { log_ = log; }
+
+  void Begin(uint64_t job_id, const PartitionOptions& options, std::string node, uint64_t incarnation);
+  // A replica as the log gave it back. REQUIRES: before the first routing, after Begin.
+  void AddRecovered(std::unique_ptr<Partition> partition);
+
+  // Takes the roles that `routing` gives to this server. False for an older epoch. `ready` gets the calls
+  // that may go on, `stale` those that wait for what is elsewhere now; to be resumed without locks.
+  bool AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
+                    std::vector<std::shared_ptr<WaitingCall>>& stale);
+
+  // The table, from now on among `tables`. ALREADY_EXISTS for another spec under its id, RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
+  absl::StatusOr<std::shared_ptr<const TableSchema>> LearnTable(const TableSpec& spec);
+
+  std::shared_ptr<const View> view() const {
+    MutexLock lock(mu_);
+    return view_;
+  }
+  ReplicationHeader Header() const;
+
+  // Promises the sender not to serve as primary of a partition of its own for `duration`. False: it knows an older
+  // routing than this server, so it may be too late.
+  bool Promise(const ReplicationHeader& sender, MonotonicDuration duration);
+
+ private:
+  using Server = std::pair<std::string, uint64_t>;
+
+  const Clock& clock_;
+  Replicator* replicator_ = nullptr;
+  ChangeLog* log_ = nullptr;
+
+  mutable Mutex mu_;
+  std::shared_ptr<const View> view_ PAWL_GUARDED_BY(mu_);
+  absl::btree_map<Server, MonotonicTime> promises_ PAWL_GUARDED_BY(mu_);
+};
+
+// FAILED_PRECONDITION with the routing attached, unless that is too large to travel with an error.
+absl::Status StaleRouting(const Hosting::View& view, absl::string_view what);
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_HOSTING_H_

@@ -1,0 +1,79 @@
+#include "server/replication/change.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace pawl {
+namespace {
+
+absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& owner,
+                   std::shared_ptr<const TableSchema> table, Partition& partition) {
+  const Sender sender = SenderOf(change.sender);
+  switch (change.kind) {
+    case ChangeView::Kind::kPush: {
+      const PushSegmentView& segment = change.segment;
+      const TablePart* const part = partition.FindTable(segment.table);
+      if (part == nullptr) return absl::NotFoundError(absl::StrCat("there is no table with id ", segment.table));
+      absl::Status status = part->table().CheckGradient(segment.element_type, segment.keys, segment.values,
+                                                        partition.index(), partition.options().partitions);
+      if (!status.ok()) return status;
+      return partition.Push(sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, owner}).status();
+    }
+    case ChangeView::Kind::kEndStep:
+      return partition.EndStep(sender, change.segments);
+    case ChangeView::Kind::kTakeOver:
+      return partition.TakeOver(sender.number, sender.incarnation).status();
+    case ChangeView::Kind::kTableCreated:
+      return partition.CreateTable(std::move(table));
+    case ChangeView::Kind::kBestKept:
+      partition.KeepBest(change.evaluation);
+      return absl::OkStatus();
+    case ChangeView::Kind::kBestRestored:
+      partition.RestoreBest();
+      return absl::OkStatus();
+    case ChangeView::Kind::kReleased:
+      return partition.Release(sender.number, sender.incarnation);
+  }
+  return absl::InternalError("a change of no known kind");
+}
+
+}  // namespace
+
+Sender SenderOf(const RequestHeader& header) {
+  Sender sender;
+  sender.incarnation = header.incarnation();
+  if (header.sender_case() == RequestHeader::kLogicalWorker) {
+    sender.kind = Sender::Kind::kLogicalWorker;
+    sender.number = header.logical_worker();
+    sender.step = header.step();
+  } else {
+    sender.kind = Sender::Kind::kClient;
+    sender.number = header.client();
+  }
+  return sender;
+}
+
+RequestHeader HeaderOf(const Sender& sender) {
+  RequestHeader header;
+  header.set_incarnation(sender.incarnation);
+  if (sender.kind == Sender::Kind::kLogicalWorker) {
+    header.set_logical_worker(sender.number);
+    header.set_step(sender.step);
+  } else {
+    header.set_client(sender.number);
+  }
+  return header;
+}
+
+absl::Status ApplyChange(const ChangeView& change, const std::shared_ptr<const void>& owner,
+                         std::shared_ptr<const TableSchema> table, Partition& partition) {
+  const uint64_t before = partition.log_index();
+  const absl::Status status = Apply(change, owner, std::move(table), partition);
+  if (status.ok() && partition.log_index() == before + 1) return status;
+  return absl::DataLossError(absl::StrCat("change ", change.index, " of partition ", change.partition,
+                                          " does not fit the replica at ", before, ": ",
+                                          status.ok() ? "it changes nothing" : status.ToString()));
+}
+
+}  // namespace pawl

@@ -1,0 +1,31 @@
+// Where a server writes down the changes of its replicas before they are acknowledged.
+#ifndef PAWL_SERVER_REPLICATION_CHANGE_LOG_H_
+#define PAWL_SERVER_REPLICATION_CHANGE_LOG_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/byte_view.h"
+
+namespace pawl {
+
+// Thread-safe. Tells its owner of what has become durable by a callback of the implementation's (DataPlane::OnDurable).
+// Its locks are taken after a replica's.
+class ChangeLog {
+ public:
+  virtual ~ChangeLog() = default;
+
+  // A serialized LogEntry. Those of one partition come in the order of their indices. Does not wait for the disk.
+  virtual void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) = 0;
+  // All of a partition's changes up to `index` as one snapshot, in place of those written before (which may have
+  // been another replica's). Returns when it is durable.
+  virtual absl::Status SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) = 0;
+  // The partition is not hosted here any more. Does not wait for the disk.
+  virtual void Drop(uint32_t partition) = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_REPLICATION_CHANGE_LOG_H_

@@ -1,0 +1,125 @@
+#include "server/replication/lane.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client_lib/rpc/codec.h"
+#include "server/replication/log_entry.h"
+
+namespace pawl {
+
+void ReplicationLane::Append(Entry entry) {
+  MutexLock lock(mu_);
+  if (closed_) return;
+  bytes_[entry.partition] += entry.bytes.size();
+  queue_.push_back(std::move(entry));
+}
+
+void ReplicationLane::Discard(uint32_t partition) {
+  MutexLock lock(mu_);
+  if (bytes_.erase(partition) == 0) return;
+  for (auto it = queue_.begin(); it != queue_.end();) {
+    if (it->partition != partition) {
+      ++it;
+      continue;
+    }
+    if (static_cast<size_t>(it - queue_.begin()) < sent_) --sent_;
+    it = queue_.erase(it);
+  }
+}
+
+size_t ReplicationLane::BytesOf(uint32_t partition) const {
+  MutexLock lock(mu_);
+  const auto found = bytes_.find(partition);
+  return found == bytes_.end() ? 0 : found->second;
+}
+
+void ReplicationLane::Pump() {
+  std::vector<Entry> entries;
+  {
+    MutexLock lock(mu_);
+    if (closed_ || under_way_ || queue_.empty()) return;
+    size_t bytes = 0;
+    for (const Entry& entry : queue_) {
+      if (entries.size() == kMaxEntriesInRequest) break;
+      if (!entries.empty() && bytes + entry.bytes.size() > kMaxLaneRequestBytes) break;
+      bytes += entry.bytes.size();
+      entries.push_back(entry);
+    }
+    sent_ = entries.size();
+    under_way_ = true;
+  }
+  Send(std::move(entries));
+}
+
+void ReplicationLane::Ping() {
+  {
+    MutexLock lock(mu_);
+    if (closed_ || under_way_) return;
+    sent_ = 0;
+    under_way_ = true;
+  }
+  Send({});
+}
+
+void ReplicationLane::Close() {
+  MutexLock lock(mu_);
+  closed_ = true;
+  queue_.clear();
+  bytes_.clear();
+  sent_ = 0;
+}
+
+void ReplicationLane::Send(std::vector<Entry> entries) {
+  std::vector<ByteView> views;
+  views.reserve(entries.size());
+  size_t bytes = 0;
+  for (const Entry& entry : entries) {
+    views.push_back(entry.bytes);
+    bytes += entry.bytes.size();
+  }
+  auto owner = std::make_shared<std::vector<Entry>>(std::move(entries));
+  const MonotonicDuration timeout = kLaneDeadline + std::chrono::milliseconds(1000 * bytes / kMinLaneBytesPerSecond);
+  const MonotonicTime sent = clock_.Now();
+  transport_.Call(address_, Method::kReplicate, EncodeReplicateRequest(events_.header(), views, std::move(owner)), timeout,
+                  [self = shared_from_this(), sent](absl::Status status, IncomingMessage answer) {
+                    self->OnAnswer(sent, std::move(status), std::move(answer));
+                  });
+}
+
+void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, IncomingMessage answer) {
+  ReplicateResponse response;
+  if (status.ok()) status = DecodeSmall(answer.bytes, response);
+  {
+    MutexLock lock(mu_);
+    if (closed_) {
+      under_way_ = false;
+      return;
+    }
+    if (status.ok()) {
+      for (; sent_ > 0; --sent_) {
+        const auto bytes = bytes_.find(queue_.front().partition);
+        bytes->second -= queue_.front().bytes.size();
+        if (bytes->second == 0) bytes_.erase(bytes);
+        queue_.pop_front();
+      }
+      under_way_ = false;
+    }
+  }
+  if (status.ok()) {
+    events_.answered(response, sent);
+    return Pump();
+  }
+  events_.failed(status);
+  // Stays "under way" while it waits, so that nobody sends in between.
+  transport_.After(kLaneRetryInterval, [self = shared_from_this()] {
+    {
+      MutexLock lock(self->mu_);
+      self->sent_ = 0;
+      self->under_way_ = false;
+    }
+    self->Pump();
+  });
+}
+
+}  // namespace pawl

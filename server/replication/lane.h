@@ -1,0 +1,94 @@
+// The way from this server to another one on which the entries of some partitions travel in order.
+#ifndef PAWL_SERVER_REPLICATION_LANE_H_
+#define PAWL_SERVER_REPLICATION_LANE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/byte_view.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/rpc/transport.h"
+#include "proto/replication.pb.h"
+
+namespace pawl {
+
+// Of entries in one request; a single larger entry travels alone.
+inline constexpr size_t kMaxLaneRequestBytes = size_t{16} << 20;
+// The slowest network that a deadline is made for, and what applying and syncing may take besides.
+inline constexpr size_t kMinLaneBytesPerSecond = 20'000'000;
+inline constexpr std::chrono::milliseconds kLaneDeadline{2000};
+// Between the tries of a request.
+inline constexpr std::chrono::milliseconds kLaneRetryInterval{20};
+
+// One request at a time: whatever was appended while it was under way goes into the next one, so that
+// order costs nothing and the load makes the batches. A request that fails is sent again until
+// it succeeds, or until the entries are discarded. Thread-safe; owned by shared_ptr, which a
+// request under way shares. Its lock is taken after a replica's.
+//
+// What is queued is not bounded here: entries are held for callers that wait (whose bytes in flight are
+// bounded) and for learners, whose backlog the replica watches (BytesOf).
+class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
+ public:
+  // A serialized LogEntry.
+  struct Entry {
+    uint32_t partition = 0;
+    uint64_t index = 0;
+    ByteView bytes;
+    std::shared_ptr<const void> owner;
+  };
+  struct Events {
+    // Fills in who sends, by which epoch.
+    std::function<ReplicationHeader()> header;
+    // The receiver has answered a request that was sent at `sent`.
+    std::function<void(const ReplicateResponse&, MonotonicTime sent)> answered;
+    // A request was refused or lost; it will be sent again.
+    std::function<void(const absl::Status&)> failed;
+  };
+
+  ReplicationLane(Transport& transport, const Clock& clock, std::string address, Events events)
+      : transport_(transport), clock_(clock), address_(std::move(address)), events_(std::move(events)) {}
+
+  const std::string& address() const { return address_; }
+
+  // Cheap: encodes and sends nothing. The caller calls Pump, without locks, soon.
+  void Append(Entry entry);
+  // Forgets what is queued for a partition. A request under way may still arrive.
+  void Discard(uint32_t partition);
+  // Bytes queued for a partition.
+  size_t BytesOf(uint32_t partition) const;
+  // Sends what is queued, if nothing is under way. Not under a replica's lock.
+  void Pump();
+  // Sends a request without entries, for the promise alone, if nothing is under way.
+  void Ping();
+  // Nothing is sent from now on.
+  void Close();
+
+ private:
+  void Send(std::vector<Entry> entries);
+  void OnAnswer(MonotonicTime sent, absl::Status status, IncomingMessage answer);
+
+  Transport& transport_;
+  const Clock& clock_;
+  const std::string address_;
+  const Events events_;
+
+  mutable Mutex mu_;
+  bool closed_ PAWL_GUARDED_BY(mu_) = false;
+  bool under_way_ PAWL_GUARDED_BY(mu_) = false;
+  // In order; the first `sent_` of them are in the request under way.
+  std::deque<Entry> queue_ PAWL_GUARDED_BY(mu_);
+  size_t sent_ PAWL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<uint32_t, size_t> bytes_ PAWL_GUARDED_BY(mu_);
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_REPLICATION_LANE_H_

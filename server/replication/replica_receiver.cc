@@ -1,0 +1,193 @@
+#include "server/replication/replica_receiver.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/crc32c.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/codec.h"
+#include "server/replication/change.h"
+#include "server/replication/log_entry.h"
+#include "server/shard/partition_snapshot.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+
+void ReplicaReceiver::SetPromise(MonotonicDuration promise) {
+  MutexLock lock(mu_);
+  promise_ = promise;
+}
+
+absl::Status ReplicaReceiver::CheckJob(const Hosting::View& view, const ReplicationHeader& header) const {
+  if (view.epoch == 0) return absl::UnavailableError("this server has no routing table yet");
+  if (header.job_id() == view.job_id) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("job_id ", header.job_id(), " is not that of the job of this server"));
+}
+
+absl::Status ReplicaReceiver::CheckSender(const Hosting::View& view, const ReplicationHeader& header,
+                                          uint32_t partition) const {
+  const RoutingTable& routing = view.routing;
+  const bool known = partition < static_cast<uint32_t>(routing.primary_size());
+  const uint32_t primary = known ? routing.primary(static_cast<int>(partition)) : kNoServer;
+  const bool is_primary = primary < static_cast<uint32_t>(routing.servers_size()) &&
+                          routing.servers(static_cast<int>(primary)).node() == header.node() &&
+                          routing.servers(static_cast<int>(primary)).incarnation() == header.incarnation();
+  if (is_primary && view.Find(partition) != nullptr) return absl::OkStatus();
+  const std::string what = absl::StrCat(header.node(), " incarnation ", header.incarnation(), " replicates partition ",
+                                        partition, " by routing epoch ", header.epoch());
+  if (header.epoch() > view.epoch) {
+    return absl::UnavailableError(absl::StrCat(what, ", which has not reached this server, at ", view.epoch));
+  }
+  return StaleRouting(view, what);
+}
+
+absl::Status ReplicaReceiver::ApplyEntry(const ChangeView& change, const ByteView& bytes,
+                                         const std::shared_ptr<const void>& owner, Replica& replica) {
+  std::shared_ptr<const TableSchema> table;
+  if (change.kind == ChangeView::Kind::kTableCreated) {
+    PAWL_ASSIGN_OR_RETURN(table, TableSchema::Create(change.table, replica.partition->options().job_seed));
+  }
+  PAWL_RETURN_IF_ERROR(ApplyChange(change, owner, std::move(table), *replica.partition));
+  if (log_ != nullptr) log_->Append(replica.index, change.index, bytes, owner);
+  return absl::OkStatus();
+}
+
+void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, RequestHandler::Reply reply) {
+  auto request = DecodeReplicateRequest(message.bytes);
+  if (!request.ok()) return reply(request.status(), OutgoingMessage());
+  const ReplicationHeader& header = request->header;
+  auto view = hosting_.view();
+  if (absl::Status status = CheckJob(*view, header); !status.ok()) return reply(std::move(status), OutgoingMessage());
+  std::vector<ChangeView> changes;
+  changes.reserve(request->entries.size());
+  for (const ByteView& entry : request->entries) {
+    auto change = DecodeLogEntry(entry);
+    if (!change.ok()) return reply(change.status(), OutgoingMessage());
+    // The table is known before a push of it can come.
+    if (change->kind == ChangeView::Kind::kTableCreated) {
+      if (const auto table = hosting_.LearnTable(change->table); !table.ok()) return reply(table.status(), OutgoingMessage());
+    }
+    changes.push_back(*std::move(change));
+  }
+  ReplicateResponse response;
+  std::vector<ChangeMark> marks;
+  for (size_t i = 0; i < changes.size();) {
+    const uint32_t partition = changes[i].partition;
+    size_t end = i;
+    while (end < changes.size() && changes[end].partition == partition) ++end;
+    view = hosting_.view();
+    absl::Status status = CheckSender(*view, header, partition);
+    if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+    const std::shared_ptr<Replica>& replica = view->replicas[partition];
+    std::vector<std::shared_ptr<WaitingCall>> ready;
+    {
+      MutexLock lock(replica->mu);
+      uint64_t position = 0;
+      // A learner before its snapshot takes nothing; nor does a replica in a newer role.
+      if (replica->partition != nullptr && (replica->role == ReplicaRole::kBackup || replica->role == ReplicaRole::kLearner)) {
+        for (size_t k = i; k < end && status.ok(); ++k) {
+          if (changes[k].index <= replica->partition->log_index()) continue;
+          if (changes[k].index > replica->partition->log_index() + 1) break;  // a gap; the position says so
+          status = ApplyEntry(changes[k], request->entries[k], message.owner, *replica);
+        }
+        position = replica->partition->log_index();
+        marks.push_back({replica, position, replica->primary_since});
+      }
+      ReplicaPosition& entry = *response.add_positions();
+      entry.set_partition(partition);
+      entry.set_log_index(position);
+    }
+    if (!status.ok()) {
+      spdlog::error("{}: {}", header.node(), status.ToString());
+      return reply(std::move(status), OutgoingMessage());
+    }
+    i = end;
+  }
+  if (header.wants_promise()) {
+    MonotonicDuration promise;
+    {
+      MutexLock lock(mu_);
+      promise = promise_;
+    }
+    if (hosting_.Promise(header, promise)) {
+      response.set_promise_ms(static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(promise).count()));
+    }
+  }
+  waiting_.ForDurable(marks, std::move(context), [response, reply = std::move(reply)](absl::Status status) mutable {
+    if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+    reply(absl::OkStatus(), EncodeSmall(response));
+  });
+}
+
+absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, std::string& whole) {
+  const ReplicationHeader& header = request.header();
+  MutexLock lock(mu_);
+  if (request.offset() == 0) {
+    if (arriving_.size() >= kMaxSnapshotsArriving && !arriving_.contains(request.partition())) {
+      // Of primaries that have died in the middle of it.
+      arriving_.erase(arriving_.begin());
+    }
+    arriving_[request.partition()] = Arriving{header.node(), header.incarnation(), request.log_index(), std::string()};
+  }
+  const auto found = arriving_.find(request.partition());
+  if (found == arriving_.end() || found->second.node != header.node() ||
+      found->second.incarnation != header.incarnation() || found->second.log_index != request.log_index() ||
+      found->second.bytes.size() != request.offset()) {
+    return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(), ": the piece at offset ", request.offset(),
+                                              " does not follow what has arrived; begin at 0"));
+  }
+  std::string& bytes = found->second.bytes;
+  if (bytes.size() + request.data().size() > kMaxSnapshotBytes) {
+    arriving_.erase(found);
+    return absl::ResourceExhaustedError(absl::StrCat("a snapshot of more than ", kMaxSnapshotBytes, " bytes"));
+  }
+  bytes.append(request.data());
+  if (!request.last()) return absl::OkStatus();
+  whole = std::move(bytes);
+  arriving_.erase(found);
+  if (const uint32_t crc = Crc32c(0, whole.data(), whole.size()); crc != request.crc32c()) {
+    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " has checksum ", crc,
+                                            " and should have ", request.crc32c()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSnapshotRequest& request,
+                                      const std::string& snapshot) {
+  PAWL_ASSIGN_OR_RETURN(Partition loaded,
+                        LoadPartition(request.partition(), view.options, ByteView(snapshot.data(), snapshot.size())));
+  auto partition = std::make_unique<Partition>(std::move(loaded));
+  if (partition->log_index() != request.log_index()) {
+    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " is at ",
+                                            partition->log_index(), ", not at ", request.log_index()));
+  }
+  for (const auto& table : partition->tables()) PAWL_RETURN_IF_ERROR(hosting_.LearnTable(table->spec()).status());
+  const std::shared_ptr<Replica>& replica = view.replicas[request.partition()];
+  MutexLock lock(replica->mu);
+  if (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner) {
+    return StaleRouting(*hosting_.view(), absl::StrCat("partition ", request.partition(), " is not a backup here"));
+  }
+  if (log_ != nullptr) {
+    // Under the lock: no later change may be written before it.
+    PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(request.partition(), request.log_index(), snapshot));
+  }
+  replica->durable_index = partition->log_index();
+  replica->partition = std::move(partition);
+  return absl::OkStatus();
+}
+
+void ReplicaReceiver::InstallSnapshot(IncomingMessage message, RequestHandler::Reply reply) {
+  InstallSnapshotRequest request;
+  absl::Status status = DecodeSmall(message.bytes, request);
+  const auto view = hosting_.view();
+  if (status.ok()) status = CheckJob(*view, request.header());
+  if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
+  std::string snapshot;
+  if (status.ok()) status = TakePiece(request, snapshot);
+  if (status.ok() && request.last()) status = Install(*view, request, snapshot);
+  if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+  reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
+}
+
+}  // namespace pawl

@@ -1,0 +1,65 @@
+// The other side of replication: applies what primaries send.
+#ifndef PAWL_SERVER_REPLICATION_REPLICA_RECEIVER_H_
+#define PAWL_SERVER_REPLICATION_REPLICA_RECEIVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/container/btree_map.h"
+#include "absl/status/status.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/rpc/request_handler.h"
+#include "proto/replication.pb.h"
+#include "server/hosting.h"
+#include "server/replication/change_log.h"
+#include "server/replication/log_entry.h"
+#include "server/waiting_calls.h"
+
+namespace pawl {
+
+// Of one partition; larger ones cannot be moved.
+inline constexpr size_t kMaxSnapshotBytes = size_t{8} << 30;
+// Snapshots that arrive at one time; a primary sends only a few.
+inline constexpr size_t kMaxSnapshotsArriving = 64;
+
+// Replicate and InstallSnapshot of proto/replication.proto. Thread-safe; owns no thread.
+class ReplicaReceiver {
+ public:
+  // All outlive this; `log` may be null.
+  ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting, ChangeLog* log) : hosting_(hosting), waiting_(waiting), log_(log) {}
+
+  // How long a primary that asks is promised that this server will not take its place; zero, at first: not at all.
+  void SetPromise(MonotonicDuration promise);
+
+  void Replicate(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
+  void InstallSnapshot(IncomingMessage message, RequestHandler::Reply reply);
+
+ private:
+  struct Arriving {
+    std::string node;
+    uint64_t incarnation = 0;
+    uint64_t log_index = 0;
+    std::string bytes;
+  };
+
+  absl::Status CheckJob(const Hosting::View& view, const ReplicationHeader& header) const;
+  // OK if the sender is, by this server's routing, the primary of a partition of which this server has another replica.
+  absl::Status CheckSender(const Hosting::View& view, const ReplicationHeader& header, uint32_t partition) const;
+  absl::Status ApplyEntry(const ChangeView& change, const ByteView& bytes, const std::shared_ptr<const void>& owner,
+                          Replica& replica) PAWL_REQUIRES(replica.mu);
+  absl::Status TakePiece(const InstallSnapshotRequest& request, std::string& whole);
+  absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request, const std::string& snapshot);
+
+  Hosting& hosting_;
+  WaitingCalls& waiting_;
+  ChangeLog* const log_;
+
+  Mutex mu_;
+  MonotonicDuration promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();
+  absl::btree_map<uint32_t, Arriving> arriving_ PAWL_GUARDED_BY(mu_);  // by partition
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_REPLICATION_REPLICA_RECEIVER_H_

@@ -1,0 +1,303 @@
+#include "server/replication/replicator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "absl/types/optional.h"
+#include "client_lib/base/crc32c.h"
+#include "client_lib/rpc/codec.h"
+#include "server/shard/partition_snapshot.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+
+// One snapshot on its way to one follower.
+struct Replicator::Install {
+  std::shared_ptr<Replica> replica;
+  std::string node;
+  uint64_t incarnation = 0;
+  uint64_t attempt = 0;  // Follower::install
+  std::string address;
+  uint64_t log_index = 0;
+  std::string bytes;
+  uint32_t crc = 0;
+  size_t sent = 0;
+};
+
+Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, Events events)
+    : options_(options), transport_(transport), clock_(clock), events_(std::move(events)) {}
+
+std::shared_ptr<ReplicationLane> Replicator::LaneTo(const ServerAddress& address, uint32_t partition) {
+  const Server server(address.node(), address.incarnation());
+  MutexLock lock(mu_);
+  Peer& peer = peers_[server];
+  if (peer.lanes.empty()) {
+    for (uint32_t i = 0; i < kLanesToAServer; ++i) {
+      peer.lanes.push_back(std::make_shared<ReplicationLane>(
+          transport_, clock_, address.address(),
+          ReplicationLane::Events{
+              .header = events_.header,
+              .answered = [this, server](const ReplicateResponse& response,
+                                         MonotonicTime sent) { OnAnswer(server, response, sent); },
+              .failed = [this](const absl::Status& status) { OnFailure(status); }}));
+    }
+  }
+  return peer.lanes[partition % kLanesToAServer];
+}
+
+void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, bool is_new) {
+  const PartitionReplicas& wanted = routing.replicas(static_cast<int>(replica.index));
+  std::vector<Follower> followers;
+  bool needs_snapshot = false;
+  const auto add = [&](uint32_t server, bool is_learner) {
+    const ServerAddress& address = routing.servers(static_cast<int>(server));
+    Follower* const present = replica.FindFollower(address.node(), address.incarnation());
+    Follower follower;
+    if (present != nullptr) {
+      follower = std::move(*present);
+    } else {
+      follower.node = address.node();
+      follower.incarnation = address.incarnation();
+      follower.lane = LaneTo(address, replica.index);
+      if (is_new) follower.state = Follower::State::kStreaming;
+    }
+    // A learner that was reported as caught up goes on counting: the scheduler may be about to make it a backup.
+    follower.counts = follower.counts || !is_learner;
+    follower.is_learner = is_learner;
+    needs_snapshot = needs_snapshot || follower.state == Follower::State::kNeedsSnapshot;
+    followers.push_back(std::move(follower));
+  };
+  for (const uint32_t server : wanted.backups()) add(server, /*is_learner=*/false);
+  for (const uint32_t server : wanted.learners()) add(server, /*is_learner=*/true);
+  for (const Follower& gone : replica.followers) {
+    if (gone.lane != nullptr) gone.lane->Discard(replica.index);
+  }
+  replica.followers = std::move(followers);
+  if (needs_snapshot) WantSnapshot(replica.index);
+}
+
+void Replicator::WantSnapshot(uint32_t partition) {
+  MutexLock lock(mu_);
+  if (std::find(wanting_.begin(), wanting_.end(), partition) == wanting_.end()) wanting_.push_back(partition);
+}
+
+void Replicator::ForgetServersNotIn(const RoutingTable& routing) {
+  MutexLock lock(mu_);
+  for (auto it = peers_.begin(); it != peers_.end();) {
+    const bool named = std::any_of(routing.servers().begin(), routing.servers().end(), [&](const ServerAddress& server) {
+      return server.node() == it->first.first && server.incarnation() == it->first.second;
+    });
+    if (!named) {
+      for (const auto& lane : it->second.lanes) lane->Close();
+    }
+    it = named ? std::next(it) : peers_.erase(it);
+  }
+}
+
+void Replicator::PumpLanes() {
+  std::vector<std::shared_ptr<ReplicationLane>> lanes;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [server, peer] : peers_) lanes.insert(lanes.end(), peer.lanes.begin(), peer.lanes.end());
+  }
+  for (const auto& lane : lanes) lane->Pump();
+}
+
+void Replicator::Pump() {
+  PumpLanes();
+  BeginInstalls();
+}
+
+void Replicator::Tick(bool asks) {
+  Pump();
+  if (!asks) return;
+  std::vector<std::shared_ptr<ReplicationLane>> lanes;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [server, peer] : peers_) {
+      if (!peer.lanes.empty()) lanes.push_back(peer.lanes[0]);
+    }
+  }
+  for (const auto& lane : lanes) lane->Ping();
+}
+
+MonotonicTime Replicator::PromisedUntil(const std::string& node, uint64_t incarnation) const {
+  MutexLock lock(mu_);
+  const auto found = peers_.find(Server(node, incarnation));
+  return found == peers_.end() ? MonotonicTime::min() : found->second.promised_until;
+}
+
+void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
+  MutexLock lock(replica.mu);
+  if (!replica.IsPrimary()) return;
+  for (const Follower& follower : replica.followers) {
+    if (follower.state == Follower::State::kNeedsSnapshot) WantSnapshot(replica.index);
+    if (!follower.is_learner || !follower.counts) continue;
+    CaughtUpReplica& entry = *request.add_caught_up();
+    entry.set_partition(replica.index);
+    entry.set_node(follower.node);
+    entry.set_incarnation(follower.incarnation);
+  }
+}
+
+void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position) {
+  follower.acked = std::max(follower.acked, position);
+  // From here on nothing is acknowledged without it, so it may be told to the scheduler.
+  if (!follower.counts && follower.acked >= replica.partition->log_index()) follower.counts = true;
+}
+
+void Replicator::OnAnswer(const Server& server, const ReplicateResponse& response, MonotonicTime sent) {
+  if (response.promise_ms() > 0) {
+    MutexLock lock(mu_);
+    const auto found = peers_.find(server);
+    if (found != peers_.end()) {
+      found->second.promised_until =
+          std::max(found->second.promised_until, sent + std::chrono::milliseconds(response.promise_ms()));
+    }
+  }
+  bool wants_snapshot = false;
+  for (const ReplicaPosition& position : response.positions()) {
+    const std::shared_ptr<Replica> replica = events_.find(position.partition());
+    if (replica == nullptr) continue;
+    {
+      MutexLock lock(replica->mu);
+      Follower* const follower = replica->FindFollower(server.first, server.second);
+      if (!replica->IsPrimary() || follower == nullptr || follower->state != Follower::State::kStreaming) continue;
+      if (position.log_index() < follower->acked) {
+        // It has lost what it had: it is another replica than the one that acknowledged.
+        spdlog::error("{} is at {} of partition {} after {}: it gets a snapshot", server.first, position.log_index(),
+                      replica->index, follower->acked);
+        replica->StartAnew(*follower);
+        wants_snapshot = true;
+      } else {
+        Advance(*replica, *follower, position.log_index());
+      }
+    }
+    if (std::exchange(wants_snapshot, false)) WantSnapshot(replica->index);
+    events_.advanced(replica);
+  }
+}
+
+void Replicator::OnFailure(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kRoutingPayloadUrl);
+  RoutingTable routing;
+  if (payload && routing.ParseFromString(std::string(*payload))) return events_.routing(routing);
+  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status) && !absl::IsCancelled(status)) {
+    spdlog::warn("replication: {}", status.ToString());
+  }
+}
+
+void Replicator::BeginInstalls() {
+  for (;;) {
+    uint32_t partition;
+    {
+      MutexLock lock(mu_);
+      if (installs_ >= kMaxSnapshotsUnderWay || wanting_.empty()) return;
+      partition = wanting_.front();
+      wanting_.pop_front();
+      ++installs_;
+    }
+    const std::shared_ptr<Replica> replica = events_.find(partition);
+    if (replica != nullptr && BeginInstall(replica)) continue;
+    MutexLock lock(mu_);
+    --installs_;
+  }
+}
+
+bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
+  auto install = std::make_shared<Install>();
+  bool more = false;
+  {
+    MutexLock lock(replica->mu);
+    if (!replica->IsPrimary()) return false;
+    for (Follower& follower : replica->followers) {
+      if (follower.state != Follower::State::kNeedsSnapshot) continue;
+      if (!install->node.empty()) {
+        more = true;
+        break;
+      }
+      install->replica = replica;
+      install->node = follower.node;
+      install->incarnation = follower.incarnation;
+      install->attempt = ++follower.install;
+      install->address = follower.lane->address();
+      install->log_index = replica->partition->log_index();
+      SavePartition(*replica->partition,
+                    [&](const void* data, size_t size) { install->bytes.append(static_cast<const char*>(data), size); });
+      follower.state = Follower::State::kInstalling;
+    }
+  }
+  if (more) WantSnapshot(replica->index);
+  if (install->node.empty()) return false;
+  install->crc = Crc32c(0, install->bytes.data(), install->bytes.size());
+  SendPiece(install);
+  return true;
+}
+
+void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
+  const size_t size = std::min(kSnapshotPieceBytes, install->bytes.size() - install->sent);
+  InstallSnapshotRequest request;
+  *request.mutable_header() = events_.header();
+  request.set_partition(install->replica->index);
+  request.set_log_index(install->log_index);
+  request.set_offset(install->sent);
+  request.set_data(install->bytes.data() + install->sent, size);
+  request.set_last(install->sent + size == install->bytes.size());
+  request.set_crc32c(install->crc);
+  transport_.Call(install->address, Method::kInstallSnapshot, EncodeSmall(request), kSnapshotPieceDeadline,
+                  [this, install, size](absl::Status status, IncomingMessage) { OnPiece(install, size, status); });
+}
+
+void Replicator::OnPiece(const std::shared_ptr<Install>& install, size_t bytes, const absl::Status& status) {
+  if (!status.ok()) return EndInstall(install, status);
+  install->sent += bytes;
+  if (install->sent == install->bytes.size()) return EndInstall(install, status);
+  MonotonicDuration pause;
+  {
+    MutexLock lock(mu_);
+    const MonotonicTime now = clock_.Now();
+    next_piece_ = std::max(next_piece_, now) +
+                  std::chrono::nanoseconds(uint64_t{1'000'000'000} * bytes / options_.repair_bytes_per_s);
+    pause = next_piece_ - now;
+  }
+  if (pause < std::chrono::milliseconds(1)) return SendPiece(install);
+  transport_.After(pause, [this, install] { SendPiece(install); });
+}
+
+void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status) {
+  Replica& replica = *install->replica;
+  bool again = false;
+  {
+    MutexLock lock(replica.mu);
+    Follower* const follower = replica.FindFollower(install->node, install->incarnation);
+    if (replica.IsPrimary() && follower != nullptr && follower->install == install->attempt &&
+        follower->state == Follower::State::kInstalling) {
+      if (status.ok()) {
+        follower->state = Follower::State::kStreaming;
+        for (ReplicationLane::Entry& entry : follower->behind_snapshot) follower->lane->Append(std::move(entry));
+        follower->behind_snapshot.clear();
+        follower->bytes_behind_snapshot = 0;
+        follower->acked = install->log_index;
+        Advance(replica, *follower, install->log_index);
+      } else {
+        replica.StartAnew(*follower);
+      }
+    }
+    for (const Follower& other : replica.followers) again = again || other.state == Follower::State::kNeedsSnapshot;
+  }
+  if (!status.ok()) {
+    OnFailure(status);
+    spdlog::warn("snapshot of partition {} to {}: {}; sent again", replica.index, install->node, status.ToString());
+  }
+  {
+    MutexLock lock(mu_);
+    --installs_;
+  }
+  if (again) WantSnapshot(replica.index);
+  events_.advanced(install->replica);
+  if (status.ok()) return Pump();
+  transport_.After(kSnapshotRetryInterval, [this] { Pump(); });
+}
+
+}  // namespace pawl

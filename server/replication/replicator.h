@@ -1,0 +1,111 @@
+// The primary's side of replication: lanes to the other servers, snapshots for learners, and what their answers say.
+#ifndef PAWL_SERVER_REPLICATION_REPLICATOR_H_
+#define PAWL_SERVER_REPLICATION_REPLICATOR_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/rpc/transport.h"
+#include "proto/scheduler.pb.h"
+#include "server/replica.h"
+#include "server/replication/lane.h"
+
+namespace pawl {
+
+// Between two servers. While one carries a batch the others' batches fill.
+inline constexpr uint32_t kLanesToAServer = 2;
+// Snapshots that a server sends at one time.
+inline constexpr size_t kMaxSnapshotsUnderWay = 2;
+inline constexpr size_t kSnapshotPieceBytes = size_t{512} << 10;
+inline constexpr std::chrono::milliseconds kSnapshotPieceDeadline{5000};
+// After a snapshot that did not arrive.
+inline constexpr std::chrono::milliseconds kSnapshotRetryInterval{200};
+// How often a silent scheduler makes a primary ask its backups for promises.
+inline constexpr std::chrono::milliseconds kPromiseInterval{100};
+
+struct ReplicatorOptions {
+  // Of all snapshots together, so that repair leaves the network to the training.
+  uint64_t repair_bytes_per_s = uint64_t{200} << 20;
+};
+
+// Thread-safe; owns no thread. The transport must have let go of all calls before this is destroyed. Locks: a
+// replica's, then this one's, then a lane's.
+class Replicator {
+ public:
+  struct Events {
+    // Who sends, by which epoch.
+    std::function<ReplicationHeader()> header;
+    // A receiver refused and gave a newer routing.
+    std::function<void(const RoutingTable&)> routing;
+    // Null if it is not hosted.
+    std::function<std::shared_ptr<Replica>(uint32_t partition)> find;
+    // A replica may have committed more. Without locks.
+    std::function<void(const std::shared_ptr<Replica>&)> advanced;
+  };
+
+  Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, Events events);
+
+  // The followers that a primary has by the routing; those that it had already go on where they are.
+  // `is_new`: the partition has had no change yet, so an empty replica has everything.
+  void SetFollowers(Replica& replica, const RoutingTable& routing, bool is_new) PAWL_REQUIRES(replica.mu);
+  // Lanes to lives of servers that the routing does not name are closed.
+  void ForgetServersNotIn(const RoutingTable& routing);
+
+  // Sends what waits on the lanes. Without locks; after entries were appended.
+  void PumpLanes();
+  // The same, and begins snapshots.
+  void Pump();
+  // `asks`: the scheduler is silent, and promises are wanted.
+  void Tick(bool asks);
+
+  // Until when the server has promised not to take over; MonotonicTime::min() if it has not.
+  MonotonicTime PromisedUntil(const std::string& node, uint64_t incarnation) const;
+
+  // Tells of the replica's learners that have caught up, and begins anew with those that fell too far behind.
+  void AddCaughtUp(Replica& replica, HeartbeatRequest& request);
+
+ private:
+  using Server = std::pair<std::string, uint64_t>;  // node, incarnation
+  struct Peer {
+    std::vector<std::shared_ptr<ReplicationLane>> lanes;
+    MonotonicTime promised_until = MonotonicTime::min();
+  };
+  struct Install;
+
+  std::shared_ptr<ReplicationLane> LaneTo(const ServerAddress& server, uint32_t partition) PAWL_EXCLUDES(mu_);
+  void OnAnswer(const Server& server, const ReplicateResponse& response, MonotonicTime sent);
+  void OnFailure(const absl::Status& status);
+  void WantSnapshot(uint32_t partition) PAWL_EXCLUDES(mu_);
+  void BeginInstalls();
+  bool BeginInstall(const std::shared_ptr<Replica>& replica);
+  void SendPiece(const std::shared_ptr<Install>& install);
+  void OnPiece(const std::shared_ptr<Install>& install, size_t bytes, const absl::Status& status);
+  void EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status);
+  // Notes that a follower has everything up to `position`. REQUIRES: it streams.
+  static void Advance(Replica& replica, Follower& follower, uint64_t position) PAWL_REQUIRES(replica.mu);
+
+  const ReplicatorOptions options_;
+  Transport& transport_;
+  const Clock& clock_;
+  const Events events_;
+
+  mutable Mutex mu_;
+  absl::btree_map<Server, Peer> peers_ PAWL_GUARDED_BY(mu_);
+  // Partitions of which a follower needs a snapshot, each once.
+  std::deque<uint32_t> wanting_ PAWL_GUARDED_BY(mu_);
+  size_t installs_ PAWL_GUARDED_BY(mu_) = 0;
+  // When the bytes sent so far are paid for.
+  MonotonicTime next_piece_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_REPLICATION_REPLICATOR_H_
