@@ -149,6 +149,35 @@ TEST(FileStorePowerTest, WhatLoadReturnedIsNotLostByALaterLossOfPower) {
   }
 }
 
+// The same of a process that dies between its renaming and the sync of the folder.
+TEST(FileStorePowerTest, ARenamingThatLoadHasSeenIsNotLostByALaterLossOfPower) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    FaultEnv env(seed);
+    const FileStoreOptions options{kFolder, kMaxLogBytes};
+    std::string log(kStateLogMagic, sizeof(kStateLogMagic));
+    AppendStateRecord(2, "two", log);
+    {
+      FileStore store(options, env);
+      ASSERT_TRUE(store.Campaign(Soon()).ok() && store.Load().ok());
+      ASSERT_TRUE(store.Save(1, "one").ok());
+      const std::string path = store.log_path() + ".tmp";
+      auto file = env.Create(path);
+      ASSERT_TRUE(file.ok() && (*file)->Append(log).ok() && (*file)->Sync().ok());
+      ASSERT_TRUE(env.Rename(path, store.log_path()).ok());
+    }
+    env.KillProcesses();
+    for (int restart = 0; restart < 2; ++restart) {
+      FileStore store(options, env);
+      ASSERT_TRUE(store.Campaign(Soon()).ok());
+      const auto loaded = store.Load();
+      ASSERT_TRUE(loaded.ok() && loaded->has_value()) << loaded.status();
+      ASSERT_EQ((*loaded)->revision, 2) << "seed " << seed << ", restart " << restart;
+      env.CutPower();
+      env.RestorePower();
+    }
+  }
+}
+
 TEST_F(FileStoreTest, AFullDiskRefusesAndSavesAgainWhenThereIsSpace) {
   auto store = Lead(revision_);
   ASSERT_TRUE(store->Save(1, StateOf(1)).ok());
