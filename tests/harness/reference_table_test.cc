@@ -3,6 +3,7 @@
 #include "tests/harness/reference_table.h"
 
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -42,7 +43,7 @@ class Servers {
     schema_ = TableSchema::Create(spec, kSeed).value();
     for (uint32_t p = 0; p < kPartitions; ++p) {
       partitions_.push_back(std::make_unique<Partition>(p, options));
-      partitions_.back()->CreateTable(schema_);
+      EXPECT_TRUE(partitions_.back()->CreateTable(schema_).ok());
     }
   }
 
@@ -63,7 +64,7 @@ class Servers {
     ordinals_.clear();
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       for (auto& partition : partitions_) {
-        EXPECT_TRUE(partition->EndStep({Sender::Kind::kLogicalWorker, rank, 1, step}).ok());
+        EXPECT_TRUE(partition->EndStep({Sender::Kind::kLogicalWorker, rank, 1, step}, std::nullopt).ok());
       }
     }
   }
