@@ -66,12 +66,9 @@ class FaultEnv::Writer final : public WritableFile {
       return broken_;
     }
     if (!file_->sync_failed && (!last || env_.Random(2) == 0)) {
-      if (file_->cut) {
-        file_->durable = file_->contents;
-      } else {
-        file_->durable.append(file_->contents, file_->durable.size());
-      }
-      file_->cut = false;
+      file_->durable.resize(file_->agrees);
+      file_->durable.append(file_->contents, file_->agrees);
+      file_->agrees = file_->durable.size();
     }
     return last ? NoPower() : absl::OkStatus();
   }
@@ -83,7 +80,7 @@ class FaultEnv::Writer final : public WritableFile {
     if (last) return NoPower();
     if (size > file_->contents.size()) std::abort();
     file_->contents.resize(size);
-    if (size < file_->durable.size()) file_->cut = true;
+    file_->agrees = std::min(file_->agrees, size);
     size_ = size;
     undefined_tail_ = false;
     return absl::OkStatus();
@@ -192,11 +189,10 @@ void FaultEnv::KillProcesses() {
 }
 
 void FaultEnv::LoseUnsynced(File& file) {
-  const bool cut = std::exchange(file.cut, false);
   // An unsynced cut has happened or not.
-  if (cut && Random(2) == 0) file.contents = file.durable;
-  const uint64_t kept = cut ? 0 : file.durable.size();
-  const uint64_t unsynced = file.contents.size() - std::min<uint64_t>(kept, file.contents.size());
+  if (file.agrees < file.durable.size() && Random(2) == 0) file.contents = file.durable;
+  const uint64_t kept = file.agrees;
+  const uint64_t unsynced = file.contents.size() - kept;
   switch (Random(5)) {
     case 0:
       file.contents.resize(file.contents.size() - unsynced);
@@ -218,6 +214,7 @@ void FaultEnv::LoseUnsynced(File& file) {
       break;
   }
   file.durable = file.contents;
+  file.agrees = file.contents.size();
   file.sync_failed = false;
 }
 
@@ -262,6 +259,7 @@ void FaultEnv::SetContents(const std::string& path, const std::string& contents)
   MutexLock lock(mu_);
   auto file = std::make_shared<File>();
   file->contents = file->durable = contents;
+  file->agrees = contents.size();
   names_[path] = durable_names_[path] = Entry{file};
 }
 

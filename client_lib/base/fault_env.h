@@ -85,8 +85,8 @@ class FaultEnv final : public Env {
     std::string contents;
     // What a loss of power leaves for sure.
     std::string durable;
-    // Whether `durable` is no longer a prefix of `contents`: it was cut since the last sync.
-    bool cut = false;
+    // How far `durable` still agrees with `contents`, at least: less than all of it after a cut since the last sync.
+    uint64_t agrees = 0;
     bool sync_failed = false;
   };
   // A folder is an entry without a file.

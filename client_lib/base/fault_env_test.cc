@@ -95,6 +95,27 @@ TEST(FaultEnvTest, AFullDiskTakesWhatFitsUntilSpaceIsBack) {
   EXPECT_EQ(env.UsedBytes(), 10u);
 }
 
+TEST(FaultEnvTest, AnUnsyncedCutHasHappenedOrNotAndTouchesNothingBeforeIt) {
+  std::set<std::string> left;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    FaultEnv env(seed);
+    env.SetContents("/f", "0123456789");
+    auto file = env.OpenForAppend("/f").value();
+    ASSERT_TRUE(file->Truncate(4).ok());
+    if (seed % 2 == 0) {
+      ASSERT_TRUE(file->Sync().ok());
+    }
+    env.CutPower();
+    env.RestorePower();
+    left.insert(Read(env, "/f"));
+    ASSERT_EQ(Read(env, "/f").substr(0, 4), "0123");
+    if (seed % 2 == 0) {
+      ASSERT_EQ(Read(env, "/f"), "0123");
+    }
+  }
+  EXPECT_TRUE(left.contains("0123456789"));
+}
+
 TEST(FaultEnvTest, PowerCanGoInTheMiddleOfAnyOperation) {
   FaultEnv env(1);
   env.CutPowerAfter(2);
