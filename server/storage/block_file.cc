@@ -14,7 +14,8 @@ namespace pawl {
 namespace {
 
 constexpr absl::string_view kMagic = "PAWLBLK\n";
-// Synced every so often while it is written, so that the sync at the end is short and does not hold up the log's on the same disk.
+// Synced every so often while it is written, so that the sync at the end is short and does not hold up the log's on
+// the same disk.
 constexpr uint64_t kSyncEveryBytes = 32u << 20;
 
 std::string EncodeHeader(const BlockFileId& id) {
@@ -33,8 +34,8 @@ std::string EncodeHeader(const BlockFileId& id) {
   return header;
 }
 
-// What a block's checksum begins with: the file that it belongs to and its place in it, so that a block of another file or
-// place is not taken for it.
+// What a block's checksum begins with: the file that it belongs to and its place in it, so that a block of another
+// file or place is not taken for it.
 uint32_t BlockSeed(uint32_t id_crc, uint64_t block, uint32_t length) {
   char seed[16];
   PutNumber(PutNumber(PutNumber(seed, id_crc), block), length);

@@ -83,8 +83,8 @@ class BlockFileReader {
   const BlockFileId& id() const { return id_; }
   const std::string& path() const { return path_; }
 
-  // The next block's payload, which lives until the next call. Empty at the end of the file: only then is it known that the
-  // file is whole.
+  // The next block's payload, which lives until the next call. Empty at the end of the file: only then is it known
+  // that the file is whole.
   absl::StatusOr<absl::string_view> NextBlock();
   // REQUIRES: NextBlock has returned the end.
   const BlockFileInfo& info() const { return info_; }

@@ -17,8 +17,8 @@ constexpr size_t kReachedEntryBytes = 12;
 constexpr absl::string_view kSegmentSuffix = ".log";
 constexpr size_t kSegmentDigits = 10;
 
-// Begins with the place, so that a record is valid nowhere else: not as a payload that holds a copy of a log, not in another
-// segment, not in another job.
+// Begins with the place, so that a record is valid nowhere else: not as a payload that holds a copy of a log, not in
+// another segment, not in another job.
 uint32_t RecordHeaderCrc(uint64_t job_id, uint64_t segment, uint64_t offset, const char* header) {
   char place[24];
   PutNumber(PutNumber(PutNumber(place, job_id), segment), offset);

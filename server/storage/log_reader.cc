@@ -60,8 +60,8 @@ absl::StatusOr<LogSegment> ReadRecords(Env& env, const std::string& log_folder, 
   return result;
 }
 
-// Where the first record is, from `from` on, that was written when the byte at `from` had been acknowledged. A whole header is
-// enough: it is valid at its own place alone.
+// Where the first record is, from `from` on, that was written when the byte at `from` had been acknowledged. A whole
+// header is enough: it is valid at its own place alone.
 std::optional<uint64_t> FindProofOfDamage(absl::string_view bytes, uint64_t job_id, uint64_t segment, uint64_t from) {
   size_t at = from;
   while ((at = bytes.find(RecordMagic(), at)) != absl::string_view::npos && bytes.size() - at >= kRecordHeaderBytes) {

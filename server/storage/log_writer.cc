@@ -28,8 +28,10 @@ LogWriter::LogWriter(Env& env, Options options, End end)
       reached_(std::move(end.reached)) {}
 
 absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
-  if (file_ == nullptr || file_->size() >= options_.segment_bytes) PAWL_RETURN_IF_ERROR(OpenSegment());
-  PAWL_RETURN_IF_ERROR(WriteRecords(records));
+  if (PAWL_FAILPOINT("log.write")) return absl::DataLossError("failpoint log.write");
+  const bool full = file_ == nullptr || file_->size() >= options_.segment_bytes;
+  PAWL_RETURN_IF_ERROR(full ? WriteSegment(records) : WriteRecords(records));
+  PAWL_FAILPOINT("log.synced");
   for (const QueuedRecord& record : records) {
     if (record.type == RecordType::kDrop) {
       reached_.erase(record.partition);
@@ -40,26 +42,34 @@ absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
   return absl::OkStatus();
 }
 
-absl::Status LogWriter::WriteRecords(absl::Span<QueuedRecord> records) {
+uint64_t LogWriter::Encode(absl::Span<QueuedRecord> records, uint64_t segment, uint64_t offset, uint64_t settled) {
   headers_.resize(records.size() * kRecordHeaderBytes);
-  fragments_.clear();
   char* header = headers_.data();
-  uint64_t offset = file_->size();
-  bool drops = false;
   for (QueuedRecord& record : records) {
     if (!record.payload_crc.has_value()) record.payload_crc = Crc32cOf(record.payload);
     record.offset = offset;
-    drops = drops || record.type == RecordType::kDrop;
-    EncodeRecordHeader(options_.job_id, segment_, offset,
+    EncodeRecordHeader(options_.job_id, segment, offset,
                        {record.type, record.partition, record.index, static_cast<uint32_t>(record.payload.size()),
-                        *record.payload_crc, static_cast<uint32_t>(settled_)},
+                        *record.payload_crc, static_cast<uint32_t>(settled)},
                        header);
     fragments_.emplace_back(header, kRecordHeaderBytes);
     header += kRecordHeaderBytes;
     fragments_.insert(fragments_.end(), record.payload.fragments().begin(), record.payload.fragments().end());
     offset += kRecordHeaderBytes + record.payload.size();
   }
-  if (PAWL_FAILPOINT("log.write")) return absl::DataLossError("failpoint log.write");
+  return offset;
+}
+
+std::array<char, kRecordHeaderBytes> LogWriter::EncodeMark(uint64_t segment, uint64_t offset) const {
+  std::array<char, kRecordHeaderBytes> mark;
+  EncodeRecordHeader(options_.job_id, segment, offset,
+                     {RecordType::kSettled, 0, 0, 0, 0, static_cast<uint32_t>(offset)}, mark.data());
+  return mark;
+}
+
+absl::Status LogWriter::WriteRecords(absl::Span<QueuedRecord> records) {
+  fragments_.clear();
+  const uint64_t end = Encode(records, segment_, file_->size(), settled_);
   PAWL_RETURN_IF_ERROR(Append(fragments_));
   PAWL_FAILPOINT("log.written");
   const auto sync = [&] {
@@ -68,20 +78,19 @@ absl::Status LogWriter::WriteRecords(absl::Span<QueuedRecord> records) {
     return status;
   };
   PAWL_RETURN_IF_ERROR(sync());
-  // A drop counts from the moment that it is known to be settled: before that its partition's owner must not have been told
-  // (it could begin anew, with a snapshot that a later reading of the drop would void).
+  bool drops = false;
+  for (const QueuedRecord& record : records) drops = drops || record.type == RecordType::kDrop;
+  // A drop counts from the moment that it is known to be settled: before that its partition's owner must not have
+  // been told (it could begin anew, with a snapshot that a later reading of the drop would void).
   if (drops) {
-    const uint64_t acknowledged = std::exchange(settled_, offset);
     absl::Status status = AppendMark();
     if (status.ok()) status = sync();
     if (!status.ok()) {
-      settled_ = acknowledged;
       file_ = nullptr;
       return status;
     }
   }
-  PAWL_FAILPOINT("log.synced");
-  settled_ = offset;
+  settled_ = end;
   marked_ = drops;
   return absl::OkStatus();
 }
@@ -93,10 +102,8 @@ void LogWriter::MarkSettled() {
 }
 
 absl::Status LogWriter::AppendMark() {
-  std::array<char, kRecordHeaderBytes> header;
-  EncodeRecordHeader(options_.job_id, segment_, file_->size(),
-                     {RecordType::kSettled, 0, 0, 0, 0, static_cast<uint32_t>(settled_)}, header.data());
-  const WritableFile::Fragment fragment(header.data(), header.size());
+  const std::array<char, kRecordHeaderBytes> mark = EncodeMark(segment_, file_->size());
+  const WritableFile::Fragment fragment(mark.data(), mark.size());
   return Append(absl::MakeConstSpan(&fragment, 1));
 }
 
@@ -108,13 +115,30 @@ absl::Status LogWriter::Append(absl::Span<const WritableFile::Fragment> fragment
   return status;
 }
 
-absl::Status LogWriter::OpenSegment() {
+absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
   // A new number for every try: what a failed one has left is in nobody's way.
   const uint64_t segment = next_segment_++;
+  const std::string header = EncodeSegmentHeader({options_.job_id, segment, segment_, segment_ == 0 ? 0 : settled_});
+  const std::string reached = EncodeReached({reached_.begin(), reached_.end()});
+  std::array<char, kRecordHeaderBytes> reached_header;
+  EncodeRecordHeader(options_.job_id, segment, kSegmentHeaderBytes,
+                     {RecordType::kReached, 0, 0, static_cast<uint32_t>(reached.size()),
+                      Crc32c(0, reached.data(), reached.size()), kSegmentHeaderBytes},
+                     reached_header.data());
+  fragments_.clear();
+  fragments_.emplace_back(header.data(), header.size());
+  fragments_.emplace_back(reached_header.data(), reached_header.size());
+  fragments_.emplace_back(reached.data(), reached.size());
+  const uint64_t end = Encode(records, segment, kSegmentHeaderBytes + kRecordHeaderBytes + reached.size(),
+                              kSegmentHeaderBytes);
+  const std::array<char, kRecordHeaderBytes> mark = EncodeMark(segment, end);
+  fragments_.emplace_back(mark.data(), mark.size());
+
   const std::string path = JoinPath(options_.log_folder, SegmentFileName(segment));
   const std::string temporary = absl::StrCat(path, ".tmp");
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, env_.Create(temporary));
-  absl::Status status = FillSegment(*file, segment);
+  absl::Status status = file->Append(fragments_);
+  if (status.ok()) status = file->Sync();
   if (!status.ok()) {
     env_.Delete(temporary).IgnoreError();
     return status;
@@ -127,25 +151,9 @@ absl::Status LogWriter::OpenSegment() {
   }
   file_ = std::move(file);
   segment_ = segment;
-  settled_ = file_->size();
+  settled_ = end;
   marked_ = true;
   return absl::OkStatus();
-}
-
-absl::Status LogWriter::FillSegment(WritableFile& file, uint64_t segment) const {
-  const std::string header =
-      EncodeSegmentHeader({options_.job_id, segment, segment_, segment_ == 0 ? 0 : settled_});
-  const std::string reached = EncodeReached({reached_.begin(), reached_.end()});
-  std::array<char, kRecordHeaderBytes> record;
-  EncodeRecordHeader(options_.job_id, segment, kSegmentHeaderBytes,
-                     {RecordType::kReached, 0, 0, static_cast<uint32_t>(reached.size()),
-                      Crc32c(0, reached.data(), reached.size()), kSegmentHeaderBytes},
-                     record.data());
-  const std::array<WritableFile::Fragment, 3> fragments = {
-      WritableFile::Fragment(header.data(), header.size()), WritableFile::Fragment(record.data(), record.size()),
-      WritableFile::Fragment(reached.data(), reached.size())};
-  PAWL_RETURN_IF_ERROR(file.Append(fragments));
-  return file.Sync();
 }
 
 }  // namespace pawl

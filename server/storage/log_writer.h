@@ -2,6 +2,7 @@
 #ifndef PAWL_SERVER_STORAGE_LOG_WRITER_H_
 #define PAWL_SERVER_STORAGE_LOG_WRITER_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -34,9 +35,9 @@ struct QueuedRecord {
 //
 // Invariants:
 //   1. Bytes of a segment before settled() are never written again.
-//   2. A segment whose sync has failed, or whose end cannot be cut, is never appended to again; the next segment's header
-//      says how many of its bytes count.
-//   3. A segment has its final name only when its header is durable.
+//   2. A segment whose sync has failed, or whose end cannot be cut, is never appended to again; the next segment's
+//      header says how many of its bytes count.
+//   3. A segment has its final name only when its header and its first group are durable.
 class LogWriter {
  public:
   struct Options {
@@ -59,17 +60,23 @@ class LogWriter {
   LogWriter(Env& env, Options options, End end);
 
   absl::Status WriteGroup(absl::Span<QueuedRecord> records);
-  // Notes in the file that all of it is settled, so that damage to the last group is told from a torn tail. Nothing is lost
-  // if this fails. Not synced.
+  // Notes in the file that all of it is settled, so that damage to the last group is told from a torn tail. Nothing
+  // is lost if this fails. Not synced.
   void MarkSettled();
 
   // The end of what is settled. Never goes back.
   LogPosition settled() const { return {segment_, settled_}; }
 
  private:
+  // At the end of the segment that is open.
   absl::Status WriteRecords(absl::Span<QueuedRecord> records);
-  absl::Status OpenSegment();
-  absl::Status FillSegment(WritableFile& file, uint64_t segment) const;
+  // Into a new segment, which is there with all of them or not at all. So records that an earlier segment's end may
+  // hold, and that the new segment's header declares void there, are never missing.
+  absl::Status WriteSegment(absl::Span<QueuedRecord> records);
+  // Appends the records to fragments_, as they are to lie from `offset` of `segment` on; returns the offset behind
+  // them.
+  uint64_t Encode(absl::Span<QueuedRecord> records, uint64_t segment, uint64_t offset, uint64_t settled);
+  std::array<char, kRecordHeaderBytes> EncodeMark(uint64_t segment, uint64_t offset) const;
   absl::Status Append(absl::Span<const WritableFile::Fragment> fragments);
   absl::Status AppendMark();
 

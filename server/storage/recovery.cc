@@ -28,8 +28,8 @@ struct PartitionLog {
   std::vector<RecordRun> runs;
   // Of the last drop, packed.
   std::optional<uint64_t> dropped;
-  // A drop that was not settled: whoever asked for it does not know of it, so it does not count, and neither do the records
-  // after it.
+  // A drop that was not settled: whoever asked for it does not know of it, so it does not count, and neither do the
+  // records after it.
   bool ignored = false;
   // What the newest kReached record claims, and which file says so.
   uint64_t claimed = 0;
@@ -101,7 +101,8 @@ class Recovery {
       if (in_chain.contains(segment)) continue;
       void_files_.push_back(PathOf(segment));
       if (segment > chain_.front().header.segment) continue;
-      // Segments are deleted from the front. So this one was abandoned before it held anything, or one behind it is missing.
+      // Segments are deleted from the front. So this one was abandoned before it held anything, or one behind it is
+      // missing.
       PAWL_ASSIGN_OR_RETURN(const LogSegment contents,
                             ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment));
       for (const LogRecord& record : contents.records) {
@@ -281,9 +282,10 @@ class Recovery {
   absl::Status CleanUp() {
     for (const SnapshotStore::Snapshot& snapshot : void_snapshots_) PAWL_RETURN_IF_ERROR(snapshots_.Delete(snapshot));
     for (const std::string& path : void_files_) PAWL_RETURN_IF_ERROR(env_.Delete(path));
-    if (!void_files_.empty()) PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
+    // An earlier life may have written and renamed without syncing, and from now on all that is settled counts as
+    // durable.
+    PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
     for (const ChainLink& link : chain_) {
-      // An earlier life may have written without syncing, and from now on all that is settled counts as durable.
       PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
                             env_.OpenForAppend(PathOf(link.header.segment)));
       if (!link.bytes.has_value()) PAWL_RETURN_IF_ERROR(file->Truncate(last_end_));

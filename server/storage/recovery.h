@@ -64,10 +64,11 @@ struct RecoveredLog {
   absl::btree_map<uint32_t, uint64_t> released;
 };
 
-// Reads everything there is in the data directory, gives it to the sink, cuts a torn tail, and deletes files that are void.
-// REQUIRES: the directory is locked, snapshots.Open() has succeeded, no log is open. A new directory gives an empty result.
+// Reads everything there is in the data directory, gives it to the sink, cuts a torn tail, and deletes files that are
+// void. REQUIRES: the directory is locked, snapshots.Open() has succeeded, no log is open. A new directory gives an
+// empty result.
 //
-//   DATA_LOSS            a damaged middle, a segment that is missing, records that are missing between a partition's newest whole
+//   DATA_LOSS            a damaged middle, a segment that is missing, records that are missing between a partition's
 //                        snapshot and its log; names the file and the offset. Nothing was changed.
 //   FAILED_PRECONDITION  the log is another job's.
 absl::StatusOr<RecoveredLog> Recover(const std::string& data_folder, SnapshotStore& snapshots, RecoverySink& sink);

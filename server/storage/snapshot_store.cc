@@ -60,7 +60,8 @@ absl::Status SnapshotStore::Open() {
       PAWL_RETURN_IF_ERROR(env_.Delete(JoinPath(folder_, name)));
     }
   }
-  return absl::OkStatus();
+  // A process that died may have renamed a snapshot and not synced its name.
+  return env_.SyncFolder(folder_);
 }
 
 std::vector<SnapshotStore::Snapshot> SnapshotStore::List() const {

@@ -31,9 +31,9 @@ class SnapshotWriter {
   ~SnapshotWriter();
 
   absl::Status Append(absl::string_view bytes) { return file_->Append(bytes); }
-  // Makes it durable and the partition's newest; deletes the ones too many. Returns the index up to which the partition's
-  // log is not needed any more, for WriteAheadLog::Release: that of the oldest snapshot kept; 0 while there is one alone.
-  // ABORTED if the partition was dropped since Begin.
+  // Makes it durable and the partition's newest; deletes the ones too many. Returns the index up to which the
+  // partition's log is not needed any more, for WriteAheadLog::Release: that of the oldest snapshot kept; 0 while
+  // there is one alone. ABORTED if the partition was dropped since Begin.
   absl::StatusOr<uint64_t> Commit();
 
  private:
@@ -68,8 +68,8 @@ class SnapshotStore {
   // The files, oldest first for each partition. Only their names were looked at.
   std::vector<Snapshot> List() const;
 
-  // Begins a snapshot of the state at `index`. `position` is WriteAheadLog::DurablePosition at any time after a drop of the
-  // partition was reported durable and before now.
+  // Begins a snapshot of the state at `index`. `position` is WriteAheadLog::DurablePosition at any time after a drop
+  // of the partition was reported durable and before now.
   absl::StatusOr<std::unique_ptr<SnapshotWriter>> Begin(uint32_t partition, uint64_t index, LogPosition position);
   absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenToRead(const Snapshot& snapshot) const;
 

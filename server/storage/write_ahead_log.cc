@@ -23,7 +23,8 @@ WriteAheadLog::WriteAheadLog(SnapshotStore& snapshots, WriteAheadLogOptions opti
       log_folder_(JoinPath(options_.data_folder, kLogFolder)),
       durable_(std::move(durable)),
       writer_(env_, {log_folder_, snapshots.job_id(), options_.sync, options_.segment_bytes},
-              std::move(recovered.end)) {
+              std::move(recovered.end)),
+      first_group_records_(recovered.unsettled.size()) {
   {
     MutexLock lock(mu_);
     position_ = writer_.settled();
@@ -109,10 +110,11 @@ bool WriteAheadLog::TakeGroup(std::vector<QueuedRecord>& group) {
   uint64_t bytes = 0;
   while (!queue_.empty()) {
     bytes += CostOf(queue_.front().payload.size());
-    if (!group.empty() && bytes > options_.max_group_bytes) break;
+    if (group.size() >= std::max<size_t>(first_group_records_, 1) && bytes > options_.max_group_bytes) break;
     group.push_back(std::move(queue_.front()));
     queue_.pop_front();
   }
+  first_group_records_ = 0;
   return true;
 }
 

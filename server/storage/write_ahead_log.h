@@ -32,8 +32,8 @@ struct DurableIndex {
 
 struct WriteAheadLogOptions {
   std::string data_folder;
-  // FSYNC: a record is durable when it is synced. Otherwise (LOG) when it is written: it survives the death of the process, not
-  // of the machine.
+  // FSYNC: a record is durable when it is synced. Otherwise (LOG) when it is written: it survives the death of the
+  // process, not of the machine.
   bool sync = true;
   uint64_t segment_bytes = 64u << 20;
   // What may wait to be written, headers included. The memory is that of the requests, which the server admits by bytes
@@ -59,14 +59,15 @@ struct WriteAheadLogFigures {
   uint64_t segment_bytes = 0;
 };
 
-// Thread-safe. Owns one thread, which writes everything that has been queued as one group, syncs it, and tells what is durable.
+// Thread-safe. Owns one thread, which writes everything that has been queued as one group, syncs it, and tells what
+// is durable.
 //
-// When writing fails, nothing is reported durable, and the same records are tried again until it succeeds: at the same place
-// after a full disk, in a new segment after a failed sync or write. status() says what is wrong meanwhile.
+// When writing fails, nothing is reported durable, and the same records are tried again until it succeeds: at the
+// same place after a full disk, in a new segment after a failed sync or write. status() says what is wrong meanwhile.
 class WriteAheadLog {
  public:
-  // Called by the log's thread, without locks, in the order of the log: for each partition the highest durable index of a
-  // group. May call Append.
+  // Called by the log's thread, without locks, in the order of the log: for each partition the highest durable index
+  // of a group. May call Append.
   using DurableCallback = std::function<void(absl::Span<const DurableIndex>)>;
 
   // REQUIRES: `snapshots` outlives it.
@@ -75,28 +76,28 @@ class WriteAheadLog {
   // Writes what is queued, unless that fails, and reports it.
   ~WriteAheadLog();
 
-  // Queues a record. `payload` is not copied: `owner` keeps its memory until the record is durable. Never waits, so it may be
-  // called under a partition's lock, whose order is then the order of the log.
-  // False, and nothing has happened, if max_queued_bytes would be exceeded: to be refused with RESOURCE_EXHAUSTED.
-  // REQUIRES: the indices of a partition grow: by one, or, after its snapshot at index - 1 was committed, from any other.
+  // Queues a record. `payload` is not copied: `owner` keeps its memory until the record is durable. Never waits, so
+  // it may be called under a partition's lock, whose order is then the order of the log. False, and nothing has
+  // happened, if max_queued_bytes would be exceeded: to be refused with RESOURCE_EXHAUSTED. REQUIRES: the indices of
+  // a partition grow: by one, or, after its snapshot at index - 1 was committed, from any other.
   [[nodiscard]] bool Append(uint32_t partition, uint64_t index, const ByteView& payload,
                             std::shared_ptr<const void> owner);
 
-  // Whether Append would take a record with so many bytes of payload now: to be asked before a change is applied. What other
-  // threads append in between counts too.
+  // Whether Append would take a record with so many bytes of payload now: to be asked before a change is applied.
+  // What other threads append in between counts too.
   bool HasRoom(uint64_t payload_bytes) const;
 
-  // Queues the end of the partition: this server no longer holds a replica of it. When it is durable, its snapshots are deleted
-  // and then it is reported with `dropped`. The partition may come back after that, from a snapshot of any index or from
-  // nothing with record 1; not before. Never refused: there are only so many partitions.
+  // Queues the end of the partition: this server no longer holds a replica of it. When it is durable, its snapshots
+  // are deleted and then it is reported with `dropped`. The partition may come back after that, from a snapshot of
+  // any index or from nothing with record 1; not before. Never refused: there are only so many partitions.
   void AppendDrop(uint32_t partition);
 
-  // The partition's records up to `index` are not needed any more (SnapshotWriter::Commit says up to which): segments that nobody
-  // needs are deleted, oldest first, in the caller's thread.
+  // The partition's records up to `index` are not needed any more (SnapshotWriter::Commit says up to which): segments
+  // that nobody needs are deleted, oldest first, in the caller's thread.
   absl::Status Release(uint32_t partition, uint64_t index);
 
-  // The partitions that need the oldest segment: a snapshot of each of them makes the log shorter. Empty if there is one
-  // segment only.
+  // The partitions that need the oldest segment: a snapshot of each of them makes the log shorter. Empty if there is
+  // one segment only.
   std::vector<uint32_t> HoldersOfOldestSegment() const;
 
   // OK, or why nothing becomes durable at the moment.
@@ -107,7 +108,8 @@ class WriteAheadLog {
 
  private:
   void Run();
-  // Takes what is queued, up to the limit of a group. False when it is over. An empty group: nothing has come for a while.
+  // Takes what is queued, up to the limit of a group. False when it is over. An empty group: nothing has come for a
+  // while.
   bool TakeGroup(std::vector<QueuedRecord>& group);
   // Writes the group, however often it takes. False if it was given up because the log ends.
   bool Commit(std::vector<QueuedRecord>& group);
@@ -127,6 +129,9 @@ class WriteAheadLog {
   // Of the log's thread.
   LogWriter writer_;
   bool marked_ = true;
+  // How many records the first group must have: those at the end of the recovered log, which the first new segment
+  // declares void where they were.
+  size_t first_group_records_;
 
   // Held while segments are deleted, so that they go one after the other.
   Mutex release_mu_;

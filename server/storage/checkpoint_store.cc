@@ -1,0 +1,306 @@
+#include "server/storage/checkpoint_store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <optional>
+#include <random>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client_lib/base/crc32c.h"
+#include "client_lib/base/failpoint.h"
+#include "client_lib/base/status_macros.h"
+#include "server/storage/little_endian.h"
+
+namespace pawl {
+namespace {
+
+constexpr absl::string_view kMagic = "PAWLCKP\n";
+constexpr uint32_t kManifestVersion = 1;
+// Magic, version, length.
+constexpr size_t kManifestHeaderBytes = 16;
+constexpr size_t kManifestCrcBytes = 4;
+constexpr char kManifestFile[] = "MANIFEST";
+constexpr absl::string_view kStepMark = "-step-";
+constexpr size_t kStepDigits = 20;
+
+std::string PartFile(uint32_t partition) { return absl::StrCat("p", partition, ".part"); }
+
+// The parts of a folder's name; nothing if it is no checkpoint's.
+std::optional<std::pair<std::string, uint64_t>> ParseName(absl::string_view name) {
+  const size_t tail = kStepMark.size() + kStepDigits;
+  uint64_t step = 0;
+  if (name.size() <= tail) return std::nullopt;
+  const absl::string_view job_name = name.substr(0, name.size() - tail);
+  if (!absl::SimpleAtoi(name.substr(name.size() - kStepDigits), &step) ||
+      name != CheckpointStore::NameOf(job_name, step)) {
+    return std::nullopt;
+  }
+  return std::make_pair(std::string(job_name), step);
+}
+
+absl::Status Damaged(absl::string_view path, uint64_t offset, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(path, " is damaged at offset ", offset, ": ", what));
+}
+
+// Why a manifest cannot be one; OK if it can.
+absl::Status CheckManifest(const CheckpointManifest& manifest) {
+  if (manifest.job_name().empty() || absl::StrContains(manifest.job_name(), '/')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job_name is '", manifest.job_name(), "'; it must be a job's name, without '/'"));
+  }
+  if (manifest.parts().empty()) return absl::InvalidArgumentError("parts is empty; name the part of every partition");
+  for (int i = 0; i < manifest.parts_size(); ++i) {
+    const CheckpointPart& part = manifest.parts(i);
+    if (part.partition() != static_cast<uint32_t>(i)) {
+      return absl::InvalidArgumentError(absl::StrCat("parts[", i, "].partition is ", part.partition(),
+                                                     "; name every partition once, in order"));
+    }
+    if (part.file() != PartFile(i)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("parts[", i, "].file is '", part.file(), "'; it must be ", PartFile(i)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeleteIfThere(Env& env, const std::string& path) {
+  const absl::Status status = env.Delete(path);
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
+// So that two writers of one part, also on two machines, are not in each other's way: whoever commits last is the part.
+std::string TemporaryName(const std::string& path) {
+  static const uint32_t process = std::random_device()();
+  static std::atomic<uint64_t> count{0};
+  return absl::StrCat(path, ".", process, "-", count.fetch_add(1, std::memory_order_relaxed), ".tmp");
+}
+
+}  // namespace
+
+CheckpointPartWriter::~CheckpointPartWriter() {
+  // What cannot be deleted now goes with its folder.
+  if (!committed_) env_.Delete(temporary_).IgnoreError();
+}
+
+absl::StatusOr<CheckpointPart> CheckpointPartWriter::Commit() {
+  PAWL_ASSIGN_OR_RETURN(const BlockFileInfo info, file_->Finish());
+  if (env_.FileSize(JoinPath(folder_, kManifestFile)).ok()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("the checkpoint ", folder_, " was completed with another ", part_.file()));
+  }
+  if (PAWL_FAILPOINT("checkpoint.part")) return absl::DataLossError("failpoint checkpoint.part");
+  PAWL_RETURN_IF_ERROR(env_.Rename(temporary_, JoinPath(folder_, part_.file())));
+  committed_ = true;
+  PAWL_RETURN_IF_ERROR(env_.SyncFolder(folder_));
+  part_.set_bytes(info.file_bytes);
+  part_.set_crc32c(info.crc32c);
+  return part_;
+}
+
+std::string CheckpointStore::NameOf(absl::string_view job_name, uint64_t step) {
+  return absl::StrFormat("%s%s%020d", job_name, kStepMark, step);
+}
+
+std::string CheckpointStore::PathOf(absl::string_view name, absl::string_view file) const {
+  return JoinPath(JoinPath(folder_, name), file);
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> CheckpointStore::BeginPart(const CheckpointId& id,
+                                                                                 uint32_t partition,
+                                                                                 uint64_t log_index) {
+  const std::string name = NameOf(id.job_name, id.step);
+  if (env_.FileSize(PathOf(name, kManifestFile)).ok()) {
+    return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", name, " is complete already"));
+  }
+  const std::string folder = JoinPath(folder_, name);
+  PAWL_RETURN_IF_ERROR(env_.MakeFolder(folder_));
+  PAWL_RETURN_IF_ERROR(env_.SyncFolder(FolderOf(folder_)));
+  PAWL_RETURN_IF_ERROR(env_.MakeFolder(folder));
+  PAWL_RETURN_IF_ERROR(env_.SyncFolder(folder_));
+  CheckpointPart part;
+  part.set_partition(partition);
+  part.set_file(PartFile(partition));
+  part.set_log_index(log_index);
+  std::string temporary = TemporaryName(JoinPath(folder, part.file()));
+  PAWL_ASSIGN_OR_RETURN(
+      std::unique_ptr<BlockFileWriter> file,
+      BlockFileWriter::Create(env_, temporary,
+                              {BlockFileKind::kCheckpointPart, id.job_id, partition, log_index, id.step}));
+  return std::unique_ptr<CheckpointPartWriter>(
+      new CheckpointPartWriter(env_, folder, std::move(temporary), std::move(file), std::move(part)));
+}
+
+absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) {
+  PAWL_RETURN_IF_ERROR(CheckManifest(manifest));
+  const std::string name = NameOf(manifest.job_name(), manifest.step());
+  const std::string path = PathOf(name, kManifestFile);
+  if (env_.FileSize(path).ok()) {
+    return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", name, " is complete already"));
+  }
+  for (const CheckpointPart& part : manifest.parts()) {
+    const absl::StatusOr<uint64_t> bytes = env_.FileSize(PathOf(name, part.file()));
+    if (!bytes.ok() || *bytes != part.bytes()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the part ", PathOf(name, part.file()), " cannot go into the manifest: ",
+          bytes.ok() ? absl::StrCat("it has ", *bytes, " bytes, not ", part.bytes()) : bytes.status().ToString(),
+          "; do all servers and the scheduler see the same folder under this path?"));
+    }
+  }
+  // The parts and their names are durable before the manifest says that they are there; whoever wrote them synced
+  // their names too, on a machine of its own.
+  PAWL_RETURN_IF_ERROR(env_.SyncFolder(JoinPath(folder_, name)));
+  std::string bytes(kManifestHeaderBytes, '\0');
+  const std::string body = manifest.SerializeAsString();
+  if (kManifestHeaderBytes + body.size() + kManifestCrcBytes > kMaxManifestBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("the manifest of ", name, " would have ", body.size(),
+                                                     " bytes, more than the limit of ", kMaxManifestBytes));
+  }
+  kMagic.copy(bytes.data(), kMagic.size());
+  PutNumber(PutNumber(bytes.data() + kMagic.size(), kManifestVersion), static_cast<uint32_t>(body.size()));
+  bytes += body;
+  char crc[kManifestCrcBytes];
+  PutNumber(crc, Crc32c(0, bytes.data(), bytes.size()));
+  bytes.append(crc, sizeof(crc));
+  if (PAWL_FAILPOINT("checkpoint.manifest")) return absl::DataLossError("failpoint checkpoint.manifest");
+  const WritableFile::Fragment fragment(bytes.data(), bytes.size());
+  PAWL_RETURN_IF_ERROR(WriteFileDurably(env_, path, absl::MakeConstSpan(&fragment, 1)));
+  PAWL_FAILPOINT("checkpoint.renamed");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointManifest> CheckpointStore::ReadManifest(const std::string& name) const {
+  const std::string path = PathOf(name, kManifestFile);
+  const absl::StatusOr<std::string> contents = ReadWholeFile(env_, path, kMaxManifestBytes);
+  if (absl::IsResourceExhausted(contents.status())) return Damaged(path, kMaxManifestBytes, "it is too long");
+  if (!contents.ok()) return contents.status();
+  const absl::string_view bytes = *contents;
+  if (bytes.size() < kManifestHeaderBytes + kManifestCrcBytes) return Damaged(path, bytes.size(), "the file ends here");
+  if (!absl::StartsWith(bytes, kMagic)) return Damaged(path, 0, "this is no manifest: its magic is wrong");
+  const char* in = bytes.data() + kMagic.size();
+  const auto version = TakeNumber<uint32_t>(in);
+  if (version != kManifestVersion) {
+    return Damaged(path, kMagic.size(),
+                   absl::StrCat("the format's version is ", version, "; this program reads ", kManifestVersion));
+  }
+  const uint64_t body = TakeNumber<uint32_t>(in);
+  if (kManifestHeaderBytes + body + kManifestCrcBytes != bytes.size()) {
+    return Damaged(path, kMagic.size() + 4,
+                   absl::StrCat("a length of ", body, " does not fit a file of ", bytes.size(), " bytes"));
+  }
+  const char* crc = bytes.data() + kManifestHeaderBytes + body;
+  if (TakeNumber<uint32_t>(crc) != Crc32c(0, bytes.data(), kManifestHeaderBytes + body)) {
+    return Damaged(path, kManifestHeaderBytes + body, "the checksum is wrong");
+  }
+  CheckpointManifest manifest;
+  if (!manifest.ParseFromArray(bytes.data() + kManifestHeaderBytes, static_cast<int>(body))) {
+    return Damaged(path, kManifestHeaderBytes, "it does not hold a CheckpointManifest");
+  }
+  if (const absl::Status status = CheckManifest(manifest); !status.ok()) {
+    return Damaged(path, kManifestHeaderBytes, status.message());
+  }
+  if (NameOf(manifest.job_name(), manifest.step()) != name) {
+    return Damaged(path, kManifestHeaderBytes,
+                   absl::StrCat("it is the manifest of ", NameOf(manifest.job_name(), manifest.step())));
+  }
+  return manifest;
+}
+
+absl::StatusOr<CheckpointListing> CheckpointStore::List(absl::string_view job_name) const {
+  const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
+  CheckpointListing listing;
+  if (absl::IsNotFound(names.status())) return listing;
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    const auto parsed = ParseName(name);
+    if (!parsed.has_value() || (!job_name.empty() && parsed->first != job_name)) continue;
+    absl::StatusOr<CheckpointManifest> manifest = ReadManifest(name);
+    if (manifest.ok()) {
+      listing.complete.push_back({name, *std::move(manifest)});
+    } else if (absl::IsDataLoss(manifest.status())) {
+      listing.damaged.push_back(manifest.status());
+    } else if (!absl::IsNotFound(manifest.status())) {
+      return manifest.status();
+    }
+  }
+  std::stable_sort(listing.complete.begin(), listing.complete.end(), [](const auto& left, const auto& right) {
+    return left.manifest.step() > right.manifest.step();
+  });
+  return listing;
+}
+
+absl::Status CheckpointStore::Verify(const std::string& name) const {
+  const absl::Status status = VerifyOne(name);
+  const auto parsed = ParseName(name);
+  if (!absl::IsDataLoss(status) || !parsed.has_value()) return status;
+  PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(parsed->first));
+  for (const CheckpointListing::Entry& entry : listing.complete) {
+    if (entry.manifest.step() < parsed->second && VerifyOne(entry.name).ok()) {
+      return absl::DataLossError(absl::StrCat(status.message(), "; the checkpoint before it, ", entry.name,
+                                              ", is whole: restore that one"));
+    }
+  }
+  return absl::DataLossError(absl::StrCat(status.message(), "; no checkpoint before it in ", folder_, " is whole"));
+}
+
+absl::Status CheckpointStore::VerifyOne(const std::string& name) const {
+  PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(name));
+  for (const CheckpointPart& part : manifest.parts()) {
+    const std::string path = PathOf(name, part.file());
+    const absl::StatusOr<BlockFileInfo> info =
+        VerifyBlockFile(env_, path,
+                        {BlockFileKind::kCheckpointPart, manifest.job_id(), part.partition(), part.log_index(),
+                         manifest.step()});
+    if (absl::IsNotFound(info.status())) return Damaged(path, 0, "the file is missing");
+    if (!info.ok()) return info.status();
+    if (info->file_bytes != part.bytes() || info->crc32c != part.crc32c()) {
+      return Damaged(path, 0, "it is whole, but not the file that the manifest names");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<BlockFileReader>> CheckpointStore::OpenPart(const CheckpointManifest& manifest,
+                                                                           uint32_t partition) const {
+  if (partition >= static_cast<uint32_t>(manifest.parts_size())) {
+    return absl::OutOfRangeError(absl::StrCat("partition is ", partition, "; the checkpoint has ",
+                                              manifest.parts_size(), " of them"));
+  }
+  const CheckpointPart& part = manifest.parts(partition);
+  return BlockFileReader::Open(env_, PathOf(NameOf(manifest.job_name(), manifest.step()), part.file()),
+                               {BlockFileKind::kCheckpointPart, manifest.job_id(), partition, part.log_index(),
+                                manifest.step()});
+}
+
+absl::Status CheckpointStore::DeleteOld(absl::string_view job_name, uint32_t keep) {
+  PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(job_name));
+  if (job_name.empty() || listing.complete.empty()) return absl::OkStatus();
+  keep = std::max(keep, 1u);
+  const uint64_t newest = listing.complete.front().manifest.step();
+  std::vector<std::string> kept;
+  for (size_t i = 0; i < listing.complete.size() && i < keep; ++i) kept.push_back(listing.complete[i].name);
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.List(folder_));
+  for (const std::string& name : names) {
+    const auto parsed = ParseName(name);
+    if (!parsed.has_value() || parsed->first != job_name || parsed->second >= newest) continue;
+    if (std::find(kept.begin(), kept.end(), name) != kept.end()) continue;
+    PAWL_RETURN_IF_ERROR(DeleteCheckpoint(name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::DeleteCheckpoint(const std::string& name) {
+  const std::string folder = JoinPath(folder_, name);
+  // The manifest first: what a crash leaves is an unfinished checkpoint, not a damaged one.
+  PAWL_RETURN_IF_ERROR(DeleteIfThere(env_, JoinPath(folder, kManifestFile)));
+  PAWL_RETURN_IF_ERROR(env_.SyncFolder(folder));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files, env_.List(folder));
+  for (const std::string& file : files) PAWL_RETURN_IF_ERROR(DeleteIfThere(env_, JoinPath(folder, file)));
+  PAWL_RETURN_IF_ERROR(env_.DeleteFolder(folder));
+  return env_.SyncFolder(folder_);
+}
+
+}  // namespace pawl

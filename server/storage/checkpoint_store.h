@@ -1,0 +1,117 @@
+// Checkpoints in a folder that servers and scheduler share. checkpoint_format.md has the layout.
+#ifndef PAWL_SERVER_STORAGE_CHECKPOINT_STORE_H_
+#define PAWL_SERVER_STORAGE_CHECKPOINT_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/env.h"
+#include "proto/checkpoint.pb.h"
+#include "server/storage/block_file.h"
+
+namespace pawl {
+
+// A manifest has some 50 bytes a partition, the job and the scheduler's state.
+inline constexpr uint64_t kMaxManifestBytes = 64u << 20;
+
+// Which checkpoint of which job.
+struct CheckpointId {
+  uint64_t job_id = 0;
+  std::string job_name;
+  uint64_t step = 0;
+};
+
+// A part while it is written. Not thread-safe. Leaves nothing behind unless Commit succeeds.
+class CheckpointPartWriter {
+ public:
+  ~CheckpointPartWriter();
+
+  absl::Status Append(absl::string_view bytes) { return file_->Append(bytes); }
+  // Makes the part durable. What it returns goes into the manifest.
+  absl::StatusOr<CheckpointPart> Commit();
+
+ private:
+  friend class CheckpointStore;
+  CheckpointPartWriter(Env& env, std::string folder, std::string temporary, std::unique_ptr<BlockFileWriter> file,
+                       CheckpointPart part)
+      : env_(env),
+        folder_(std::move(folder)),
+        temporary_(std::move(temporary)),
+        file_(std::move(file)),
+        part_(std::move(part)) {}
+
+  Env& env_;
+  const std::string folder_;
+  const std::string temporary_;
+  const std::unique_ptr<BlockFileWriter> file_;
+  CheckpointPart part_;
+  bool committed_ = false;
+};
+
+// What a folder holds.
+struct CheckpointListing {
+  struct Entry {
+    // The folder's name.
+    std::string name;
+    CheckpointManifest manifest;
+  };
+  // Those with a good manifest, newest step first.
+  std::vector<Entry> complete;
+  // Folders whose manifest is damaged: why.
+  std::vector<absl::Status> damaged;
+};
+
+// Thread-safe: has no state but the files. All errors of contents are DATA_LOSS and name the file and the offset.
+class CheckpointStore {
+ public:
+  // `folder` holds the checkpoints, one folder each; it is made when the first part is written.
+  CheckpointStore(Env& env, std::string folder) : env_(env), folder_(std::move(folder)) {}
+
+  static std::string NameOf(absl::string_view job_name, uint64_t step);
+
+  // Begins the part of one partition. ALREADY_EXISTS if the checkpoint has its manifest: it is complete and stays as
+  // it is.
+  absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> BeginPart(const CheckpointId& id, uint32_t partition,
+                                                                  uint64_t log_index);
+
+  // Completes a checkpoint: from now on it is there, before it was not. INVALID_ARGUMENT if the manifest does not
+  // name every partition once; FAILED_PRECONDITION if a part is not there with the bytes that it says;
+  // ALREADY_EXISTS.
+  absl::Status WriteManifest(const CheckpointManifest& manifest);
+
+  // Of one job, or of all jobs if the name is empty. A folder that is not there holds nothing.
+  absl::StatusOr<CheckpointListing> List(absl::string_view job_name) const;
+
+  // NOT_FOUND; DATA_LOSS.
+  absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& name) const;
+
+  // Reads all of a checkpoint. DATA_LOSS names the file and the offset, and the newest checkpoint before it that is
+  // whole.
+  absl::Status Verify(const std::string& name) const;
+
+  // The reader checks the part's blocks as they are read, and knows only at the end that all of it is well: Verify
+  // first.
+  absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenPart(const CheckpointManifest& manifest,
+                                                            uint32_t partition) const;
+
+  // Deletes the job's complete checkpoints but the newest `keep` (at least 1), and folders without a good manifest of
+  // steps before the newest complete one.
+  absl::Status DeleteOld(absl::string_view job_name, uint32_t keep);
+
+ private:
+  absl::Status VerifyOne(const std::string& name) const;
+  absl::Status DeleteCheckpoint(const std::string& name);
+  std::string PathOf(absl::string_view name, absl::string_view file) const;
+
+  Env& env_;
+  const std::string folder_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_STORAGE_CHECKPOINT_STORE_H_

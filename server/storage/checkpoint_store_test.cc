@@ -1,0 +1,265 @@
+#include "server/storage/checkpoint_store.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/fault_env.h"
+#include "gtest/gtest.h"
+#include "server/storage/worked_bytes.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint32_t kPartitions = 3;
+
+class CheckpointStoreTest : public testing::Test {
+ protected:
+  static CheckpointId Id(uint64_t step, uint64_t job_id = 77) { return {job_id, "job", step}; }
+  static std::string Name(uint64_t step) { return CheckpointStore::NameOf("job", step); }
+  static std::string Path(uint64_t step, absl::string_view file) {
+    return absl::StrCat("/checkpoints/", Name(step), "/", file);
+  }
+
+  CheckpointManifest WriteParts(uint64_t step, uint64_t job_id = 77) {
+    CheckpointManifest manifest;
+    manifest.set_job_id(job_id);
+    manifest.set_job_name("job");
+    manifest.set_step(step);
+    manifest.set_job("the job");
+    manifest.set_scheduler_state("where it was");
+    for (uint32_t p = 0; p < kPartitions; ++p) {
+      std::unique_ptr<CheckpointPartWriter> writer = store_.BeginPart(Id(step, job_id), p, 100 + p).value();
+      EXPECT_TRUE(writer->Append(absl::StrCat("partition ", p, " at step ", step)).ok());
+      *manifest.add_parts() = writer->Commit().value();
+    }
+    return manifest;
+  }
+  void Write(uint64_t step) {
+    const absl::Status status = store_.WriteManifest(WriteParts(step));
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  std::vector<uint64_t> Steps() {
+    std::vector<uint64_t> steps;
+    const CheckpointListing listing = store_.List("job").value();
+    for (const CheckpointListing::Entry& entry : listing.complete) steps.push_back(entry.manifest.step());
+    return steps;
+  }
+  void ExpectDamaged(uint64_t step, const std::string& path, absl::string_view offered) {
+    const absl::Status status = store_.Verify(Name(step));
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(path, " is damaged at offset "))) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), offered)) << status;
+  }
+
+  FaultEnv env_{1};
+  CheckpointStore store_{env_, "/checkpoints"};
+};
+
+TEST_F(CheckpointStoreTest, WhatIsWrittenIsListedVerifiedAndReadBack) {
+  EXPECT_TRUE(store_.List("")->complete.empty()) << "the folder is not there yet";
+  for (const uint64_t step : {5, 100, 30}) Write(step);
+  EXPECT_EQ(Steps(), (std::vector<uint64_t>{100, 30, 5}));
+  EXPECT_TRUE(store_.List("another")->complete.empty());
+  EXPECT_EQ(store_.List("")->complete.size(), 3u);
+  EXPECT_EQ(Name(30), "job-step-00000000000000000030");
+  const CheckpointManifest manifest = store_.ReadManifest(Name(30)).value();
+  EXPECT_EQ(manifest.job_id(), 77u);
+  EXPECT_EQ(manifest.scheduler_state(), "where it was");
+  EXPECT_EQ(manifest.parts(2).log_index(), 102u);
+  EXPECT_TRUE(store_.Verify(Name(30)).ok());
+  std::unique_ptr<BlockFileReader> reader = store_.OpenPart(manifest, 2).value();
+  EXPECT_EQ(reader->NextBlock().value(), "partition 2 at step 30");
+  EXPECT_EQ(reader->NextBlock().value(), "");
+  EXPECT_EQ(store_.OpenPart(manifest, 3).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(store_.Verify(Name(31)).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CheckpointStoreTest, ItIsThereWhenTheManifestIsAndThenForGood) {
+  const CheckpointManifest manifest = WriteParts(5);
+  EXPECT_TRUE(Steps().empty());
+  ASSERT_TRUE(store_.WriteManifest(manifest).ok());
+  env_.CutPower();
+  env_.RestorePower();
+  EXPECT_EQ(Steps(), (std::vector<uint64_t>{5}));
+  EXPECT_TRUE(store_.Verify(Name(5)).ok());
+}
+
+TEST_F(CheckpointStoreTest, APowerLossAtAnyMomentLeavesAWholeCheckpointOrNone) {
+  for (int64_t operations = 0; operations < 60; ++operations) {
+    SCOPED_TRACE(operations);
+    FaultEnv env(static_cast<uint64_t>(operations));
+    CheckpointStore store(env, "/checkpoints");
+    env.CutPowerAfter(operations);
+    CheckpointManifest manifest;
+    manifest.set_job_id(77);
+    manifest.set_job_name("job");
+    manifest.set_step(9);
+    bool good = true;
+    for (uint32_t p = 0; p < kPartitions && good; ++p) {
+      auto writer = store.BeginPart(Id(9), p, p);
+      good = writer.ok() && (*writer)->Append(std::string(2000, 'x')).ok();
+      if (!good) break;
+      auto part = (*writer)->Commit();
+      good = part.ok();
+      if (good) *manifest.add_parts() = *part;
+    }
+    good = good && store.WriteManifest(manifest).ok();
+    env.CutPower();
+    env.RestorePower();
+    const CheckpointListing listing = store.List("job").value();
+    EXPECT_TRUE(listing.damaged.empty());
+    EXPECT_GE(listing.complete.size(), good ? 1u : 0u);
+    for (const auto& entry : listing.complete) EXPECT_TRUE(store.Verify(entry.name).ok());
+  }
+}
+
+TEST_F(CheckpointStoreTest, EveryFlippedByteIsDetectedAndTheOneBeforeIsOffered) {
+  Write(5);
+  Write(9);
+  for (const char* file : {"MANIFEST", "p1.part"}) {
+    const std::string path = Path(9, file);
+    const std::string contents = env_.Contents(path);
+    for (size_t i = 0; i < contents.size(); ++i) {
+      std::string flipped = contents;
+      flipped[i] ^= 0x20;
+      env_.SetContents(path, flipped);
+      ExpectDamaged(9, path, absl::StrCat("the checkpoint before it, ", Name(5), ", is whole"));
+    }
+    for (size_t size = 0; size < contents.size(); size += 3) {
+      env_.SetContents(path, contents.substr(0, size));
+      ExpectDamaged(9, path, Name(5));
+    }
+    env_.SetContents(path, contents);
+  }
+  EXPECT_TRUE(store_.Verify(Name(9)).ok());
+}
+
+TEST_F(CheckpointStoreTest, ADamagedManifestIsNotListedButNamed) {
+  Write(5);
+  Write(9);
+  std::string contents = env_.Contents(Path(9, "MANIFEST"));
+  contents[20] ^= 1;
+  env_.SetContents(Path(9, "MANIFEST"), contents);
+  EXPECT_EQ(Steps(), (std::vector<uint64_t>{5}));
+  ASSERT_EQ(store_.List("job")->damaged.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(store_.List("job")->damaged[0].message(), Path(9, "MANIFEST")));
+}
+
+TEST_F(CheckpointStoreTest, TheOneOfferedIsWholeItself) {
+  for (const uint64_t step : {1, 2, 3}) Write(step);
+  for (const uint64_t step : {2, 3}) {
+    std::string contents = env_.Contents(Path(step, "p0.part"));
+    contents[60] ^= 1;
+    env_.SetContents(Path(step, "p0.part"), contents);
+  }
+  ExpectDamaged(3, Path(3, "p0.part"), Name(1));
+  ExpectDamaged(2, Path(2, "p0.part"), Name(1));
+  ASSERT_TRUE(env_.Delete(Path(1, "p0.part")).ok());
+  ExpectDamaged(1, Path(1, "p0.part"), "no checkpoint before it");
+}
+
+TEST_F(CheckpointStoreTest, PartsOfAnotherStepPartitionOrJobAreDetected) {
+  Write(5);
+  Write(9);
+  const std::string good = env_.Contents(Path(9, "p1.part"));
+  env_.SetContents(Path(9, "p1.part"), env_.Contents(Path(5, "p1.part")));
+  ExpectDamaged(9, Path(9, "p1.part"), "it belongs to step 5, not to step 9");
+  env_.SetContents(Path(9, "p1.part"), env_.Contents(Path(9, "p2.part")));
+  ExpectDamaged(9, Path(9, "p1.part"), "it holds partition 2, not 1");
+  FaultEnv other_env(2);
+  CheckpointStore other(other_env, "/checkpoints");
+  auto writer = other.BeginPart(Id(9, 78), 1, 101).value();
+  ASSERT_TRUE(writer->Append("partition 1 at step 9").ok());
+  ASSERT_TRUE(writer->Commit().ok());
+  env_.SetContents(Path(9, "p1.part"), other_env.Contents(Path(9, "p1.part")));
+  ExpectDamaged(9, Path(9, "p1.part"), "it belongs to job 78, not to job 77");
+  // Whole, of the right name and identity, but not the one that the manifest means.
+  auto twin = other.BeginPart(Id(9), 1, 101).value();
+  ASSERT_TRUE(twin->Append("Partition 1 at step 9").ok());
+  ASSERT_TRUE(twin->Commit().ok());
+  env_.SetContents(Path(9, "p1.part"), other_env.Contents(Path(9, "p1.part")));
+  ExpectDamaged(9, Path(9, "p1.part"), "not the file that the manifest names");
+  env_.SetContents(Path(9, "p1.part"), good);
+  env_.SetContents(Path(9, "MANIFEST"), env_.Contents(Path(5, "MANIFEST")));
+  ExpectDamaged(9, Path(9, "MANIFEST"), absl::StrCat("it is the manifest of ", Name(5)));
+}
+
+TEST_F(CheckpointStoreTest, AManifestMustNameEveryPartThatIsThere) {
+  const CheckpointManifest good = WriteParts(5);
+  CheckpointManifest manifest = good;
+  manifest.mutable_parts()->DeleteSubrange(1, 1);
+  EXPECT_EQ(store_.WriteManifest(manifest).code(), absl::StatusCode::kInvalidArgument);
+  manifest = good;
+  manifest.clear_parts();
+  EXPECT_EQ(store_.WriteManifest(manifest).code(), absl::StatusCode::kInvalidArgument);
+  manifest = good;
+  manifest.mutable_parts(1)->set_file("../../elsewhere");
+  EXPECT_EQ(store_.WriteManifest(manifest).code(), absl::StatusCode::kInvalidArgument);
+  manifest = good;
+  manifest.mutable_parts(1)->set_bytes(1);
+  EXPECT_EQ(store_.WriteManifest(manifest).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(env_.Delete(Path(5, "p1.part")).ok());
+  EXPECT_EQ(store_.WriteManifest(good).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Steps().empty());
+}
+
+TEST_F(CheckpointStoreTest, ACompleteCheckpointIsNeverWrittenToAgain) {
+  auto late = store_.BeginPart(Id(5), 1, 999).value();
+  const CheckpointManifest manifest = WriteParts(5);
+  ASSERT_TRUE(store_.WriteManifest(manifest).ok());
+  EXPECT_EQ(late->Commit().status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store_.BeginPart(Id(5), 0, 1).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(store_.WriteManifest(manifest).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(store_.Verify(Name(5)).ok());
+}
+
+TEST_F(CheckpointStoreTest, AFullDiskLeavesNoPart) {
+  ASSERT_TRUE(env_.MakeFolder("/checkpoints").ok());
+  env_.SetCapacity(1000);
+  {
+    auto writer = store_.BeginPart(Id(5), 0, 1).value();
+    ASSERT_TRUE(writer->Append(std::string(2000, 'x')).ok()) << "it is still in memory";
+    EXPECT_EQ(writer->Commit().status().code(), absl::StatusCode::kResourceExhausted);
+  }
+  EXPECT_EQ(env_.UsedBytes(), 0u);
+}
+
+TEST_F(CheckpointStoreTest, TheLastOnesAreKeptAndUnfinishedOlderOnesGo) {
+  for (const uint64_t step : {1, 2, 3, 4}) Write(step);
+  WriteParts(2000);  // Under way.
+  WriteParts(0);     // Never finished.
+  std::string contents = env_.Contents(Path(3, "MANIFEST"));
+  contents[20] ^= 1;
+  env_.SetContents(Path(3, "MANIFEST"), contents);
+  auto other = store_.BeginPart({77, "job-2", 1}, 0, 1).value();
+  ASSERT_TRUE(other->Commit().ok());
+  ASSERT_TRUE(store_.DeleteOld("job", 2).ok());
+  EXPECT_EQ(env_.List("/checkpoints").value(), (std::vector<std::string>{CheckpointStore::NameOf("job-2", 1), Name(2),
+                                                                         Name(4), Name(2000)}));
+  ASSERT_TRUE(store_.DeleteOld("job", 0).ok());
+  EXPECT_EQ(Steps(), (std::vector<uint64_t>{4})) << "the newest is never deleted";
+  EXPECT_TRUE(store_.Verify(Name(4)).ok());
+}
+
+TEST_F(CheckpointStoreTest, TheDocumentShowsTheBytes) {
+  auto writer = store_.BeginPart(Id(9), 0, 123).value();
+  ASSERT_TRUE(writer->Append("Pawl").ok());
+  CheckpointPart part = writer->Commit().value();
+  EXPECT_EQ(part.bytes(), 92u);
+  part.set_crc32c(0x01020304);
+  CheckpointManifest manifest;
+  manifest.set_job_id(77);
+  manifest.set_job_name("job");
+  manifest.set_step(9);
+  manifest.set_scheduler_state("s");
+  *manifest.add_parts() = part;
+  ASSERT_TRUE(store_.WriteManifest(manifest).ok());
+  const std::string bytes = env_.Contents(Path(9, "MANIFEST"));
+  EXPECT_EQ(ReadWorkedBytes("checkpoint_format.md"), bytes) << FormatWorkedBytes(bytes);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,288 @@
+#include "server/storage/recovery.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/fault_env.h"
+#include "gtest/gtest.h"
+#include "server/storage/storage_harness.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kLog[] = "/data/log/";
+constexpr char kSnapshots[] = "/data/snapshots/";
+
+class RecoveryTest : public testing::Test {
+ protected:
+  void SetUp() override { options_.segment_bytes = 500; }
+
+  absl::Status Start() {
+    server_ = nullptr;
+    server_ = std::make_unique<StorageHarness>(env_, options_);
+    return server_->Open();
+  }
+  void Stop() { server_ = nullptr; }
+  // Appends a record and waits until it is durable.
+  void Append(uint32_t partition, size_t bytes = 100) {
+    ASSERT_TRUE(server_->Append(partition, std::string(bytes, 'x')));
+    ASSERT_TRUE(server_->WaitDurable(partition));
+  }
+  void Flip(const std::string& path, size_t offset) {
+    std::string contents = env_.Contents(path);
+    contents.at(offset) ^= 0x10;
+    env_.SetContents(path, contents);
+  }
+  std::vector<std::string> Files(const std::string& folder) { return env_.List(FolderOf(folder + "x")).value(); }
+  std::string Newest(const std::string& folder) { return absl::StrCat(folder, Files(folder).back()); }
+  void ExpectDataLoss(absl::string_view file, absl::string_view offset = "at offset ") {
+    const absl::Status status = Start();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), file)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), offset)) << status;
+  }
+
+  FaultEnv env_{1};
+  WriteAheadLogOptions options_ = StorageHarness::QuickOptions();
+  std::unique_ptr<StorageHarness> server_;
+};
+
+TEST_F(RecoveryTest, ANewDirectoryIsEmpty) {
+  ASSERT_TRUE(Start().ok());
+  EXPECT_TRUE(server_->partitions().empty());
+  EXPECT_TRUE(server_->recovered().notes.empty());
+}
+
+TEST_F(RecoveryTest, TwoServersCannotHaveOneDirectory) {
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(StorageHarness(env_).Open().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(RecoveryTest, TheNewestSnapshotAndTheRecordsAfterItAreTaken) {
+  ASSERT_TRUE(Start().ok());
+  for (int i = 0; i < 7; ++i) Append(3);
+  ASSERT_TRUE(server_->Snapshot(3).ok());
+  for (int i = 0; i < 7; ++i) Append(3);
+  ASSERT_TRUE(server_->Snapshot(3).ok());
+  Append(3);
+  const auto expected = server_->partitions();
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(server_->partitions(), expected);
+  ASSERT_EQ(server_->recovered().partitions.size(), 1u);
+  EXPECT_EQ(server_->recovered().partitions[0].snapshot_index, 14u);
+  EXPECT_EQ(server_->recovered().partitions[0].last_index, 15u);
+}
+
+TEST_F(RecoveryTest, ADamagedSnapshotIsPassedOverForTheOneBefore) {
+  ASSERT_TRUE(Start().ok());
+  for (int round = 0; round < 4; ++round) {
+    for (int i = 0; i < 7; ++i) Append(3);
+    ASSERT_TRUE(server_->Snapshot(3).ok());
+  }
+  Append(3);
+  const auto expected = server_->partitions();
+  Stop();
+  const std::string newest = Newest(kSnapshots);
+  const std::string contents = env_.Contents(newest);
+  for (size_t i = 0; i < contents.size(); i += 7) {
+    env_.SetContents(newest, contents);
+    Flip(newest, i);
+    ASSERT_TRUE(Start().ok());
+    EXPECT_EQ(server_->partitions(), expected) << "byte " << i;
+    EXPECT_EQ(server_->recovered().partitions[0].snapshot_index, 21u);
+    ASSERT_EQ(server_->recovered().notes.size(), 1u);
+    EXPECT_TRUE(absl::StrContains(server_->recovered().notes[0], absl::StrCat(newest, " is damaged at offset ")))
+        << server_->recovered().notes[0];
+    Stop();
+    EXPECT_EQ(Files(kSnapshots).size(), 1u) << "the damaged one is gone";
+  }
+}
+
+TEST_F(RecoveryTest, WhenAllSnapshotsAreDamagedAndTheLogDoesNotReachItIsDataLoss) {
+  ASSERT_TRUE(Start().ok());
+  for (int round = 0; round < 4; ++round) {
+    for (int i = 0; i < 7; ++i) Append(3);
+    ASSERT_TRUE(server_->Snapshot(3).ok());
+  }
+  Stop();
+  for (const std::string& file : Files(kSnapshots)) Flip(absl::StrCat(kSnapshots, file), 60);
+  const auto before = Files(kSnapshots);
+  ExpectDataLoss(absl::StrCat(kSnapshots, before[0], " is damaged at offset "));
+  EXPECT_EQ(Files(kSnapshots), before) << "nothing was changed";
+}
+
+TEST_F(RecoveryTest, ASnapshotOfAnotherPartitionOrJobIsNotTaken) {
+  ASSERT_TRUE(Start().ok());
+  for (int i = 0; i < 3; ++i) {
+    Append(3);
+    Append(4);
+  }
+  ASSERT_TRUE(server_->Snapshot(3).ok());
+  ASSERT_TRUE(server_->Snapshot(4).ok());
+  const auto expected = server_->partitions();
+  Stop();
+  const std::string three = absl::StrCat(kSnapshots, Files(kSnapshots)[0]);
+  const std::string four = absl::StrCat(kSnapshots, Files(kSnapshots)[1]);
+  env_.SetContents(three, env_.Contents(four));
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(server_->partitions(), expected) << "the log still reaches from 1";
+  EXPECT_TRUE(absl::StrContains(server_->recovered().notes[0], "it holds partition 4, not 3"));
+}
+
+TEST_F(RecoveryTest, MissingSegmentsAndSnapshotsAreDataLoss) {
+  ASSERT_TRUE(Start().ok());
+  for (int i = 0; i < 20; ++i) Append(i % 2, 300);
+  Append(0);
+  ASSERT_TRUE(server_->Snapshot(0).ok());
+  Stop();
+  const std::vector<std::string> segments = Files(kLog);
+  ASSERT_GE(segments.size(), 4u);
+  std::map<std::string, std::string> contents;
+  for (const std::string& segment : segments) contents[segment] = env_.Contents(absl::StrCat(kLog, segment));
+  for (size_t i = 0; i + 1 < segments.size(); ++i) {
+    ASSERT_TRUE(env_.Delete(absl::StrCat(kLog, segments[i])).ok());
+    // Partition 1 has no snapshot: every segment but the last matters to it.
+    ExpectDataLoss(kLog);
+    Stop();
+    env_.SetContents(absl::StrCat(kLog, segments[i]), contents[segments[i]]);
+  }
+  ASSERT_TRUE(Start().ok());
+}
+
+TEST_F(RecoveryTest, APartitionWhoseLastRecordsWereInAMissingSegmentIsNoticed) {
+  ASSERT_TRUE(Start().ok());
+  Append(7, 600);
+  Append(8, 600);
+  Append(8, 600);
+  Stop();
+  // Nothing later in the log belongs to partition 7.
+  ASSERT_TRUE(env_.Delete(absl::StrCat(kLog, Files(kLog)[0])).ok());
+  const absl::Status status = Start();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(absl::StrContains(status.message(), "partition 7 is found only up to record 0 and was once at 1"))
+      << status;
+}
+
+TEST_F(RecoveryTest, EveryFlippedByteOfTheLogIsRefusedOrHarmless) {
+  ASSERT_TRUE(Start().ok());
+  for (int i = 0; i < 9; ++i) Append(i % 3, 50);
+  const auto expected = server_->partitions();
+  Stop();
+  std::map<std::string, std::string> contents;
+  for (const std::string& file : Files(kLog)) contents[file] = env_.Contents(absl::StrCat(kLog, file));
+  ASSERT_GE(contents.size(), 2u);
+  int refused = 0, harmless = 0;
+  for (const auto& [file, bytes] : contents) {
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      std::string flipped = bytes;
+      flipped[i] ^= 0x04;
+      env_.SetContents(absl::StrCat(kLog, file), flipped);
+      const absl::Status status = Start();
+      if (status.ok()) {
+        EXPECT_EQ(server_->partitions(), expected) << file << " byte " << i;
+        ++harmless;
+      } else {
+        EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+        EXPECT_TRUE(absl::StrContains(status.message(), file)) << status;
+        ++refused;
+      }
+      Stop();
+      for (const auto& [other, original] : contents) env_.SetContents(absl::StrCat(kLog, other), original);
+    }
+  }
+  EXPECT_GT(refused, 800);
+  EXPECT_LT(harmless, 100) << "marks, and what lies behind the end of a closed segment";
+}
+
+TEST_F(RecoveryTest, ATornTailIsCutAndReported) {
+  options_.segment_bytes = 1 << 20;
+  ASSERT_TRUE(Start().ok());
+  Append(3);
+  Append(3);
+  const auto expected = server_->partitions();
+  const LogPosition end = server_->log().DurablePosition();
+  Stop();
+  const std::string path = Newest(kLog);
+  env_.SetContents(path, env_.Contents(path).substr(0, end.offset) + std::string(1000, '\0'));
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(server_->partitions(), expected);
+  ASSERT_EQ(server_->recovered().notes.size(), 1u);
+  EXPECT_TRUE(absl::StrContains(server_->recovered().notes[0],
+                                absl::StrCat(path, ": cut 1000 bytes at offset ", end.offset)))
+      << server_->recovered().notes[0];
+  Stop();
+  EXPECT_EQ(env_.FileSize(path).value(), end.offset);
+  ASSERT_TRUE(Start().ok());
+  EXPECT_TRUE(server_->recovered().notes.empty());
+}
+
+TEST_F(RecoveryTest, ALogOfAnotherJobIsRefusedWithTheWayOut) {
+  ASSERT_TRUE(Start().ok());
+  Append(3);
+  Stop();
+  SnapshotStore snapshots(env_, "/data", kHarnessJobId + 1);
+  ASSERT_TRUE(snapshots.Open().ok());
+  class NoSink : public RecoverySink {
+    absl::Status LoadSnapshot(uint32_t, uint64_t, BlockFileReader&) override { return absl::OkStatus(); }
+    absl::Status Replay(uint32_t, uint64_t, const ByteView&, const std::shared_ptr<const void>&) override {
+      return absl::OkStatus();
+    }
+  } sink;
+  const absl::Status status = Recover("/data", snapshots, sink).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "name another data directory")) << status;
+}
+
+TEST_F(RecoveryTest, AnErrorOfTheSinkNamesTheRecord) {
+  ASSERT_TRUE(Start().ok());
+  Append(3);
+  Stop();
+  SnapshotStore snapshots(env_, "/data", kHarnessJobId);
+  ASSERT_TRUE(snapshots.Open().ok());
+  class BadSink : public RecoverySink {
+    absl::Status LoadSnapshot(uint32_t, uint64_t, BlockFileReader&) override { return absl::OkStatus(); }
+    absl::Status Replay(uint32_t, uint64_t, const ByteView&, const std::shared_ptr<const void>&) override {
+      return absl::InvalidArgumentError("not a push");
+    }
+  } sink;
+  const absl::Status status = Recover("/data", snapshots, sink).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "record 1 of partition 3: not a push")) << status;
+}
+
+// The acknowledged end of the log, that nothing settled follows, is carried into the next segment together with the
+// segment.
+TEST_F(RecoveryTest, AKillAtAnyMomentOfTheNextStartLosesNothing) {
+  options_.idle_interval = std::chrono::hours(1);
+  options_.segment_bytes = 1 << 20;
+  for (int operations = 0; operations < 40; ++operations) {
+    SCOPED_TRACE(operations);
+    FaultEnv env(static_cast<uint64_t>(operations));
+    auto server = std::make_unique<StorageHarness>(env, options_);
+    ASSERT_TRUE(server->Open().ok());
+    for (int i = 0; i < 5; ++i) {
+      ASSERT_TRUE(server->Append(3, "acknowledged"));
+      ASSERT_TRUE(server->WaitDurable(3));
+    }
+    const auto expected = server->partitions();
+    env.CutPower();
+    server = nullptr;
+    env.RestorePower();
+    env.CutPowerAfter(operations);
+    server = std::make_unique<StorageHarness>(env, options_);
+    if (server->Open().ok()) server->WaitDurable(3, true);
+    env.CutPower();
+    server = nullptr;
+    env.RestorePower();
+    server = std::make_unique<StorageHarness>(env, options_);
+    const absl::Status status = server->Open();
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_EQ(server->partitions(), expected);
+  }
+}
+
+}  // namespace
+}  // namespace pawl
