@@ -3,7 +3,22 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/base/attributes.h"
+
 namespace pawl {
+namespace {
+
+// Not inlined: gcc 12 then takes parts of the moved InlinedVector for uninitialized.
+ABSL_ATTRIBUTE_NOINLINE Gradient CopyOf(const Gradient& gradient) {
+  const size_t key_bytes = gradient.keys.size();
+  const size_t value_bytes = gradient.values.size();
+  const auto memory = std::make_shared_for_overwrite<char[]>(key_bytes + value_bytes);
+  gradient.keys.CopyTo(memory.get());
+  gradient.values.CopyTo(memory.get() + key_bytes);
+  return {ByteView(memory.get(), key_bytes), ByteView(memory.get() + key_bytes, value_bytes), memory};
+}
+
+}  // namespace
 
 StepSum::StepSum(uint32_t ranks, bool sum_at_close) : sum_at_close_(sum_at_close), ranks_(ranks) {}
 
@@ -14,21 +29,15 @@ void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSc
   std::map<uint64_t, Staged>& early = ranks_[rank].early;
   early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
   if (!sum_at_close_) FoldPrefix();
-  if (const auto left = early.find(ordinal); left != early.end()) Keep(left->second.gradient, owner_bytes);
-}
-
-void StepSum::Keep(Gradient& gradient, size_t owner_bytes) {
-  if (gradient.owner != nullptr && owner_bytes > 0 && owner_bytes <= kMaxKeptMessageBytes - kept_message_bytes_) {
-    gradient.owner_bytes = owner_bytes;
+  const auto left = early.find(ordinal);
+  if (left == early.end()) return;
+  if (left->second.gradient.owner != nullptr && owner_bytes > 0 &&
+      owner_bytes <= kMaxKeptMessageBytes - kept_message_bytes_) {
+    left->second.gradient.owner_bytes = owner_bytes;
     kept_message_bytes_ += owner_bytes;
     return;
   }
-  const size_t key_bytes = gradient.keys.size();
-  const size_t value_bytes = gradient.values.size();
-  const auto memory = std::make_shared_for_overwrite<char[]>(key_bytes + value_bytes);
-  gradient.keys.CopyTo(memory.get());
-  gradient.values.CopyTo(memory.get() + key_bytes);
-  gradient = {ByteView(memory.get(), key_bytes), ByteView(memory.get() + key_bytes, value_bytes), memory};
+  left->second.gradient = CopyOf(left->second.gradient);
 }
 
 void StepSum::End(uint32_t rank) {

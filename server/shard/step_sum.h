@@ -74,8 +74,6 @@ class StepSum {
     RowStore rows;
   };
 
-  // Sees to it that the gradient has its memory for as long as it is kept.
-  void Keep(Gradient& gradient, size_t owner_bytes);
   void FoldPrefix();
   void FoldAtClose();
   void Fold(const Staged& staged);
