@@ -14,9 +14,9 @@ grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
-// Ends the call on whatever thread has the answer.
-DataPlane::Done Finisher(grpc::CallbackServerContext* context) {
-  return [reactor = context->DefaultReactor()](absl::Status status) { reactor->Finish(ToGrpcStatus(status)); };
+// Ends the call on whatever thread has the answer, which may be before the handler returns.
+DataPlane::Done Finisher(grpc::ServerUnaryReactor* reactor) {
+  return [reactor](absl::Status status) { reactor->Finish(ToGrpcStatus(status)); };
 }
 
 }  // namespace
@@ -34,8 +34,9 @@ grpc::ServerUnaryReactor* ControlService::CreateTable(grpc::CallbackServerContex
                                                       CreateTableOnServerResponse*) {
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
-  data_plane_.CreateTable(request->routing_epoch(), request->table(), Finisher(context));
-  return context->DefaultReactor();
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  data_plane_.CreateTable(request->routing_epoch(), request->table(), Finisher(reactor));
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* ControlService::Inspect(grpc::CallbackServerContext* context, const InspectRequest* request,
@@ -53,16 +54,18 @@ grpc::ServerUnaryReactor* ControlService::KeepBest(grpc::CallbackServerContext* 
                                                    const KeepBestRequest* request, KeepBestResponse*) {
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
-  data_plane_.KeepBest(request->routing_epoch(), request->evaluation(), Finisher(context));
-  return context->DefaultReactor();
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  data_plane_.KeepBest(request->routing_epoch(), request->evaluation(), Finisher(reactor));
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* ControlService::RestoreBest(grpc::CallbackServerContext* context,
                                                       const RestoreBestRequest* request, RestoreBestResponse*) {
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
-  data_plane_.RestoreBest(request->routing_epoch(), Finisher(context));
-  return context->DefaultReactor();
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  data_plane_.RestoreBest(request->routing_epoch(), Finisher(reactor));
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* ControlService::ReleaseLogicalWorker(grpc::CallbackServerContext* context,
@@ -70,9 +73,10 @@ grpc::ServerUnaryReactor* ControlService::ReleaseLogicalWorker(grpc::CallbackSer
                                                                ReleaseLogicalWorkerResponse*) {
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   data_plane_.ReleaseLogicalWorker(request->routing_epoch(), request->logical_worker(), request->incarnation(),
-                                   Finisher(context));
-  return context->DefaultReactor();
+                                   Finisher(reactor));
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* ControlService::Fingerprint(grpc::CallbackServerContext* context,
