@@ -77,7 +77,7 @@ class UsageTest(unittest.TestCase):
                               timeout=60, check=False, stdin=subprocess.DEVNULL)
 
     def test_help_teaches_and_changes_nothing(self):
-        for script in ("install_packages", "test", "quickstart"):
+        for script in ("install_packages", "test", "quickstart", "chaos"):
             with self.subTest(script=script):
                 done = self.run_script(script, "--help")
                 self.assertEqual(done.returncode, 0, done.stderr)
@@ -85,7 +85,7 @@ class UsageTest(unittest.TestCase):
                 self.assertIn("Exit codes:", done.stdout)
 
     def test_a_wrong_argument_is_named_and_exits_with_2(self):
-        for script in ("install_packages", "test", "quickstart"):
+        for script in ("install_packages", "test", "quickstart", "chaos"):
             with self.subTest(script=script):
                 done = self.run_script(script, "nonsense")
                 self.assertEqual(done.returncode, 2, done.stderr)

@@ -172,7 +172,8 @@ class ByteProxy::Loop {
   void Accept() {
     sockaddr_in from = {};
     socklen_t length = sizeof(from);
-    const int descriptor = accept4(proxy_.listener_, reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int descriptor =
+        accept4(proxy_.listener_, reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (descriptor < 0) return;
     ++proxy_.accepted_;
     if (control_.refuse || control_.target.empty() || connections_.size() >= kMaxProxyConnections) {
@@ -276,7 +277,8 @@ class ByteProxy::Loop {
     return true;
   }
 
-  void Write(Connection& connection, Pipe& pipe, const LinkFaults& faults, size_t direction, End& to, MonotonicTime now) {
+  void Write(Connection& connection, Pipe& pipe, const LinkFaults& faults, size_t direction, End& to,
+             MonotonicTime now) {
     while (!pipe.chunks.empty()) {
       Chunk& chunk = pipe.chunks.front();
       if (faults.swallow) {
@@ -332,8 +334,8 @@ class ByteProxy::Loop {
       pipe.buffered -= count;
       chunk.offset += count;
       if (faults.bytes_per_second != 0) {
-        pipe.write_from = std::max(now, pipe.write_from) +
-                          std::chrono::nanoseconds(count * 1000000000 / faults.bytes_per_second);
+        pipe.write_from =
+            std::max(now, pipe.write_from) + std::chrono::nanoseconds(count * 1000000000 / faults.bytes_per_second);
       }
       if (chunk.offset == chunk.bytes.size()) pipe.chunks.pop_front();
     }
@@ -415,7 +417,8 @@ absl::Status ByteProxy::Listen() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
   if (listener_ < 0 || bind(listener_, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      listen(listener_, SOMAXCONN) != 0 || getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+      listen(listener_, SOMAXCONN) != 0 ||
+      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     return absl::ErrnoToStatus(errno, "the proxy cannot listen");
   }
   address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));

@@ -35,7 +35,8 @@ struct LinkFaults {
   bool hold = false;
   // Bytes are taken and vanish. A connection that has lost some is reset when this ends.
   bool swallow = false;
-  // After so many bytes, counted over all connections from now on, the connection that would carry the next one is reset; once.
+  // After so many bytes, counted over all connections from now on, the connection that would carry the next one is
+  // reset; once.
   std::optional<uint64_t> cut_after = std::nullopt;
   // One bit of this byte, counted in the same way from 0, is flipped; once.
   std::optional<uint64_t> corrupt_at = std::nullopt;

@@ -130,8 +130,8 @@ using LedgerReader =
 // An error only if the reader gives one.
 absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScope& scope, const LedgerReader& reader);
 
-// What the servers must report as the digest of the ledger's table (PartitionDigest in proto/server_control.proto), from
-// the rows that a check has read: wrap its reader. Not thread-safe.
+// What the servers must report as the digest of the ledger's table (PartitionDigest in proto/server_control.proto),
+// from the rows that a check has read: wrap its reader. Not thread-safe.
 class LedgerDigest {
  public:
   LedgerDigest(uint32_t table, uint32_t partitions) : table_(table), partitions_(partitions) {}

@@ -97,7 +97,8 @@ LedgerReader ReadThrough(Session& session, const Table& table, uint32_t partitio
     std::vector<float> rows;
   };
   // Read ahead; what is beyond the scope costs no more than a few rows that are not there.
-  const uint64_t ahead = std::clamp<uint64_t>(kReadBytes / (partitions * table.row_width() * sizeof(float)), 1, kMaxAhead);
+  const uint64_t sequence_bytes = partitions * table.row_width() * sizeof(float);
+  const uint64_t ahead = std::clamp<uint64_t>(kReadBytes / sequence_bytes, 1, kMaxAhead);
   return [&session, table, partitions, ahead, cached = std::make_shared<Cached>()](
              uint32_t worker, uint64_t sequence, uint32_t partition, absl::Span<float> row) -> absl::Status {
     if (cached->worker != worker || sequence < cached->first || sequence >= cached->first + cached->count) {

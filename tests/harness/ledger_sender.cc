@@ -126,7 +126,8 @@ absl::StatusOr<Connection> Connect(const LedgerSenderOptions& options) {
   Client& client = *connection.client;
   connection.partitions = client.job().partitions();
   const CallOptions call = {.timeout = options.connect_timeout};
-  PAWL_ASSIGN_OR_RETURN(connection.table, client.CreateTable(LedgerTable(options.table, options.row_width), call).get());
+  PAWL_ASSIGN_OR_RETURN(connection.table,
+                        client.CreateTable(LedgerTable(options.table, options.row_width), call).get());
   if (options.ballast_bytes > 0) {
     PAWL_ASSIGN_OR_RETURN(connection.ballast, client.CreateTable(BallastTable(), call).get());
   }
@@ -150,10 +151,12 @@ void Add(const ClientCounters& from, ClientCounters& to) {
   to.routing_changes += from.routing_changes;
 }
 
-std::shared_ptr<Memory> MakeMemory(const LedgerSenderOptions& options, const Connection& connection, uint64_t sequence) {
+std::shared_ptr<Memory> MakeMemory(const LedgerSenderOptions& options, const Connection& connection,
+                                   uint64_t sequence) {
   auto memory = std::make_shared<Memory>();
   for (uint32_t partition = 0; partition < connection.partitions; ++partition) {
-    memory->keys.push_back(LedgerKey(connection.table.id(), options.worker, sequence, partition, connection.partitions));
+    memory->keys.push_back(
+        LedgerKey(connection.table.id(), options.worker, sequence, partition, connection.partitions));
   }
   memory->gradients.assign(memory->keys.size() * options.row_width, -1.0f);
   for (uint64_t key = 0; key < options.ballast_bytes / (kBallastRowWidth * sizeof(float)); ++key) {
@@ -169,7 +172,9 @@ void Push(const LedgerSenderOptions& options, Connection& connection, uint64_t s
   std::vector<PushItem> items;
   items.push_back({.table = connection.table, .keys = memory->keys, .gradients = memory->gradients});
   if (!memory->ballast_keys.empty()) {
-    items.push_back({.table = connection.ballast, .keys = memory->ballast_keys, .gradients = memory->ballast,
+    items.push_back({.table = connection.ballast,
+                     .keys = memory->ballast_keys,
+                     .gradients = memory->ballast,
                      .keys_are_distinct = true});
   }
   Session& session = connection.rank != nullptr ? *connection.rank : connection.client->free_running();
@@ -197,10 +202,10 @@ uint64_t NextSequence(const Ledger& ledger, uint32_t worker) {
 absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& options, Ledger& ledger,
                                                     const std::function<uint64_t()>& end) {
   const auto under_way = std::make_shared<UnderWay>(ledger, options.worker);
-  const auto interval = options.pushes_per_second <= 0
-                            ? MonotonicDuration::zero()
-                            : std::chrono::duration_cast<MonotonicDuration>(
-                                  std::chrono::duration<double>(1 / options.pushes_per_second));
+  const auto interval =
+      options.pushes_per_second <= 0
+          ? MonotonicDuration::zero()
+          : std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(1 / options.pushes_per_second));
   // A step has two calls.
   const uint64_t max_calls = uint64_t{options.in_flight} * (options.rank.has_value() ? 2 : 1);
   LedgerSenderSummary summary;

@@ -54,11 +54,11 @@ struct LedgerSenderSummary {
 };
 
 // Connects, creates the table, and pushes, noting in `ledger` what was sent and what came of it. After
-// UNAVAILABLE or a lost message the client library sends the same push ids again; a push that fails for good is noted as such
-// and followed by a new client, which goes on with the next sequence. Returns when the next sequence is `end()` or more and
-// the pushes under way have ended; or with the error of a client that could not be made within connect_timeout.
-// `end` is called every few milliseconds, from this thread; in SYNC all ranks must be given the same one, for
-// a step closes only with all of them.
+// UNAVAILABLE or a lost message the client library sends the same push ids again; a push that fails for good is noted
+// as such and followed by a new client, which goes on with the next sequence. Returns when the next sequence is `end()`
+// or more and the pushes under way have ended; or with the error of a client that could not be made within
+// connect_timeout. `end` is called every few milliseconds, from this thread; in SYNC all ranks must be given the same
+// one, for a step closes only with all of them.
 absl::StatusOr<LedgerSenderSummary> RunLedgerSender(const LedgerSenderOptions& options, Ledger& ledger,
                                                     const std::function<uint64_t()>& end);
 

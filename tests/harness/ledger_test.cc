@@ -94,7 +94,7 @@ class ModelServer {
 };
 
 // A storm of lost and repeated messages with a failover in the middle. With
-// `give_up` every tenth push is not retried to its acknowledgement.
+// `give_up` four in ten pushes are not retried to their acknowledgement.
 LedgerVerdict Storm(Mistakes mistakes, bool give_up = false) {
   ModelServer server(mistakes);
   Ledger ledger;
@@ -103,10 +103,13 @@ LedgerVerdict Storm(Mistakes mistakes, bool give_up = false) {
   for (uint64_t sequence = 0; sequence + 1 < kSequences; ++sequence) {
     for (uint32_t worker = 0; worker < kWorkers; ++worker) {
       ledger.Sent(worker, sequence);
-      const bool stubborn = !give_up || !chance(10);
+      const bool stubborn = !give_up || !chance(40);
       bool acknowledged = false;
       for (int attempt = 0; (stubborn || attempt < 1) && !acknowledged; ++attempt) {
-        acknowledged = server.Push(worker, sequence, !chance(25), !chance(25));
+        // One after the other: the order in which arguments are evaluated is the compiler's choice.
+        const bool deliver = !chance(25);
+        const bool answer = !chance(25);
+        acknowledged = server.Push(worker, sequence, deliver, answer);
       }
       if (acknowledged) {
         ledger.Acknowledged(worker, sequence);

@@ -103,8 +103,8 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
     std::this_thread::sleep_for(kPollInterval);
   }
   const auto direct = direct_addresses_.find("scheduler");
-  stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(direct == direct_addresses_.end() ? scheduler_address_ : direct->second,
-                                                       grpc::InsecureChannelCredentials(),
+  const std::string& address = direct == direct_addresses_.end() ? scheduler_address_ : direct->second;
+  stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
                                                        ChannelSettings(ChannelKind::kControl)));
   for (uint32_t i = 0; i < options.servers; ++i) PAWL_RETURN_IF_ERROR(AddServer(flags_of(absl::StrCat("server-", i))));
   for (uint32_t i = 0; i < options.workers; ++i) PAWL_RETURN_IF_ERROR(AddWorker(flags_of(absl::StrCat("worker-", i))));
@@ -112,7 +112,9 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
 }
 
 absl::StatusOr<std::vector<std::string>> ProcessCluster::ListenFlags(const std::string& name) {
-  if (!options_.fixed_ports && !options_.proxies) return std::vector<std::string>{absl::StrCat("--listen=", kAnyLocalPort)};
+  if (!options_.fixed_ports && !options_.proxies) {
+    return std::vector<std::string>{absl::StrCat("--listen=", kAnyLocalPort)};
+  }
   PAWL_ASSIGN_OR_RETURN(const std::string address, FreeAddress());
   direct_addresses_[name] = address;
   std::vector<std::string> flags = {absl::StrCat("--listen=", address)};

@@ -32,8 +32,8 @@ std::unique_ptr<ProcessCluster> StartCluster(bool proxies) {
 
 // By a connection of its own through the address that nodes use.
 bool SchedulerAnswersAt(const std::string& address) {
-  const auto stub = Scheduler::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                                                 ChannelSettings(ChannelKind::kControl)));
+  const auto stub = Scheduler::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
   GetStatusResponse response;

@@ -2,8 +2,8 @@
 //
 //   ledger-sender --scheduler=127.0.0.1:7000 --worker=0 --notes=sender-0.notes --end_file=end
 //
-// Started once more with the same notes, it goes on after the last sequence in them. Exit codes: 0 it has reached its end,
-// 1 it cannot, 2 wrong usage.
+// Started once more with the same notes, it goes on after the last sequence in them. Exit codes: 0 it has reached its
+// end, 1 it cannot, 2 wrong usage.
 #include <chrono>
 #include <cstdint>
 #include <fstream>
@@ -19,7 +19,8 @@
 
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler");
 ABSL_FLAG(std::string, notes, "", "file for what was sent and what came of it");
-ABSL_FLAG(std::string, end_file, "", "a file that, once it is there, has the sequence to stop before; SIGTERM stops at once");
+ABSL_FLAG(std::string, end_file, "",
+          "a file that, once it is there, has the sequence to stop before; SIGTERM stops at once");
 ABSL_FLAG(std::string, table, "ledger", "the ledger's table");
 ABSL_FLAG(uint32_t, worker, 0, "which worker of the ledger this is");
 ABSL_FLAG(int32_t, rank, -1, "push as this rank of the job; -1: as a free-running client");
@@ -76,9 +77,10 @@ int Send(EndSignal& signal) {
     spdlog::error("{}", summary.status().ToString());
     return kExitFailed;
   }
-  spdlog::info("{} pushes sent, {} acknowledged, {} failed; {} new clients; {} messages, {} of them again, {} routing changes",
-               summary->sent, summary->acknowledged, summary->failed, summary->reconnects, summary->client.messages,
-               summary->client.retries, summary->client.routing_changes);
+  spdlog::info(
+      "{} pushes sent, {} acknowledged, {} failed; {} new clients; {} messages, {} of them again, {} routing changes",
+      summary->sent, summary->acknowledged, summary->failed, summary->reconnects, summary->client.messages,
+      summary->client.retries, summary->client.routing_changes);
   return kExitDone;
 }
 

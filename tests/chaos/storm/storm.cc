@@ -93,9 +93,10 @@ class Storm {
 
   absl::Status Start() {
     ProcessClusterOptions cluster;
-    cluster.job = absl::StrCat("name: 'storm' seed: 3 partitions: ", options_.partitions, " logical_workers: ", options_.senders,
-                               " consistency { mode: ", ConsistencyMode_Name(options_.mode),
-                               options_.mode == BOUNDED ? " staleness: 3" : "", " }");
+    cluster.job =
+        absl::StrCat("name: 'storm' seed: 3 partitions: ", options_.partitions, " logical_workers: ", options_.senders,
+                     " consistency { mode: ", ConsistencyMode_Name(options_.mode),
+                     options_.mode == BOUNDED ? " staleness: 3" : "", " }");
     if (options_.durability != DURABILITY_UNSPECIFIED) {
       absl::StrAppend(&cluster.job, " durability: ", Durability_Name(options_.durability));
     }
@@ -122,9 +123,9 @@ class Storm {
       PAWL_RETURN_IF_ERROR(cluster_->AddProcess(senders_.back(), "tests/chaos/sender/ledger-sender", arguments));
       alive_.insert(senders_.back());
     }
-    report_.cluster = absl::StrCat(
-        options_.servers, " servers, ", options_.replicas, " replicas, durability ", Durability_Name(options_.durability), ", ",
-        ConsistencyMode_Name(options_.mode), ", ", options_.senders, " senders of ", options_.pushes_per_second, " pushes/s");
+    report_.cluster = absl::StrCat(options_.servers, " servers, ", options_.replicas, " replicas, durability ",
+                                   Durability_Name(options_.durability), ", ", ConsistencyMode_Name(options_.mode),
+                                   ", ", options_.senders, " senders of ", options_.pushes_per_second, " pushes/s");
     const MonotonicTime deadline = Now() + kStartLimit;
     const MonotonicTime beginning = Now();
     for (std::string missing; !(missing = Missing(beginning)).empty();) {
@@ -219,7 +220,8 @@ class Storm {
     const MonotonicTime until = Now() + duration;
     do {
       Look();
-      std::this_thread::sleep_for(std::min<MonotonicDuration>(kWatchInterval, std::max(until - Now(), MonotonicDuration::zero())));
+      std::this_thread::sleep_for(
+          std::min<MonotonicDuration>(kWatchInterval, std::max(until - Now(), MonotonicDuration::zero())));
     } while (!hopeless_ && Now() < until);
   }
 
@@ -230,7 +232,8 @@ class Storm {
         ++name;
         continue;
       }
-      Violation(absl::StrCat(*name, " ended of itself: ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
+      Violation(
+          absl::StrCat(*name, " ended of itself: ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
       hopeless_ = true;
       name = alive_.erase(name);
     }
@@ -269,7 +272,8 @@ class Storm {
         PAWL_RETURN_IF_ERROR(Kill(fault.victim));
         Watch(fault.lasts);
         return Restart(fault.victim);
-      case FaultKind::kServerCrashAtFailpoint: return CrashAtFailpoint(fault, from);
+      case FaultKind::kServerCrashAtFailpoint:
+        return CrashAtFailpoint(fault, from);
       case FaultKind::kAllServersKill:
         for (const std::string& server : servers_) cluster_->node(server).Signal(SIGKILL);
         for (const std::string& server : servers_) PAWL_RETURN_IF_ERROR(Kill(server));
@@ -281,12 +285,18 @@ class Storm {
         Watch(fault.lasts);
         cluster_->Continue(fault.victim);
         return absl::OkStatus();
-      case FaultKind::kSenderCrashInPush: return CrashInPush(fault);
-      case FaultKind::kLinkDelay: return Disturb(fault, {.delay = fault.delay}, /*both=*/false);
-      case FaultKind::kLinkReset: return Disturb(fault, {.cut_after = fault.bytes}, /*both=*/false);
-      case FaultKind::kLinkSilence: return Disturb(fault, {.hold = true}, /*both=*/false);
-      case FaultKind::kLinkPartition: return Disturb(fault, {.hold = true}, /*both=*/true);
-      case FaultKind::kLinkBlackHole: return Disturb(fault, {.swallow = true}, /*both=*/false);
+      case FaultKind::kSenderCrashInPush:
+        return CrashInPush(fault);
+      case FaultKind::kLinkDelay:
+        return Disturb(fault, {.delay = fault.delay}, /*both=*/false);
+      case FaultKind::kLinkReset:
+        return Disturb(fault, {.cut_after = fault.bytes}, /*both=*/false);
+      case FaultKind::kLinkSilence:
+        return Disturb(fault, {.hold = true}, /*both=*/false);
+      case FaultKind::kLinkPartition:
+        return Disturb(fault, {.hold = true}, /*both=*/true);
+      case FaultKind::kLinkBlackHole:
+        return Disturb(fault, {.swallow = true}, /*both=*/false);
     }
     return absl::OkStatus();
   }
@@ -302,8 +312,8 @@ class Storm {
 
   absl::Status CrashAtFailpoint(const Fault& fault, MonotonicTime& from) {
     PAWL_RETURN_IF_ERROR(Kill(fault.victim));
-    PAWL_RETURN_IF_ERROR(cluster_->Restart(
-        fault.victim, {absl::StrCat("PAWL_FAILPOINTS=", fault.failpoint, "=crash@", fault.hit)}));
+    PAWL_RETURN_IF_ERROR(
+        cluster_->Restart(fault.victim, {absl::StrCat("PAWL_FAILPOINTS=", fault.failpoint, "=crash@", fault.hit)}));
     ChildProcess& child = cluster_->node(fault.victim);
     const MonotonicTime limit = Now() + kFailpointLimit;
     while (!child.HasEnded() && Now() < limit && !hopeless_) Watch(kWatchInterval);
@@ -322,8 +332,8 @@ class Storm {
     arguments.push_back("--in_flight=2");
     arguments.push_back(absl::StrCat("--ballast_bytes=", fault.ballast_bytes));
     arguments.push_back(absl::StrCat("--die_in_push=", fault.push));
-    arguments.push_back(absl::StrCat(
-        "--die_after_us=", std::chrono::duration_cast<std::chrono::microseconds>(fault.after).count()));
+    arguments.push_back(
+        absl::StrCat("--die_after_us=", std::chrono::duration_cast<std::chrono::microseconds>(fault.after).count()));
     PAWL_RETURN_IF_ERROR(cluster_->AddProcess(name, "tests/chaos/sender/ledger-sender", arguments));
     ChildProcess& child = cluster_->node(name);
     const MonotonicTime limit = Now() + kCrashInPushLimit;
@@ -333,7 +343,8 @@ class Storm {
       return absl::DeadlineExceededError(absl::StrCat(name, " does not get to push ", fault.push));
     }
     if (!child.KilledBy(SIGKILL)) {
-      return absl::InternalError(absl::StrCat(name, " ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
+      return absl::InternalError(
+          absl::StrCat(name, " ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
     }
     return absl::OkStatus();
   }
@@ -381,7 +392,8 @@ class Storm {
     std::string missing;
     while (!hopeless_ && !(missing = Missing(since)).empty()) {
       if (Now() > since + options_.max_recovery) {
-        Violation(absl::StrFormat("%s: not recovered %.0f s after its end: %s", fault, Seconds(options_.max_recovery), missing));
+        Violation(absl::StrFormat("%s: not recovered %.0f s after its end: %s", fault, Seconds(options_.max_recovery),
+                                  missing));
         return false;
       }
       Watch(kWatchInterval);
@@ -424,7 +436,11 @@ class Storm {
     // Those that live for one fault only do not count.
     std::erase_if(times, [&](const auto& of_worker) { return of_worker.first >= options_.senders; });
     const MonotonicTime first_fault = spans_.empty() ? end_of_sending_ : spans_.front().from;
-    for (const auto& [worker, pause] : LongestPauses(times, {begin_, first_fault}, end_of_sending_)) {
+    AcknowledgementTimes quiet = times;
+    for (auto& [worker, of_worker] : quiet) {
+      std::erase_if(of_worker, [&](MonotonicTime when) { return when > first_fault; });
+    }
+    for (const auto& [worker, pause] : LongestPauses(quiet, {begin_, first_fault}, first_fault)) {
       report_.quiet_pauses.push_back(pause);
     }
     for (size_t i = 0; i < spans_.size(); ++i) {
@@ -469,9 +485,10 @@ class Storm {
       request.set_job_id(job_id_);
       request.set_digest(true);
       InspectResponse response;
-      PAWL_RETURN_IF_ERROR(Annotate(Control(server, [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
-                                      return stub.Inspect(&context, request, &response);
-                                    }), server));
+      PAWL_RETURN_IF_ERROR(Annotate(
+          Control(server, [&](ServerControl::Stub& stub,
+                              grpc::ClientContext& context) { return stub.Inspect(&context, request, &response); }),
+          server));
       applied += response.counters().pushes_applied();
       report_.pushes_deduplicated += response.counters().pushes_deduplicated();
       for (const PartitionDigest& partition : response.digests()) {
@@ -479,7 +496,8 @@ class Storm {
         const LedgerDigest::Record record = {partition.crc32c(), partition.rows()};
         const bool first = reported.emplace(partition.partition(), record).second;
         if (!first && !(reported[partition.partition()] == record)) {
-          Violation(absl::StrCat("partition ", partition.partition(), ": ", server, " has another digest than another replica"));
+          Violation(absl::StrCat("partition ", partition.partition(), ": ", server,
+                                 " has another digest than another replica"));
         }
       }
     }
@@ -489,12 +507,15 @@ class Storm {
       const auto of_server = reported.find(partition);
       const bool equal = (of_rows == expected.end()) == (of_server == reported.end()) &&
                          (of_rows == expected.end() || of_rows->second == of_server->second);
-      if (!equal) Violation(absl::StrCat("partition ", partition, ": the server's digest is not that of the rows it has given"));
+      if (!equal) {
+        Violation(absl::StrCat("partition ", partition, ": the server's digest is not that of the rows it has given"));
+      }
       report_.digests_compared += equal;
     }
     // Ballast is counted too.
     if (short_lived_ == 0 && applied != rows_applied) {
-      Violation(absl::StrCat("the servers have counted ", applied, " segments as applied, and the rows say ", rows_applied));
+      Violation(
+          absl::StrCat("the servers have counted ", applied, " segments as applied, and the rows say ", rows_applied));
     }
     return absl::OkStatus();
   }
@@ -516,27 +537,34 @@ class Storm {
         FingerprintRequest request;
         request.set_job_id(job_id_);
         FingerprintResponse response;
-        PAWL_RETURN_IF_ERROR(Annotate(Control(server, [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
-                                        return stub.Fingerprint(&context, request, &response);
-                                      }), server));
-        for (const ReplicaFingerprint& replica : response.replicas()) partitions[replica.partition()].push_back({server, replica});
+        PAWL_RETURN_IF_ERROR(Annotate(Control(server,
+                                              [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
+                                                return stub.Fingerprint(&context, request, &response);
+                                              }),
+                                      server));
+        for (const ReplicaFingerprint& replica : response.replicas()) {
+          partitions[replica.partition()].push_back({server, replica});
+        }
       }
       for (uint32_t partition = 0; partition < options_.partitions; ++partition) {
         const std::vector<Held>& replicas = partitions[partition];
-        const auto primaries = std::count_if(replicas.begin(), replicas.end(), [](const Held& held) { return held.fingerprint.primary(); });
+        const auto primaries = std::count_if(replicas.begin(), replicas.end(),
+                                             [](const Held& held) { return held.fingerprint.primary(); });
         if (primaries != 1 || replicas.size() < options_.replicas) {
-          problems.push_back(absl::StrCat("partition ", partition, " has ", primaries, " primaries among ", replicas.size(), " replicas"));
+          problems.push_back(absl::StrCat("partition ", partition, " has ", primaries, " primaries among ",
+                                          replicas.size(), " replicas"));
           continue;
         }
         const Held& first = replicas.front();
         for (const Held& other : replicas) {
-          if (other.fingerprint.log_index() == first.fingerprint.log_index() && other.fingerprint.crc32c() == first.fingerprint.crc32c()) {
+          if (other.fingerprint.log_index() == first.fingerprint.log_index() &&
+              other.fingerprint.crc32c() == first.fingerprint.crc32c()) {
             report_.replicas_compared += &other != &first;
             continue;
           }
-          problems.push_back(absl::StrFormat("partition %d: %s is at %d with %08x, %s at %d with %08x", partition, first.server,
-                                             first.fingerprint.log_index(), first.fingerprint.crc32c(), other.server,
-                                             other.fingerprint.log_index(), other.fingerprint.crc32c()));
+          problems.push_back(absl::StrFormat("partition %d: %s is at %d with %08x, %s at %d with %08x", partition,
+                                             first.server, first.fingerprint.log_index(), first.fingerprint.crc32c(),
+                                             other.server, other.fingerprint.log_index(), other.fingerprint.crc32c()));
         }
       }
       if (!problems.empty()) std::this_thread::sleep_for(kEpochInterval);

@@ -58,7 +58,8 @@ std::string FaultName(FaultKind kind) {
 absl::StatusOr<std::vector<FaultKind>> ParseFaultKinds(absl::string_view list) {
   std::vector<FaultKind> kinds;
   for (const absl::string_view word : absl::StrSplit(list, ',', absl::SkipEmpty())) {
-    const auto found = std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& name) { return word == name.name; });
+    const auto found =
+        std::find_if(std::begin(kNames), std::end(kNames), [&](const Name& name) { return word == name.name; });
     if (found == std::end(kNames)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "'", word, "' is no fault; there are ",
@@ -79,11 +80,15 @@ std::string Fault::ToString() const {
     case FaultKind::kLinkBlackHole:
       absl::StrAppend(&text, answers ? ", its answers to " : ", what it is sent by ", peer.empty() ? "all" : peer);
       break;
-    case FaultKind::kServerCrashAtFailpoint: absl::StrAppend(&text, " at ", failpoint, ", hit ", hit); break;
-    case FaultKind::kSenderCrashInPush:
-      absl::StrAppend(&text, " ", push, ", of ", ballast_bytes / kMebibyte, " MiB, after ", ToMilliseconds(after), " ms");
+    case FaultKind::kServerCrashAtFailpoint:
+      absl::StrAppend(&text, " at ", failpoint, ", hit ", hit);
       break;
-    default: break;
+    case FaultKind::kSenderCrashInPush:
+      absl::StrAppend(&text, " ", push, ", of ", ballast_bytes / kMebibyte, " MiB, after ", ToMilliseconds(after),
+                      " ms");
+      break;
+    default:
+      break;
   }
   if (kind == FaultKind::kLinkReset) absl::StrAppend(&text, ", after ", bytes, " bytes");
   if (kind == FaultKind::kLinkDelay) absl::StrAppend(&text, ", by ", ToMilliseconds(delay), " ms");
@@ -94,7 +99,8 @@ std::string Fault::ToString() const {
 absl::StatusOr<StormPlan> StormPlan::Create(StormPlanOptions options) {
   if (options.failpoints.empty()) std::erase(options.kinds, FaultKind::kServerCrashAtFailpoint);
   if (options.kinds.empty()) return absl::InvalidArgumentError("a storm without a kind of fault");
-  if (options.servers == 0 || options.senders == 0) return absl::InvalidArgumentError("a storm without servers or senders");
+  if (options.servers == 0 || options.senders == 0)
+    return absl::InvalidArgumentError("a storm without servers or senders");
   return StormPlan(std::move(options));
 }
 
@@ -105,7 +111,9 @@ uint64_t StormPlan::Between(uint64_t low, uint64_t high) {
   return low + random_() % (std::max(low, high) - low + 1);
 }
 
-MonotonicDuration StormPlan::Milliseconds(uint64_t low, uint64_t high) { return std::chrono::milliseconds(Between(low, high)); }
+MonotonicDuration StormPlan::Milliseconds(uint64_t low, uint64_t high) {
+  return std::chrono::milliseconds(Between(low, high));
+}
 
 std::string StormPlan::SomeServer() { return absl::StrCat("server-", Between(0, options_.servers - 1)); }
 
@@ -117,10 +125,18 @@ void StormPlan::DrawLink(Fault& fault) {
   const bool into_scheduler = Between(0, 3) == 0;
   fault.victim = into_scheduler ? "scheduler" : SomeServer();
   switch (Between(0, 3)) {
-    case 0: fault.peer = ""; break;
-    case 1: fault.peer = SomeSender(); break;
-    case 2: fault.peer = into_scheduler ? SomeServer() : "scheduler"; break;
-    default: fault.peer = SomeServer(); break;
+    case 0:
+      fault.peer = "";
+      break;
+    case 1:
+      fault.peer = SomeSender();
+      break;
+    case 2:
+      fault.peer = into_scheduler ? SomeServer() : "scheduler";
+      break;
+    default:
+      fault.peer = SomeServer();
+      break;
   }
   // A server has no connection to itself.
   if (fault.peer == fault.victim) fault.peer = "";
@@ -146,7 +162,9 @@ Fault StormPlan::Next() {
       fault.hit = Between(1, 200);
       fault.lasts = Milliseconds(0, 2000);
       break;
-    case FaultKind::kAllServersKill: fault.lasts = Milliseconds(0, 2000); break;
+    case FaultKind::kAllServersKill:
+      fault.lasts = Milliseconds(0, 2000);
+      break;
     case FaultKind::kServerPause:
       fault.victim = SomeServer();
       fault.lasts = std::chrono::milliseconds(3000);

@@ -63,7 +63,9 @@ nlohmann::json StormReport::ToJson() const {
   }
   report["log"] = nlohmann::json::array();
   for (const FaultRecord& fault : faults) {
-    report["log"].push_back({{"at_s", fault.at_s}, {"fault", fault.text}, {"recovered_s", fault.recovered_s},
+    report["log"].push_back({{"at_s", fault.at_s},
+                             {"fault", fault.text},
+                             {"recovered_s", fault.recovered_s},
                              {"pause_max_s", SummarizePauses(fault.pauses).max_s}});
   }
   return report;
@@ -71,7 +73,8 @@ nlohmann::json StormReport::ToJson() const {
 
 std::string StormReport::ToText() const {
   std::string text = absl::StrFormat("storm of seed %d, %.0f s, against %s\n\n", seed, duration_s, cluster);
-  absl::StrAppendFormat(&text, "%-26s %6s   %29s   %17s\n", "fault", "count", "write pause p50  p99  max (s)", "recovery p50  max");
+  absl::StrAppendFormat(&text, "%-26s %6s   %29s   %17s\n", "fault", "count", "write pause p50  p99  max (s)",
+                        "recovery p50  max");
   for (const auto& [kind, of_kind] : ByKind(faults)) {
     const PauseSummary pause = SummarizePauses(of_kind.pauses);
     const PauseSummary recovery = SummarizePauses(of_kind.recoveries);
@@ -85,7 +88,8 @@ std::string StormReport::ToText() const {
   absl::StrAppendFormat(&text,
                         "\nrows: %d applied, %d lost, %d doubled; of unknown fate %d applied and %d not; the servers "
                         "recognised %d repeated segments\n",
-                        rows_applied, rows_lost, rows_doubled, unknown_applied, unknown_not_applied, pushes_deduplicated);
+                        rows_applied, rows_lost, rows_doubled, unknown_applied, unknown_not_applied,
+                        pushes_deduplicated);
   absl::StrAppendFormat(&text, "equal: %d digests of partitions with the rows read, %d replicas with their primaries\n",
                         digests_compared, replicas_compared);
   absl::StrAppendFormat(&text, "routing epoch %d to %d\n", first_epoch, last_epoch);

@@ -13,8 +13,10 @@ using std::chrono::milliseconds;
 StormReport Report() {
   StormReport report;
   report.seed = 42;
-  report.faults.push_back({FaultKind::kServerKill, "server-kill of server-1", 1.5, 2.0, {milliseconds(300), milliseconds(900)}});
-  report.faults.push_back({FaultKind::kServerKill, "server-kill of server-2", 9.5, 4.0, {milliseconds(500), milliseconds(100)}});
+  report.faults.push_back(
+      {FaultKind::kServerKill, "server-kill of server-1", 1.5, 2.0, {milliseconds(300), milliseconds(900)}});
+  report.faults.push_back(
+      {FaultKind::kServerKill, "server-kill of server-2", 9.5, 4.0, {milliseconds(500), milliseconds(100)}});
   report.faults.push_back({FaultKind::kLinkDelay, "link-delay", 19.5, -1, {}});
   report.pushes_sent = 1000;
   report.pushes_failed["UNAVAILABLE"] = 2;
