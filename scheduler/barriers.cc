@@ -29,7 +29,7 @@ absl::StatusOr<Barriers::Outcome> Barriers::Arrive(const std::string& name, uint
     ++open_;
   }
   Barrier& barrier = it->second;
-  if (barrier.parties != parties) {
+  if (barrier.parties != 0 && barrier.parties != parties) {
     return absl::InvalidArgumentError(
         absl::StrCat("barrier ", name, ": parties is ", parties, ", but the others said ", barrier.parties));
   }
@@ -84,6 +84,24 @@ void Barriers::Close(const std::string& name, Barrier& barrier, const absl::Stat
   if (closed_.size() > kMaxClosedBarriers) {
     barriers_.erase(closed_.front());
     closed_.pop_front();
+  }
+}
+
+StoredBarriers Barriers::Save() const {
+  StoredBarriers stored;
+  for (const std::string& name : closed_) {
+    stored.add_names(name);
+    stored.add_failures(std::string(barriers_.at(name).result.message()));
+  }
+  return stored;
+}
+
+void Barriers::Restore(const StoredBarriers& stored) {
+  for (int i = 0; i < stored.names_size(); ++i) {
+    Barrier& barrier = barriers_[stored.names(i)];
+    barrier.over = true;
+    if (!stored.failures(i).empty()) barrier.result = absl::AbortedError(stored.failures(i));
+    closed_.push_back(stored.names(i));
   }
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "proto/scheduler_state.pb.h"
 
 namespace pawl {
 
@@ -43,8 +44,14 @@ class Barriers {
   // The node is gone: every open barrier at which it had arrived fails.
   std::vector<Failure> FailNode(const std::string& node, absl::string_view reason);
 
+  // Those that are over: who waits at an open one asks again.
+  StoredBarriers Save() const;
+  // REQUIRES: nobody has arrived anywhere.
+  void Restore(const StoredBarriers& stored);
+
  private:
   struct Barrier {
+    // 0: not known any more.
     uint32_t parties = 0;
     // By party.
     std::map<uint32_t, std::string> arrived;

@@ -75,5 +75,19 @@ TEST(BarriersTest, OldestClosedBarriersAreForgotten) {
   EXPECT_FALSE(barriers.Arrive("b1", 2, 0, "n").ok());
 }
 
+TEST(BarriersTest, RestoredOnesThatAreOverAnswerAsBefore) {
+  Barriers before;
+  ASSERT_TRUE(before.Arrive("done", 1, 0, "worker-0").ok());
+  ASSERT_TRUE(before.Arrive("failed", 2, 0, "worker-0").ok());
+  ASSERT_FALSE(before.FailParty("failed", 0, "gave up").ok());
+  ASSERT_TRUE(before.Arrive("open", 2, 0, "worker-0").ok());
+  Barriers after;
+  after.Restore(before.Save());
+  EXPECT_EQ(*after.Arrive("done", 1, 0, "worker-0"), Barriers::Outcome::kComplete);
+  EXPECT_EQ(after.Arrive("failed", 2, 1, "worker-1").status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(*after.Arrive("open", 2, 1, "worker-1"), Barriers::Outcome::kWaiting) << "who was there asks again";
+  EXPECT_EQ(*after.Arrive("open", 2, 0, "worker-0"), Barriers::Outcome::kComplete);
+}
+
 }  // namespace
 }  // namespace pawl

@@ -1,7 +1,6 @@
 #include "scheduler/coordinator.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,8 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/job_validation.h"
-#include "scheduler/digest.h"
-#include "scheduler/placement.h"
+#include "scheduler/routing.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -27,6 +25,7 @@ void AnswerNow(Done<Response> done, absl::StatusOr<Response> answer, DeferredAct
 
 Membership::Options MembershipOptions(const Coordinator::Options& options) {
   Membership::Options membership;
+  membership.job_id = options.job_id;
   membership.lease = options.lease;
   membership.max_servers = std::min(options.servers, kMaxServers);
   // Workers with ranks of their own choice come whenever they like; each has at least one.
@@ -36,59 +35,113 @@ Membership::Options MembershipOptions(const Coordinator::Options& options) {
   return membership;
 }
 
-std::string EvaluationText(const EvaluationResult& result) {
-  std::string text = absl::StrCat("evaluation ", result.evaluation(), " at step ", result.step(), ", ",
-                                  result.samples(), " samples:");
-  if (result.has_auc()) absl::StrAppend(&text, absl::StrFormat(" auc %.5f", result.auc()));
-  if (result.has_logloss()) absl::StrAppend(&text, absl::StrFormat(" logloss %.5f", result.logloss()));
-  if (result.has_accuracy()) absl::StrAppend(&text, absl::StrFormat(" accuracy %.5f", result.accuracy()));
-  if (result.has_rmse()) absl::StrAppend(&text, absl::StrFormat(" rmse %.5f", result.rmse()));
-  return text;
-}
-
-void AddCounters(const ServerCounters& from, ServerCounters& to) {
-  to.set_pushes_applied(to.pushes_applied() + from.pushes_applied());
-  to.set_pushes_deduplicated(to.pushes_deduplicated() + from.pushes_deduplicated());
-  to.set_pushes_late(to.pushes_late() + from.pushes_late());
-  to.set_requests_refused(to.requests_refused() + from.requests_refused());
-  to.set_staleness_max(std::max(to.staleness_max(), from.staleness_max()));
-  to.set_rows(to.rows() + from.rows());
-  to.set_parameter_bytes(to.parameter_bytes() + from.parameter_bytes());
-  to.set_parked_pulls(to.parked_pulls() + from.parked_pulls());
-  to.set_keys_pulled(to.keys_pulled() + from.keys_pulled());
-  to.set_keys_pushed(to.keys_pushed() + from.keys_pushed());
+ReplicaDirector::Options DirectorOptions(const Coordinator::Options& options) {
+  ReplicaDirector::Options director;
+  director.partitions = options.job.partitions();
+  director.replicas = options.job.replicas();
+  director.durable = options.job.durability() != MEMORY;
+  director.recovery_timeout = options.recovery_timeout;
+  return director;
 }
 
 }  // namespace
 
-Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& servers)
+Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& servers, const SchedulerState* restored)
     : options_(std::move(options)),
       serve_only_(IsServeOnly(options_.job)),
-      early_stopping_(options_.job.evaluation().has_early_stopping()),
       clock_(clock),
       servers_(servers),
       created_(clock.Now()),
       last_tick_(created_),
       membership_(MembershipOptions(options_)),
-      routing_(options_.job_id, options_.job.partitions()),
+      director_(DirectorOptions(options_)),
       logical_workers_(options_.job.logical_workers(), options_.workers),
-      finished_ranks_(options_.job.logical_workers()),
       tables_(options_.job),
-      collector_(options_.job.logical_workers(), options_.job.model().loss()),
-      early_stopping_policy_(options_.job.evaluation().early_stopping()) {}
+      evaluations_(options_.job),
+      figures_saved_(created_) {
+  MutexLock lock(mu_);
+  if (restored != nullptr) Restore(*restored);
+  // The state is as it is saved, or is that of a job of which nobody knows yet.
+  told_ = PresentView();
+}
+
+// Saving ----------------------------------------------------------------------
+
+void Coordinator::EndSection(DeferredActions& actions) {
+  if (gate_.all_saved()) return;
+  if (options_.state_changed == nullptr) {
+    gate_.Saved(gate_.change(), actions);
+    Tell(PresentView(), actions);
+    return;
+  }
+  gate_.Hold(actions);
+  options_.state_changed();
+}
+
+Coordinator::View Coordinator::PresentView() const { return {state_.state(), state_.reason(), routing_}; }
+
+void Coordinator::Tell(View view, DeferredActions& actions) {
+  told_ = std::move(view);
+  if (told_.routing == nullptr) return;
+  const RoutingTable& table = *told_.routing;
+  routing_calls_.AnswerIf([&](uint64_t known) { return known < table.epoch(); }, table, actions);
+}
+
+template <typename Response>
+bool Coordinator::RefuseIfTooManyAreHeld(Done<Response>& done) {
+  {
+    MutexLock lock(mu_);
+    if (gate_.held() < kMaxParkedCalls) return false;
+  }
+  done(absl::ResourceExhaustedError(
+      absl::StrCat(kMaxParkedCalls, " answers wait until the scheduler's state is saved, the limit")));
+  return true;
+}
+
+std::optional<UnsavedState> Coordinator::TakeUnsaved() {
+  MutexLock lock(mu_);
+  if (gate_.all_saved()) return std::nullopt;
+  being_saved_ = PresentView();
+  return UnsavedState{gate_.change(), State()};
+}
+
+void Coordinator::StateIsSaved(uint64_t change) {
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  gate_.Saved(change, actions);
+  Tell(being_saved_, actions);
+}
+
+void Coordinator::Close() {
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  closed_ = true;
+  gate_.Changed();
+}
 
 // Membership ------------------------------------------------------------------
 
-absl::StatusOr<RegisterResponse> Coordinator::Register(const RegisterRequest& request) {
+Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
   DeferredActions actions;
   MutexLock lock(mu_);
-  PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
+  const Ending ending(*this, actions);
+  const auto answer = [&](absl::StatusOr<RegisterResponse> response) {
+    AnswerNow<RegisterResponse>(std::move(done), std::move(response), actions);
+    return Ticket{0};
+  };
+  if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return answer(status);
   const std::vector<uint32_t> wishes(request.logical_workers().begin(), request.logical_workers().end());
-  if (request.role() == WORKER_ROLE && membership_.FindProcess(request.process_nonce()) == nullptr) {
-    PAWL_RETURN_IF_ERROR(logical_workers_.CheckWishes(wishes));
+  const Node* const before = membership_.FindReturning(request);
+  const bool repeated = before != nullptr && !before->gone && before->process_nonce == request.process_nonce();
+  if (request.role() == WORKER_ROLE && !repeated) {
+    const absl::Status status = logical_workers_.CheckWishes(before == nullptr ? "" : before->name, wishes);
+    if (!status.ok()) return answer(status);
   }
-  PAWL_ASSIGN_OR_RETURN(const Membership::Registration registration, membership_.Register(request, clock_.Now()));
-  const Node& node = *registration.node;
+  const absl::StatusOr<Membership::Registration> registration = membership_.Register(request, clock_.Now());
+  if (!registration.ok()) return answer(registration.status());
+  const Node& node = *registration->node;
 
   RegisterResponse response;
   response.set_node(node.name);
@@ -97,78 +150,123 @@ absl::StatusOr<RegisterResponse> Coordinator::Register(const RegisterRequest& re
   *response.mutable_job() = options_.job;
   response.set_heartbeat_interval_ms(static_cast<uint32_t>(options_.heartbeat_interval.count()));
   response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
-  response.set_client(node.client);
-  if (!registration.is_new) return response;
+  if (node.role == CLIENT_ROLE) response.set_client(node.number);
+  answer(response);
+  if (!registration->is_new) return 0;
 
-  spdlog::info("node joined: {} incarnation {}", NodeText(node), node.incarnation);
-  if (node.role == SERVER_ROLE) PublishRoutingIfServersAreThere(actions);
+  gate_.Changed();
+  spdlog::info("node {}: {} incarnation {}", registration->returned ? "came back" : "joined", NodeText(node),
+               node.incarnation);
+  if (registration->former.has_value()) {
+    NodesAreGone({*registration->former}, {"was restarted"}, /*dead=*/true, actions);
+  }
+  if (node.role == SERVER_ROLE && !director_.placed()) {
+    PlaceIfServersAreThere(actions);
+  } else if (node.role == SERVER_ROLE && !state_.over()) {
+    std::vector<uint32_t> recovered;
+    for (const RecoveredReplica& replica : request.recovered()) recovered.push_back(replica.partition());
+    const std::optional<std::string> loss = director_.ServerIsThere(node, std::move(recovered));
+    RoutingHasChanged(actions);
+    if (loss.has_value()) FailJob(*loss, actions);
+  }
   if (node.role == WORKER_ROLE) {
     logical_workers_.Join(node.name, wishes);
     AnswerAssignments(actions);
   }
   StartIfAllAreThere();
-  return response;
+  return 0;
 }
 
 absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest& request) {
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  const Node* const known = membership_.FindByName(request.node());
+  const Node before = known == nullptr ? Node() : *known;
   PAWL_ASSIGN_OR_RETURN(const Node* const node, membership_.Heartbeat(request, clock_.Now()));
   if (!node->progress.failure().empty()) FailJob(absl::StrCat(NodeText(*node), ": ", node->progress.failure()), actions);
+  if (node->role == SERVER_ROLE && director_.placed() && !state_.over()) {
+    replan_ = replan_ || node->draining != before.draining || node->adopted_epoch != before.adopted_epoch;
+    if (director_.LearnersHaveCaughtUp(*node, {request.caught_up().begin(), request.caught_up().end()}, membership_)) {
+      RoutingHasChanged(actions);
+    }
+  }
   HeartbeatResponse response;
   response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
-  response.set_routing_epoch(routing_.epoch());
-  response.set_job_state(state_.state());
-  response.set_failure(state_.reason());
+  response.set_routing_epoch(told_.routing == nullptr ? 0 : told_.routing->epoch());
+  response.set_job_state(told_.state);
+  response.set_failure(told_.reason);
   return response;
 }
 
-absl::StatusOr<GoodbyeResponse> Coordinator::Goodbye(const GoodbyeRequest& request) {
+Ticket Coordinator::Goodbye(const GoodbyeRequest& request, Done<GoodbyeResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   const absl::StatusOr<Node*> found = membership_.Find(request.node(), request.incarnation());
   std::optional<Node> leaving;
   if (found.ok()) leaving = **found;
-  PAWL_RETURN_IF_ERROR(membership_.Leave(request.node(), request.incarnation()));
-  if (leaving.has_value()) {
+  const absl::Status left = membership_.Leave(request.node(), request.incarnation());
+  AnswerNow<GoodbyeResponse>(std::move(done), left.ok() ? absl::StatusOr<GoodbyeResponse>(GoodbyeResponse()) : left,
+                             actions);
+  if (left.ok() && leaving.has_value()) {
     spdlog::info("node left: {}", NodeText(*leaving));
-    NodeIsGone(*leaving, absl::StrCat("left while the job was ", JobState_Name(state_.state())), /*dead=*/false,
-               actions);
+    NodesAreGone({*leaving}, {absl::StrCat("left while the job was ", JobState_Name(state_.state()))}, /*dead=*/false,
+                 actions);
   }
-  return GoodbyeResponse();
+  return 0;
 }
 
-void Coordinator::NodeIsGone(const Node& node, absl::string_view how, bool dead, DeferredActions& actions) {
+void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector<std::string>& how, bool dead,
+                               DeferredActions& actions) {
+  if (nodes.empty()) return;
+  gate_.Changed();
   if (state_.over()) return;
-  for (const Barriers::Failure& failure : barriers_.FailNode(node.name, how)) {
-    spdlog::warn("{}", failure.status.ToString());
-    barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == failure.name; }, failure.status,
-                            actions);
+  std::vector<Node> servers;
+  std::vector<std::string> how_servers;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const Node& node = nodes[i];
+    for (const Barriers::Failure& failure : barriers_.FailNode(node.name, how[i])) {
+      spdlog::warn("{}", failure.status.ToString());
+      barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == failure.name; },
+                              failure.status, actions);
+    }
+    if (node.role == WORKER_ROLE) WorkerIsGone(node, how[i], dead, actions);
+    if (node.role != SERVER_ROLE) continue;
+    servers.push_back(node);
+    how_servers.push_back(how[i]);
   }
-  switch (node.role) {
-    case SERVER_ROLE:
-      // Before it holds any partition, another one may take its place.
-      if (dead || routing_.published()) FailJob(absl::StrCat(NodeText(node), " ", how), actions);
-      break;
-    case WORKER_ROLE:
-      if (node.finished) break;
-      if (dead || (!serve_only_ && logical_workers_.decided())) {
-        FailJob(absl::StrCat(NodeText(node), " ", how), actions);
-      } else {
-        logical_workers_.Leave(node.name);
-        assignment_calls_.AnswerIf([&](const std::string& worker) { return worker == node.name; },
-                                   absl::AbortedError(absl::StrCat(node.name, " has left")), actions);
-      }
-      break;
-    default:
-      break;
+  // All at once: who died together may each be the one that comes back first.
+  if (servers.empty() || !director_.placed()) return;
+  const std::optional<std::string> loss = director_.ServersAreGone(servers, how_servers, clock_.Now());
+  // The table is for those that are there; a restarted server is again.
+  RoutingHasChanged(actions);
+  if (loss.has_value()) FailJob(*loss, actions);
+}
+
+void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool dead, DeferredActions& actions) {
+  const bool must_return = dead || !serve_only_;
+  const std::vector<uint32_t> ranks = logical_workers_.Leave(
+      {worker.name, worker.incarnation, absl::StrCat(NodeText(worker), " ", how), must_return}, clock_.Now());
+  for (const uint32_t rank : ranks) {
+    evaluations_.Forget(rank);
+    if (options_.job.consistency().mode() != SYNC) ReleaseOnServers({rank, worker.incarnation}, actions);
   }
+  if (!ranks.empty()) {
+    spdlog::warn("{} {}; rank{} {} {} free", NodeText(worker), how, ranks.size() == 1 ? "" : "s",
+                 absl::StrJoin(ranks, ", "), ranks.size() == 1 ? "is" : "are");
+  }
+  assignment_calls_.AnswerIf([&](const std::string& other) { return other == worker.name; },
+                             absl::AbortedError(absl::StrCat(worker.name, " ", how)), actions);
 }
 
 void Coordinator::Tick() {
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   const MonotonicTime now = clock_.Now();
+  if (restored_) TakeUpWhatWasUnderWay(actions);
   // If this process did not run, heartbeats lie unread; nobody is dead for that.
   const MonotonicDuration gap = now - last_tick_;
   last_tick_ = now;
@@ -176,10 +274,25 @@ void Coordinator::Tick() {
     spdlog::warn("the scheduler did not run for {:.3f} s; leases are extended by it", Seconds(gap));
     membership_.ExtendLeases(gap);
   }
-  for (const Node& node : membership_.ExpireLeases(now)) {
-    const std::string how = absl::StrFormat("died: no heartbeat for %.1f s", Seconds(now - node.last_heard));
-    spdlog::warn("node died: {} {}", NodeText(node), how);
-    NodeIsGone(node, how, /*dead=*/true, actions);
+  const std::vector<Node> dead = membership_.ExpireLeases(now);
+  std::vector<std::string> how;
+  for (const Node& node : dead) {
+    how.push_back(absl::StrFormat("died: no heartbeat for %.1f s", Seconds(now - node.last_heard)));
+    spdlog::warn("node died: {} {}", NodeText(node), how.back());
+  }
+  NodesAreGone(dead, how, /*dead=*/true, actions);
+  if (state_.over()) return;
+
+  if (replan_) {
+    replan_ = false;
+    // While the result is gathered, who has it stays.
+    if (director_.Step(membership_.Present(SERVER_ROLE), /*move=*/state_.state() != FINISHING)) {
+      RoutingHasChanged(actions);
+    }
+  }
+  if (const auto loss = director_.CheckRecovery(now); loss.has_value()) FailJob(*loss, actions);
+  if (const auto loss = logical_workers_.CheckReturn(now, options_.worker_return_timeout); loss.has_value()) {
+    FailJob(*loss, actions);
   }
   if (state_.state() == STARTING && now - created_ > options_.start_timeout) {
     std::vector<std::string> there;
@@ -191,31 +304,81 @@ void Coordinator::Tick() {
             actions);
   }
   rounds_.Tick(now, actions);
+  if (options_.state_changed != nullptr && now - figures_saved_ > kFiguresSaveInterval) {
+    figures_saved_ = now;
+    gate_.Changed();
+  }
+}
+
+void Coordinator::TakeUpWhatWasUnderWay(DeferredActions& actions) {
+  restored_ = false;
+  // Time in which nobody could be heard.
+  last_tick_ = clock_.Now();
+  if (state_.over()) {
+    if (state_.state() != COMPLETED) EndEverything(actions);
+    return;
+  }
+  if (!director_.placed()) {
+    PlaceIfServersAreThere(actions);
+  } else {
+    for (const TableCatalogue::Entry* entry : tables_.All()) {
+      if (!entry->ready) CreateTableOnServers(entry->spec.id(), actions);
+    }
+  }
+  if (options_.job.consistency().mode() != SYNC) {
+    for (const LogicalWorkers::FreeRank& rank : logical_workers_.FreeRanks()) ReleaseOnServers(rank, actions);
+  }
+  StartIfAllAreThere();
+  if (state_.state() == FINISHING) {
+    FinishOnServers(actions);
+  } else {
+    FinishIfAllWorkIsDone(actions);
+  }
 }
 
 // Routing and assignment ------------------------------------------------------
 
-void Coordinator::PublishRoutingIfServersAreThere(DeferredActions& actions) {
-  if (routing_.published()) return;
+void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
   const std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
   if (servers.size() < options_.servers) return;
-  routing_.Publish(servers, PlacePartitions(static_cast<uint32_t>(servers.size()), options_.job.partitions()));
-  spdlog::info("routing: epoch {}, {} partitions on {} servers", routing_.epoch(), options_.job.partitions(),
-               servers.size());
-  const RoutingTable& table = routing_.table();
-  routing_calls_.AnswerIf([&](uint64_t known) { return known < table.epoch(); }, table, actions);
+  director_.PlaceFirst(servers);
+  RoutingHasChanged(actions);
   for (const TableCatalogue::Entry* entry : tables_.All()) CreateTableOnServers(entry->spec.id(), actions);
 }
 
+void Coordinator::RoutingHasChanged(DeferredActions& actions) {
+  const std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
+  routing_ = std::make_shared<RoutingTable>(MakeRoutingTable(options_.job_id, director_.placement(), servers));
+  gate_.Changed();
+  replan_ = true;
+  const uint64_t since = director_.primaries_since();
+  if (since == targets_since_) return;
+  targets_since_ = since;
+  if (!director_.EveryPartitionHasAPrimary()) {
+    rounds_.SetTargets(std::nullopt, clock_.Now(), actions);
+    return;
+  }
+  std::vector<bool> is_primary(routing_->servers_size());
+  for (const uint32_t server : routing_->primary()) is_primary[server] = true;
+  ServerRounds::Targets targets;
+  targets.epoch = routing_->epoch();
+  for (int i = 0; i < routing_->servers_size(); ++i) {
+    if (is_primary[i]) targets.servers.push_back({routing_->servers(i).node(), routing_->servers(i).address()});
+  }
+  rounds_.SetTargets(std::move(targets), clock_.Now(), actions);
+}
+
 Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   if (const absl::Status status = CheckCanWait(); !status.ok()) {
     AnswerNow<RoutingTable>(std::move(done), status, actions);
     return 0;
   }
-  if (routing_.epoch() > request.newer_than_epoch()) {
-    AnswerNow<RoutingTable>(std::move(done), routing_.table(), actions);
+  if (told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
+    AnswerNow<RoutingTable>(std::move(done), *told_.routing, actions);
     return 0;
   }
   routing_calls_.Park(++last_ticket_, request.newer_than_epoch(), std::move(done));
@@ -223,8 +386,10 @@ Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTab
 }
 
 Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request, Done<GetAssignmentResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   absl::Status status = CheckCanWait();
   if (status.ok()) status = FindWorker(request.node(), request.incarnation()).status();
   if (!status.ok()) {
@@ -249,18 +414,21 @@ void Coordinator::AnswerAssignments(DeferredActions& actions) {
 }
 
 void Coordinator::StartIfAllAreThere() {
-  if (!routing_.published()) return;
+  if (!director_.placed()) return;
   if (!serve_only_ && !logical_workers_.AllHosted()) return;
   const JobState from = state_.state();
   if (!state_.Start(clock_.Now())) return;
+  gate_.Changed();
   LogState(JobState_Name(from));
 }
 
 // Tables ----------------------------------------------------------------------
 
 Ticket Coordinator::CreateTable(const CreateTableRequest& request, Done<CreateTableResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   absl::Status status = CheckCanWait();
   if (status.ok() && state_.state() == FINISHING) status = absl::UnavailableError("the job is ending");
   if (!status.ok()) {
@@ -281,50 +449,31 @@ Ticket Coordinator::CreateTable(const CreateTableRequest& request, Done<CreateTa
   }
   const Ticket ticket = ++last_ticket_;
   table_calls_.Park(ticket, spec.id(), std::move(done));
-  if (creation->is_new && routing_.published()) CreateTableOnServers(spec.id(), actions);
+  if (creation->is_new) gate_.Changed();
+  if (creation->is_new && director_.placed()) CreateTableOnServers(spec.id(), actions);
   return ticket;
 }
 
-void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions) {
-  CreateTableOnServerRequest request;
-  request.set_job_id(options_.job_id);
-  *request.mutable_table() = tables_.Find(table)->spec;
-  StartRound(
-      absl::StrCat("creating table ", request.table().name()), kCreateTableTimeout,
-      [this, request](const std::string& address, MonotonicDuration timeout, ServerCaller::Done done) {
-        servers_.CreateTable(address, request, timeout, std::move(done));
-      },
-      [this, request](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
-        const TableSpec& spec = request.table();
-        absl::StatusOr<CreateTableResponse> answer = CreateTableResponse();
-        if (status.ok()) {
-          tables_.MarkReady(spec.id());
-          spdlog::info("table {}: {} {}", spec.id(), spec.name(), TableKind_Name(spec.kind()));
-          *answer->mutable_table() = spec;
-        } else {
-          answer = status;
-          tables_.Remove(spec.id());
-          spdlog::warn("table {}: {}", spec.id(), status.ToString());
-        }
-        table_calls_.AnswerIf([&](uint32_t id) { return id == spec.id(); }, answer, actions);
-      },
-      actions);
-}
-
-absl::StatusOr<ListTablesResponse> Coordinator::ListTables(const ListTablesRequest& request) {
+Ticket Coordinator::ListTables(const ListTablesRequest& request, Done<ListTablesResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   ListTablesResponse response;
   for (const TableCatalogue::Entry* table : tables_.All()) {
     if (table->ready) *response.add_tables() = table->spec;
   }
-  return response;
+  AnswerNow<ListTablesResponse>(std::move(done), response, actions);
+  return 0;
 }
 
 // Barriers --------------------------------------------------------------------
 
 Ticket Coordinator::Barrier(const BarrierRequest& request, Done<BarrierResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   absl::Status status = CheckCanWait();
   if (status.ok()) status = membership_.Find(request.node(), request.incarnation()).status();
   if (!status.ok()) {
@@ -340,6 +489,7 @@ Ticket Coordinator::Barrier(const BarrierRequest& request, Done<BarrierResponse>
   const Ticket ticket = ++last_ticket_;
   barrier_calls_.Park(ticket, BarrierParty{request.name(), request.party()}, std::move(done));
   if (*outcome == Barriers::Outcome::kComplete) {
+    gate_.Changed();
     barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == request.name(); },
                             BarrierResponse(), actions);
   }
@@ -350,6 +500,7 @@ void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
   if (ticket == 0) return;
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   const absl::Status status =
       deadline_passed ? absl::DeadlineExceededError("the call's deadline passed while it waited in the scheduler")
                       : absl::CancelledError("the caller is gone");
@@ -358,6 +509,7 @@ void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
   if (party.has_value() && deadline_passed) {
     const absl::Status failure = barriers_.FailParty(party->barrier, party->party, "gave up: its deadline passed");
     if (!failure.ok()) {
+      gate_.Changed();
       spdlog::warn("{}", failure.ToString());
       barrier_calls_.AnswerIf([&](const BarrierParty& other) { return other.barrier == party->barrier; }, failure,
                               actions);
@@ -373,8 +525,10 @@ void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
 // Evaluation ------------------------------------------------------------------
 
 Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   const auto answer = [&](absl::StatusOr<ReportEvaluationResponse> response) {
     AnswerNow<ReportEvaluationResponse>(std::move(done), std::move(response), actions);
     return Ticket{0};
@@ -383,28 +537,21 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Don
   if (const auto worker = FindWorker(request.node(), request.incarnation()); !worker.ok()) {
     return answer(worker.status());
   }
-  if (request.rank() < logical_workers_.total() && logical_workers_.hosts()[request.rank()] != request.node()) {
+  if (request.rank() < logical_workers_.total() && logical_workers_.HostOf(request.rank()) != request.node()) {
     return answer(absl::InvalidArgumentError(absl::StrCat("rank ", request.rank(), " is not hosted by ",
                                                           request.node())));
   }
   const bool last_part = request.part() + 1 == request.parts();
-  // A part that came before, whose answer was lost.
-  for (const EvaluationResult& result : evaluations_) {
-    if (result.evaluation() != request.evaluation()) continue;
+  // A part that came before, whose answer was lost, or whose sender was.
+  if (const EvaluationResult* const result = evaluations_.Find(request.evaluation()); result != nullptr) {
     ReportEvaluationResponse response;
     if (last_part) {
-      *response.mutable_result() = result;
-      response.set_stop(stop_training_);
+      *response.mutable_result() = *result;
+      response.set_stop(evaluations_.stop_training());
     }
     return answer(response);
   }
-  if (request.evaluation() != evaluation_in_work_) {
-    if (evaluation_in_work_ != 0) {
-      return answer(absl::FailedPreconditionError(
-          absl::StrCat("evaluation is ", request.evaluation(), ", but ", evaluation_in_work_, " is being computed")));
-    }
-    if (const absl::Status status = collector_.Add(request); !status.ok()) return answer(status);
-  }
+  if (const absl::Status status = evaluations_.Add(request); !status.ok()) return answer(status);
   Ticket ticket = 0;
   if (last_part) {
     ticket = ++last_ticket_;
@@ -412,173 +559,63 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Don
   } else {
     answer(ReportEvaluationResponse());
   }
-  if (collector_.complete()) {
-    evaluation_in_work_ = collector_.evaluation();
-    actions.Add([this, input = collector_.Take()] { EvaluationIsComplete(input); });
+  if (std::optional<EvaluationInput> input = evaluations_.Take(); input.has_value()) {
+    actions.Add([this, input = *std::move(input)] { EvaluationIsComplete(input); });
   }
   return ticket;
 }
 
-void Coordinator::EvaluationIsComplete(const EvaluationInput& input) {
-  // Sorting millions of scores takes seconds, in which nobody's heartbeat must wait.
-  const EvaluationResult result = ComputeEvaluation(input, options_.job.model().loss());
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  if (state_.over()) return;
-  spdlog::info("{}", EvaluationText(result));
-  EarlyStoppingPolicy::Decision decision;
-  if (early_stopping_) decision = early_stopping_policy_.Observe(result);
-  if (decision.stop) {
-    stop_training_ = true;
-    spdlog::info("early stopping after evaluation {}", result.evaluation());
-  }
-  if (!decision.improved) {
-    PublishEvaluation(result, actions);
-    return;
-  }
-  KeepBestRequest request;
-  request.set_job_id(options_.job_id);
-  request.set_evaluation(result.evaluation());
-  StartRound(
-      "keeping the best parameters", kKeepBestTimeout,
-      [this, request](const std::string& address, MonotonicDuration timeout, ServerCaller::Done done) {
-        servers_.KeepBest(address, request, timeout, std::move(done));
-      },
-      [this, result](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
-        if (!status.ok()) {
-          FailJob(std::string(status.message()), actions);
-          return;
-        }
-        best_is_kept_ = true;
-        PublishEvaluation(result, actions);
-      },
-      actions);
-}
-
-void Coordinator::PublishEvaluation(const EvaluationResult& result, DeferredActions& actions) {
-  evaluations_.push_back(result);
-  if (evaluations_.size() > kMaxEvaluationsKept) evaluations_.pop_front();
-  evaluation_in_work_ = 0;
-  ReportEvaluationResponse response;
-  *response.mutable_result() = result;
-  response.set_stop(stop_training_);
-  evaluation_calls_.AnswerIf([&](uint64_t evaluation) { return evaluation == result.evaluation(); }, response,
-                             actions);
-}
-
 // The job's end ---------------------------------------------------------------
 
-absl::StatusOr<FinishWorkResponse> Coordinator::FinishWork(const FinishWorkRequest& request) {
+Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWorkResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
   DeferredActions actions;
   MutexLock lock(mu_);
-  PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
-  PAWL_ASSIGN_OR_RETURN(Node* const worker, FindWorker(request.node(), request.incarnation()));
-  if (worker->finished) return FinishWorkResponse();
+  const Ending ending(*this, actions);
+  const auto answer = [&](absl::StatusOr<FinishWorkResponse> response) {
+    AnswerNow<FinishWorkResponse>(std::move(done), std::move(response), actions);
+    return Ticket{0};
+  };
+  if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return answer(status);
+  const absl::StatusOr<Node*> found = FindWorker(request.node(), request.incarnation());
+  if (!found.ok()) return answer(found.status());
+  Node* const worker = *found;
+  if (worker->finished) return answer(FinishWorkResponse());
   if (request.has_progress()) worker->progress = request.progress();
   if (!worker->progress.failure().empty()) {
     FailJob(absl::StrCat(NodeText(*worker), ": ", worker->progress.failure()), actions);
-    return FinishWorkResponse();
+    return answer(FinishWorkResponse());
   }
   if (state_.state() == STARTING) {
-    return absl::FailedPreconditionError(absl::StrCat(worker->name, ": the job has not started"));
+    return answer(absl::FailedPreconditionError(absl::StrCat(worker->name, ": the job has not started")));
   }
   worker->finished = true;
+  gate_.Changed();
   spdlog::info("work done: {} at step {}", NodeText(*worker), worker->progress.steps_min());
-  for (uint32_t rank = 0; rank < logical_workers_.total(); ++rank) {
-    if (logical_workers_.hosts()[rank] == worker->name) finished_ranks_[rank] = true;
-  }
+  logical_workers_.Finish(worker->name);
+  answer(FinishWorkResponse());
   FinishIfAllWorkIsDone(actions);
-  return FinishWorkResponse();
+  return 0;
 }
 
 void Coordinator::FinishIfAllWorkIsDone(DeferredActions& actions) {
-  if (std::find(finished_ranks_.begin(), finished_ranks_.end(), false) != finished_ranks_.end()) return;
-  if (!state_.Finish(clock_.Now())) return;
+  if (!logical_workers_.AllFinished() || !state_.Finish(clock_.Now())) return;
+  gate_.Changed();
   LogState(JobState_Name(RUNNING));
-  if (!best_is_kept_) {
-    InspectServers(actions);
-    return;
-  }
-  RestoreBestRequest request;
-  request.set_job_id(options_.job_id);
-  StartRound(
-      "restoring the best parameters", kKeepBestTimeout,
-      [this, request](const std::string& address, MonotonicDuration timeout, ServerCaller::Done done) {
-        servers_.RestoreBest(address, request, timeout, std::move(done));
-      },
-      [this](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
-        if (!status.ok()) {
-          FailJob(std::string(status.message()), actions);
-          return;
-        }
-        spdlog::info("restored the parameters of evaluation {}", early_stopping_policy_.best()->evaluation());
-        InspectServers(actions);
-      },
-      actions);
-}
-
-void Coordinator::InspectServers(DeferredActions& actions) {
-  InspectRequest request;
-  request.set_job_id(options_.job_id);
-  request.set_digest(true);
-  // By server; each is written before its answer is counted, and read after the last one was.
-  auto answers = std::make_shared<std::vector<InspectResponse>>(routing_.table().servers_size());
-  std::vector<std::string> names;
-  for (const ServerAddress& server : routing_.table().servers()) names.push_back(server.node());
-  rounds_.Start(
-      "inspecting", std::move(names), clock_.Now(), kInspectTimeout,
-      AskBy([this, request, answers](size_t server, const std::string& address, MonotonicDuration timeout,
-                                     ServerCaller::Done done) {
-        servers_.Inspect(address, request, timeout,
-                         [answers, server, done = std::move(done)](absl::StatusOr<InspectResponse> answer) mutable {
-                           if (answer.ok()) (*answers)[server] = *std::move(answer);
-                           done(answer.status());
-                         });
-      }),
-      [this, answers](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
-        if (!status.ok()) {
-          FailJob(std::string(status.message()), actions);
-          return;
-        }
-        GatherResult(*answers, actions);
-      },
-      actions);
-}
-
-void Coordinator::GatherResult(const std::vector<InspectResponse>& answers, DeferredActions& actions) {
-  std::map<uint32_t, std::string> names;
-  for (const TableCatalogue::Entry* table : tables_.All()) names[table->spec.id()] = table->spec.name();
-  ServerCounters counters;
-  std::vector<PartitionDigest> digests;
-  for (const InspectResponse& answer : answers) {
-    AddCounters(answer.counters(), counters);
-    digests.insert(digests.end(), answer.digests().begin(), answer.digests().end());
-  }
-  const absl::StatusOr<uint32_t> digest = CombineDigests(names, digests);
-  if (!digest.ok()) {
-    FailJob(std::string(digest.status().message()), actions);
-    return;
-  }
-  digest_ = *digest;
-  final_counters_ = counters;
-  settled_ = true;
-  spdlog::info("digest {}", DigestText(*digest));
-  JobReport report = Report();
-  report.status.set_state(COMPLETED);
-  actions.Add([this, report = std::move(report)] {
-    ReportIsWritten(options_.write_report == nullptr ? absl::OkStatus() : options_.write_report(report));
-  });
+  FinishOnServers(actions);
 }
 
 void Coordinator::ReportIsWritten(const absl::Status& status) {
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   settled_ = false;
   if (!status.ok()) {
     FailJob(std::string(status.message()), actions);
     return;
   }
   if (!state_.Complete()) return;
+  gate_.Changed();
   LogState(JobState_Name(FINISHING));
   EndEverything(actions);
 }
@@ -587,6 +624,7 @@ void Coordinator::FailJob(const std::string& failure, DeferredActions& actions) 
   if (settled_) return;
   const JobState from = state_.state();
   if (!state_.Fail(failure.substr(0, kMaxFailureBytes), clock_.Now())) return;
+  gate_.Changed();
   LogState(JobState_Name(from));
   EndEverything(actions);
 }
@@ -595,6 +633,7 @@ void Coordinator::StopJobFor(const std::string& reason, DeferredActions& actions
   if (settled_) return;
   const JobState from = state_.state();
   if (!state_.Stop(reason, clock_.Now())) return;
+  gate_.Changed();
   LogState(JobState_Name(from));
   EndEverything(actions);
 }
@@ -619,18 +658,28 @@ void Coordinator::EndEverything(DeferredActions& actions) {
   });
 }
 
-absl::StatusOr<StopJobResponse> Coordinator::StopJob(const StopJobRequest& request) {
+Ticket Coordinator::StopJob(const StopJobRequest& request, Done<StopJobResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   if (request.reason().size() > kMaxStopReasonBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("reason has ", request.reason().size(), " bytes; at most ",
-                                                   kMaxStopReasonBytes, " are possible"));
+    AnswerNow<StopJobResponse>(std::move(done),
+                               absl::InvalidArgumentError(absl::StrCat("reason has ", request.reason().size(),
+                                                                       " bytes; at most ", kMaxStopReasonBytes,
+                                                                       " are possible")),
+                               actions);
+    return 0;
   }
-  Stop(request.reason().empty() ? "somebody asked for it" : request.reason());
-  return StopJobResponse();
+  AnswerNow<StopJobResponse>(std::move(done), StopJobResponse(), actions);
+  StopJobFor(request.reason().empty() ? "somebody asked for it" : request.reason(), actions);
+  return 0;
 }
 
 void Coordinator::Stop(absl::string_view reason) {
   DeferredActions actions;
   MutexLock lock(mu_);
+  const Ending ending(*this, actions);
   StopJobFor(std::string(reason), actions);
 }
 
@@ -652,31 +701,6 @@ absl::StatusOr<Node*> Coordinator::FindWorker(const std::string& node, uint64_t 
   return worker;
 }
 
-ServerRounds::Ask Coordinator::AskBy(
-    std::function<void(size_t, const std::string&, MonotonicDuration, ServerCaller::Done)> call) {
-  std::vector<std::string> addresses;
-  for (const ServerAddress& server : routing_.table().servers()) addresses.push_back(server.address());
-  return [this, call = std::move(call), addresses = std::move(addresses)](uint64_t round, size_t server,
-                                                                          MonotonicDuration timeout) {
-    call(server, addresses[server], timeout, [this, round, server](const absl::Status& status) {
-      DeferredActions actions;
-      MutexLock lock(mu_);
-      rounds_.Answer(round, server, status, actions);
-    });
-  };
-}
-
-void Coordinator::StartRound(std::string what, MonotonicDuration timeout,
-                             std::function<void(const std::string&, MonotonicDuration, ServerCaller::Done)> call,
-                             ServerRounds::RoundDone done, DeferredActions& actions) {
-  std::vector<std::string> names;
-  for (const ServerAddress& server : routing_.table().servers()) names.push_back(server.node());
-  rounds_.Start(std::move(what), std::move(names), clock_.Now(), timeout,
-                AskBy([call = std::move(call)](size_t, const std::string& address, MonotonicDuration timeout,
-                                               ServerCaller::Done done) { call(address, timeout, std::move(done)); }),
-                std::move(done), actions);
-}
-
 void Coordinator::LogState(absl::string_view from) const {
   const std::string text = absl::StrCat("job state: ", from, " -> ", JobState_Name(state_.state()),
                                         state_.reason().empty() ? "" : ": ", state_.reason());
@@ -694,88 +718,12 @@ JobState Coordinator::state() const {
 
 bool Coordinator::over() const {
   MutexLock lock(mu_);
-  return state_.over() && report_is_written_;
+  return state_.over() && report_is_written_ && gate_.all_saved();
 }
 
 bool Coordinator::AllNodesGone() const {
   MutexLock lock(mu_);
   return membership_.PresentCount() == 0;
-}
-
-absl::StatusOr<GetStatusResponse> Coordinator::GetStatus(const GetStatusRequest& request) {
-  MutexLock lock(mu_);
-  return Status();
-}
-
-GetStatusResponse Coordinator::Status() const {
-  const MonotonicTime now = clock_.Now();
-  GetStatusResponse status;
-  *status.mutable_job() = options_.job;
-  status.set_job_id(options_.job_id);
-  status.set_state(state_.state());
-  status.set_failure(state_.reason());
-  status.set_routing_epoch(routing_.epoch());
-  status.set_train_s(state_.TrainSeconds(now));
-  for (const EvaluationResult& result : evaluations_) *status.add_evaluations() = result;
-  if (digest_.has_value()) status.set_digest(*digest_);
-
-  const std::vector<uint32_t> partitions = routing_.PartitionCounts();
-  std::optional<uint64_t> steps;
-  double loss_sum = 0;
-  size_t ranks_hosted = 0;
-  for (const Node* node : membership_.All()) {
-    NodeStatus& shown = *status.add_nodes();
-    shown.set_node(node->name);
-    shown.set_role(node->role);
-    shown.set_incarnation(node->incarnation);
-    shown.set_address(node->address);
-    shown.set_description(node->description);
-    shown.set_silent_ms(static_cast<uint64_t>(
-        std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(now - node->last_heard).count())));
-    shown.set_gone(node->gone);
-    if (node->role == SERVER_ROLE) {
-      *shown.mutable_server() = node->counters;
-      if (!final_counters_.has_value()) AddCounters(node->counters, *status.mutable_counters());
-      for (int server = 0; server < routing_.table().servers_size(); ++server) {
-        if (routing_.table().servers(server).incarnation() == node->incarnation) {
-          shown.set_partitions(partitions[server]);
-        }
-      }
-    }
-    if (node->role == WORKER_ROLE) {
-      *shown.mutable_worker() = node->progress;
-      status.set_samples(status.samples() + node->progress.samples());
-      status.set_steps_total(std::max(status.steps_total(), node->progress.steps_total()));
-      const std::vector<uint32_t> ranks =
-          logical_workers_.RanksOf(node->name).value_or(std::vector<uint32_t>());
-      for (const uint32_t rank : ranks) shown.add_logical_workers(rank);
-      if (!ranks.empty()) {
-        steps = std::min(steps.value_or(node->progress.steps_min()), node->progress.steps_min());
-        loss_sum += node->progress.loss() * static_cast<double>(ranks.size());
-        ranks_hosted += ranks.size();
-      }
-    }
-  }
-  // A rank without a host has done nothing.
-  status.set_steps(ranks_hosted == logical_workers_.total() ? steps.value_or(0) : 0);
-  if (ranks_hosted > 0) status.set_loss(loss_sum / static_cast<double>(ranks_hosted));
-  if (final_counters_.has_value()) *status.mutable_counters() = *final_counters_;
-  return status;
-}
-
-JobReport Coordinator::Report() const {
-  JobReport report;
-  report.status = Status();
-  report.servers = options_.servers;
-  report.workers = static_cast<uint32_t>(
-      std::count_if(report.status.nodes().begin(), report.status.nodes().end(),
-                    [](const NodeStatus& node) { return node.logical_workers_size() > 0; }));
-  if (best_is_kept_) {
-    report.evaluation = early_stopping_policy_.best();
-  } else if (!evaluations_.empty()) {
-    report.evaluation = evaluations_.back();
-  }
-  return report;
 }
 
 }  // namespace pawl

@@ -4,8 +4,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,33 +17,39 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "proto/scheduler.pb.h"
+#include "proto/scheduler_state.pb.h"
 #include "scheduler/barriers.h"
 #include "scheduler/deferred_actions.h"
-#include "scheduler/early_stopping_policy.h"
-#include "scheduler/evaluation_collector.h"
+#include "scheduler/evaluations.h"
 #include "scheduler/job_state_machine.h"
 #include "scheduler/logical_workers.h"
 #include "scheduler/membership.h"
 #include "scheduler/metrics_file.h"
 #include "scheduler/parked_calls.h"
-#include "scheduler/routing.h"
+#include "scheduler/replica_director.h"
+#include "scheduler/save_gate.h"
 #include "scheduler/server_caller.h"
 #include "scheduler/server_rounds.h"
+#include "scheduler/state_saver.h"
 #include "scheduler/table_catalogue.h"
 
 namespace pawl {
 
 // Rpcs that wait here at one time, all kinds together.
 inline constexpr size_t kMaxParkedCalls = 16384;
-// Evaluations that are still shown; the oldest are forgotten.
-inline constexpr size_t kMaxEvaluationsKept = 4096;
 // How often the owner calls Coordinator::Tick: a death is noticed at most this long after the lease ran out.
 inline constexpr std::chrono::milliseconds kTickInterval{50};
-// How long servers may take, all together, with retries.
+// How long servers may take, all together, with retries, once all partitions have a primary.
 inline constexpr std::chrono::seconds kCreateTableTimeout{20};
 inline constexpr std::chrono::seconds kKeepBestTimeout{60};
+inline constexpr std::chrono::seconds kReleaseTimeout{60};
 // Reads every parameter.
 inline constexpr std::chrono::seconds kInspectTimeout{300};
+// Figures of the nodes, which change all the time, are saved so often.
+inline constexpr std::chrono::seconds kFiguresSaveInterval{10};
+
+// Adds up the servers' figures.
+void AddCounters(const ServerCounters& from, ServerCounters& to);
 
 // Decides everything the scheduler decides and knows neither gRPC nor files nor threads: requests, time and servers'
 // answers come in, answers and calls go out. Rpcs that wait are kept as callbacks; nothing polls and nothing blocks.
@@ -52,14 +59,16 @@ inline constexpr std::chrono::seconds kInspectTimeout{300};
 // Invariants:
 //  1. Every `done` runs exactly once: with its answer, or by Cancel, or when the job is over.
 //  2. The job ends once: COMPLETED only after the report has been written, FAILED naming who or what did it.
-//  3. A node whose lease has run out gets ABORTED, for good.
+//  3. A life whose lease has run out gets ABORTED, for good.
+//  4. With Options::state_changed, nothing is told to anybody, by whatever rpc or call, before the state that it
+//     comes from is saved.
 class Coordinator {
  public:
   struct Options {
     // Valid, with its defaults filled in.
     Job job;
     uint64_t job_id = 0;
-    // Servers and workers that the job begins with.
+    // Servers and workers that the job begins with. REQUIRES: job.replicas <= servers.
     uint32_t servers = 1;
     uint32_t workers = 0;
     std::chrono::milliseconds heartbeat_interval{200};
@@ -67,25 +76,36 @@ class Coordinator {
     std::chrono::milliseconds lease{1000};
     // The job fails if its first nodes are not there by then.
     std::chrono::milliseconds start_timeout{300000};
+    // The job fails if nobody takes over the ranks of a worker that has gone for so long.
+    std::chrono::milliseconds worker_return_timeout{60000};
+    // The job fails if a partition is without its last holder for so long.
+    std::chrono::milliseconds recovery_timeout{60000};
     // Called once, at the job's end, outside the lock. An error fails a job that would have completed. May be null.
     std::function<absl::Status(const JobReport&)> write_report;
+    // Called under the lock whenever there is something to save, with TakeUnsaved and StateIsSaved; must not call
+    // back or block. Null: nothing is ever saved.
+    std::function<void()> state_changed;
+    // The wall clock, only for how long the training took over restarts. Null: that counts anew with each.
+    std::function<uint64_t()> unix_ms;
   };
 
-  // `clock` and `servers` outlive the Coordinator; callbacks of `servers` must not run after its destruction.
-  Coordinator(Options options, const Clock& clock, ServerCaller& servers);
+  // `clock` and `servers` outlive the Coordinator; callbacks of `servers` must not run after its destruction. With
+  // `restored`, which must be of the same job, it goes on where that was saved.
+  Coordinator(Options options, const Clock& clock, ServerCaller& servers, const SchedulerState* restored = nullptr);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
-  // Rpcs that answer at once; proto/scheduler.proto says what each does.
-  absl::StatusOr<RegisterResponse> Register(const RegisterRequest& request) PAWL_EXCLUDES(mu_);
+  // What is told at once, as far as it is saved; proto/scheduler.proto says what each does.
   absl::StatusOr<HeartbeatResponse> Heartbeat(const HeartbeatRequest& request) PAWL_EXCLUDES(mu_);
-  absl::StatusOr<ListTablesResponse> ListTables(const ListTablesRequest& request) PAWL_EXCLUDES(mu_);
-  absl::StatusOr<FinishWorkResponse> FinishWork(const FinishWorkRequest& request) PAWL_EXCLUDES(mu_);
   absl::StatusOr<GetStatusResponse> GetStatus(const GetStatusRequest& request) PAWL_EXCLUDES(mu_);
-  absl::StatusOr<StopJobResponse> StopJob(const StopJobRequest& request) PAWL_EXCLUDES(mu_);
-  absl::StatusOr<GoodbyeResponse> Goodbye(const GoodbyeRequest& request) PAWL_EXCLUDES(mu_);
 
-  // Rpcs that may wait. `done` may run before they return.
+  // Rpcs that may wait; some only until what they have changed is saved, those cannot be cancelled and have ticket 0.
+  // `done` may run before they return.
+  Ticket Register(const RegisterRequest& request, Done<RegisterResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket ListTables(const ListTablesRequest& request, Done<ListTablesResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket FinishWork(const FinishWorkRequest& request, Done<FinishWorkResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket StopJob(const StopJobRequest& request, Done<StopJobResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket Goodbye(const GoodbyeRequest& request, Done<GoodbyeResponse> done) PAWL_EXCLUDES(mu_);
   Ticket GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) PAWL_EXCLUDES(mu_);
   Ticket CreateTable(const CreateTableRequest& request, Done<CreateTableResponse> done) PAWL_EXCLUDES(mu_);
   Ticket Barrier(const BarrierRequest& request, Done<BarrierResponse> done) PAWL_EXCLUDES(mu_);
@@ -96,15 +116,22 @@ class Coordinator {
   // DEADLINE_EXCEEDED. A party whose deadline passes at a barrier fails the barrier.
   void Cancel(Ticket ticket, bool deadline_passed) PAWL_EXCLUDES(mu_);
 
-  // Looks for leases that have run out and asks servers again.
+  // Looks for leases that have run out, moves replicas, and asks servers again.
   void Tick() PAWL_EXCLUDES(mu_);
 
   // The job ends as STOPPED.
   void Stop(absl::string_view reason) PAWL_EXCLUDES(mu_);
 
+  // Everybody has heard of the job's end: whoever finds this state begins another job.
+  void Close() PAWL_EXCLUDES(mu_);
+
+  // The newest state, if it is not saved yet. Its change goes to StateIsSaved once it is. For one thread.
+  std::optional<UnsavedState> TakeUnsaved() PAWL_EXCLUDES(mu_);
+  void StateIsSaved(uint64_t change) PAWL_EXCLUDES(mu_);
+
   // COMPLETED, FAILED and STOPPED are final.
   JobState state() const PAWL_EXCLUDES(mu_);
-  // The state is final, and the report has been written.
+  // The state is final and saved, and the report has been written.
   bool over() const PAWL_EXCLUDES(mu_);
   // Every node has said good-bye or has died.
   bool AllNodesGone() const PAWL_EXCLUDES(mu_);
@@ -114,22 +141,64 @@ class Coordinator {
     std::string barrier;
     uint32_t party = 0;
   };
+  // What nodes have been told, or may be.
+  struct View {
+    JobState state = STARTING;
+    std::string reason;
+    std::shared_ptr<const RoutingTable> routing;
+  };
+  // The last thing of every critical section.
+  class Ending {
+   public:
+    Ending(Coordinator& coordinator, DeferredActions& actions) : coordinator_(coordinator), actions_(actions) {}
+    ~Ending() PAWL_NO_THREAD_SAFETY_ANALYSIS { coordinator_.EndSection(actions_); }
+
+   private:
+    Coordinator& coordinator_;
+    DeferredActions& actions_;
+  };
+
+  // Lets `actions` go if all is saved; else they wait for it.
+  void EndSection(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // Answers the call, and says true, if the store has been failing for so long that no more answers can be held.
+  template <typename Response>
+  bool RefuseIfTooManyAreHeld(Done<Response>& done) PAWL_EXCLUDES(mu_);
+  View PresentView() const PAWL_REQUIRES(mu_);
+  // `view` is saved.
+  void Tell(View view, DeferredActions& actions) PAWL_REQUIRES(mu_);
 
   // Something has changed: what follows from it.
-  void PublishRoutingIfServersAreThere(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void PlaceIfServersAreThere(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void RoutingHasChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void AnswerAssignments(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void StartIfAllAreThere() PAWL_REQUIRES(mu_);
   void FinishIfAllWorkIsDone(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void NodeIsGone(const Node& node, absl::string_view how, bool dead, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // `how[i]` says how nodes[i] went. dead: nobody asked for it.
+  void NodesAreGone(const std::vector<Node>& nodes, const std::vector<std::string>& how, bool dead,
+                    DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void WorkerIsGone(const Node& worker, const std::string& how, bool dead, DeferredActions& actions)
+      PAWL_REQUIRES(mu_);
+  // After a restart.
+  void TakeUpWhatWasUnderWay(DeferredActions& actions) PAWL_REQUIRES(mu_);
 
+  // coordinator_rounds.cc: what is asked of servers.
   void CreateTableOnServers(uint32_t table, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void ReleaseOnServers(LogicalWorkers::FreeRank rank, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // The last part of an evaluation is there; runs outside the lock.
   void EvaluationIsComplete(const EvaluationInput& input) PAWL_EXCLUDES(mu_);
   void PublishEvaluation(const EvaluationResult& result, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void FinishOnServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void InspectServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void GatherResult(const std::vector<InspectResponse>& answers, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void ReportIsWritten(const absl::Status& status) PAWL_EXCLUDES(mu_);
+  // `call` puts the question to one server; what its answer says goes to `keep`, under the lock, if it still counts.
+  template <typename Answer>
+  ServerRounds::Ask AskBy(
+      std::function<void(const ServerRounds::Question&, absl::AnyInvocable<void(absl::StatusOr<Answer>)>)> call,
+      std::function<void(const ServerRounds::Question&, Answer)> keep);
+  // The same for answers that say nothing.
+  ServerRounds::Ask AskBy(std::function<void(const ServerRounds::Question&, ServerCaller::Done)> call);
 
+  void ReportIsWritten(const absl::Status& status) PAWL_EXCLUDES(mu_);
   void FailJob(const std::string& failure, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void StopJobFor(const std::string& reason, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Answers everybody who waits; to be called once the job is over.
@@ -138,19 +207,16 @@ class Coordinator {
   // OK if the job goes on and one more call may wait.
   absl::Status CheckCanWait() const PAWL_REQUIRES(mu_);
   absl::StatusOr<Node*> FindWorker(const std::string& node, uint64_t incarnation) PAWL_REQUIRES(mu_);
-  void StartRound(std::string what, MonotonicDuration timeout,
-                  std::function<void(const std::string& address, MonotonicDuration, ServerCaller::Done)> call,
-                  ServerRounds::RoundDone done, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  ServerRounds::Ask AskBy(
-      std::function<void(size_t server, const std::string& address, MonotonicDuration, ServerCaller::Done)> call)
-      PAWL_REQUIRES(mu_);
   void LogState(absl::string_view from) const PAWL_REQUIRES(mu_);
+
+  // coordinator_state.cc: what is shown and what is saved.
   GetStatusResponse Status() const PAWL_REQUIRES(mu_);
   JobReport Report() const PAWL_REQUIRES(mu_);
+  SchedulerState State() const PAWL_REQUIRES(mu_);
+  void Restore(const SchedulerState& stored) PAWL_REQUIRES(mu_);
 
   const Options options_;
   const bool serve_only_;
-  const bool early_stopping_;
   const Clock& clock_;
   ServerCaller& servers_;
   const MonotonicTime created_;
@@ -160,22 +226,28 @@ class Coordinator {
   MonotonicTime last_tick_ PAWL_GUARDED_BY(mu_);
   JobStateMachine state_ PAWL_GUARDED_BY(mu_);
   Membership membership_ PAWL_GUARDED_BY(mu_);
-  Routing routing_ PAWL_GUARDED_BY(mu_);
+  ReplicaDirector director_ PAWL_GUARDED_BY(mu_);
   LogicalWorkers logical_workers_ PAWL_GUARDED_BY(mu_);
-  // Whose host has reported FinishWork, by rank.
-  std::vector<bool> finished_ranks_ PAWL_GUARDED_BY(mu_);
   TableCatalogue tables_ PAWL_GUARDED_BY(mu_);
   Barriers barriers_ PAWL_GUARDED_BY(mu_);
+  Evaluations evaluations_ PAWL_GUARDED_BY(mu_);
   ServerRounds rounds_ PAWL_GUARDED_BY(mu_);
 
-  EvaluationCollector collector_ PAWL_GUARDED_BY(mu_);
-  EarlyStoppingPolicy early_stopping_policy_ PAWL_GUARDED_BY(mu_);
-  // The evaluation whose parts are all there and whose result is not out yet; 0: none.
-  uint64_t evaluation_in_work_ PAWL_GUARDED_BY(mu_) = 0;
-  std::deque<EvaluationResult> evaluations_ PAWL_GUARDED_BY(mu_);
-  bool stop_training_ PAWL_GUARDED_BY(mu_) = false;
-  // Servers hold weights kept by KeepBest.
-  bool best_is_kept_ PAWL_GUARDED_BY(mu_) = false;
+  // Of the director's present epoch; null before the first placement.
+  std::shared_ptr<const RoutingTable> routing_ PAWL_GUARDED_BY(mu_);
+  // The director's primaries_since() that rounds_ knows.
+  uint64_t targets_since_ PAWL_GUARDED_BY(mu_) = 0;
+  // Something has happened after which there may be a step of the placement to do.
+  bool replan_ PAWL_GUARDED_BY(mu_) = false;
+  // Restored, and not taken up yet.
+  bool restored_ PAWL_GUARDED_BY(mu_) = false;
+
+  SaveGate gate_ PAWL_GUARDED_BY(mu_);
+  View told_ PAWL_GUARDED_BY(mu_);
+  // What TakeUnsaved has given away.
+  View being_saved_ PAWL_GUARDED_BY(mu_);
+  MonotonicTime figures_saved_ PAWL_GUARDED_BY(mu_);
+  bool closed_ PAWL_GUARDED_BY(mu_) = false;
 
   // The result has been gathered and is being written: nothing can fail the job but the writing.
   bool settled_ PAWL_GUARDED_BY(mu_) = false;

@@ -27,6 +27,9 @@ class DeferredActions {
 
   void Add(absl::AnyInvocable<void()> action) { actions_.push_back(std::move(action)); }
 
+  // Its actions, which it will not run then.
+  std::vector<absl::AnyInvocable<void()>> Take() { return std::exchange(actions_, {}); }
+
  private:
   std::vector<absl::AnyInvocable<void()>> actions_;
 };

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "proto/job.pb.h"
 #include "proto/scheduler.pb.h"
@@ -27,6 +28,14 @@ class EarlyStoppingPolicy {
 
   // The best evaluation so far.
   const std::optional<EvaluationResult>& best() const { return best_; }
+  // Evaluations since.
+  uint32_t without_improvement() const { return without_improvement_; }
+
+  // Goes on where another one has stopped.
+  void Restore(std::optional<EvaluationResult> best, uint32_t without_improvement) {
+    best_ = std::move(best);
+    without_improvement_ = without_improvement;
+  }
 
  private:
   const EarlyStopping settings_;

@@ -128,6 +128,10 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
                                                    ", but it was ", share.received.size(), " before"));
   }
   if (!share.received.empty() && share.received[part.part()]) return absl::OkStatus();
+  if (part.part() + 1 == part.parts() && share.received_count + 1 < part.parts()) {
+    return absl::FailedPreconditionError(absl::StrCat(Where(part), ": ", share.received_count, " of the ",
+                                                      part.part(), " parts before it are here; send all of them again"));
+  }
 
   PAWL_ASSIGN_OR_RETURN(std::vector<Score> scores, ReadScores(part, loss_));
   if (scores_ + scores.size() > kMaxEvaluationScores) {
@@ -165,6 +169,7 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
     share.parts.resize(part.parts());
   }
   scores_ += scores.size();
+  share.scores += scores.size();
   share.positives_and_negatives = labels;
   share.parts[part.part()] = std::move(scores);
   share.received[part.part()] = true;
@@ -178,6 +183,13 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   }
   complete_ranks_ += ++share.received_count == part.parts();
   return absl::OkStatus();
+}
+
+void EvaluationCollector::Forget(uint32_t rank) {
+  Share& share = shares_[rank];
+  complete_ranks_ -= !share.received.empty() && share.received_count == share.received.size();
+  scores_ -= share.scores;
+  share = Share();
 }
 
 EvaluationInput EvaluationCollector::Take() {

@@ -53,9 +53,16 @@ class EvaluationCollector {
   EvaluationCollector(uint32_t ranks, Loss loss) : loss_(loss), shares_(ranks) {}
 
   // Counts a part, once. INVALID_ARGUMENT naming the field, OUT_OF_RANGE for an impossible rank,
-  // FAILED_PRECONDITION for an evaluation that is not the one being collected, RESOURCE_EXHAUSTED beyond
-  // the limit on scores. Nothing has changed then.
+  // FAILED_PRECONDITION for an evaluation that is not the one being collected, and for a rank's last part while others
+  // are missing (what a former scheduler had collected is gone: all parts are to be sent again), RESOURCE_EXHAUSTED
+  // beyond the limit on scores. Nothing has changed then.
   absl::Status Add(const ReportEvaluationRequest& part);
+
+  // Drops what the rank has reported for the evaluation being collected: another process is to report it.
+  void Forget(uint32_t rank);
+
+  // Goes on with another evaluation. REQUIRES: nothing was added.
+  void BeginWith(uint64_t evaluation) { evaluation_ = evaluation; }
 
   // The evaluation that is being collected; 1 at first.
   uint64_t evaluation() const { return evaluation_; }
@@ -71,6 +78,8 @@ class EvaluationCollector {
     std::vector<bool> received;
     size_t received_count = 0;
     uint64_t positives_and_negatives = 0;
+    // Distinct scores in all parts.
+    uint64_t scores = 0;
     RankEvaluation sums;
   };
 

@@ -76,6 +76,10 @@ TEST(EvaluationCollectorTest, AucEqualsThePairwiseDefinitionWithTiesWithinAndAcr
       for (ReportEvaluationRequest& part : Parts(samples, rank, 1 + rank)) requests.push_back(part);
     }
     std::shuffle(requests.begin(), requests.end(), random);
+    // A rank's last part comes last.
+    std::stable_partition(requests.begin(), requests.end(), [](const ReportEvaluationRequest& request) {
+      return request.part() + 1 < request.parts();
+    });
     for (const ReportEvaluationRequest& request : requests) {
       EXPECT_FALSE(collector.complete());
       const absl::Status status = collector.Add(request);

@@ -22,6 +22,7 @@ class FakeServers final : public ServerCaller {
     {
       MutexLock lock(mu_);
       last_table_ = request.table();
+      last_routing_epoch_ = request.routing_epoch();
     }
     Answer(address + " CreateTable", std::move(done));
   }
@@ -48,6 +49,12 @@ class FakeServers final : public ServerCaller {
                    Done done) override {
     Answer(address + " RestoreBest", std::move(done));
   }
+  void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
+                            MonotonicDuration timeout, Done done) override {
+    Answer(address + " ReleaseLogicalWorker " + std::to_string(request.logical_worker()) + " " +
+               std::to_string(request.incarnation()),
+           std::move(done));
+  }
 
   // The next calls noted as `call` answer with these, in order.
   void FailNext(const std::string& call, absl::Status status) {
@@ -72,6 +79,13 @@ class FakeServers final : public ServerCaller {
     }
     for (auto& [done, status] : held) done(std::move(status));
   }
+  // Held answers never come.
+  void Forget() {
+    std::vector<std::pair<Done, absl::Status>> held;
+    MutexLock lock(mu_);
+    hold_ = false;
+    held.swap(held_);
+  }
   std::vector<std::string> TakeCalls() {
     MutexLock lock(mu_);
     return std::exchange(calls_, {});
@@ -79,6 +93,11 @@ class FakeServers final : public ServerCaller {
   TableSpec last_table() {
     MutexLock lock(mu_);
     return last_table_;
+  }
+  // Of the last CreateTable.
+  uint64_t last_routing_epoch() {
+    MutexLock lock(mu_);
+    return last_routing_epoch_;
   }
 
  private:
@@ -107,6 +126,7 @@ class FakeServers final : public ServerCaller {
   std::map<std::string, std::deque<absl::Status>> failures_ PAWL_GUARDED_BY(mu_);
   std::map<std::string, InspectResponse> inspections_ PAWL_GUARDED_BY(mu_);
   TableSpec last_table_ PAWL_GUARDED_BY(mu_);
+  uint64_t last_routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace pawl

@@ -95,6 +95,13 @@ void GrpcServerCaller::RestoreBest(const std::string& address, const RestoreBest
                                                 StatusOnly<RestoreBestResponse>(std::move(done)));
 }
 
+void GrpcServerCaller::ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
+                                            MonotonicDuration timeout, Done done) {
+  Call<ReleaseLogicalWorkerRequest, ReleaseLogicalWorkerResponse>(
+      address, &ServerControl::StubInterface::async_interface::ReleaseLogicalWorker, request, timeout,
+      StatusOnly<ReleaseLogicalWorkerResponse>(std::move(done)));
+}
+
 void GrpcServerCaller::Shutdown() {
   MutexLock lock(mu_);
   shut_down_ = true;

@@ -29,6 +29,8 @@ class GrpcServerCaller final : public ServerCaller {
                 Done done) override;
   void RestoreBest(const std::string& address, const RestoreBestRequest& request, MonotonicDuration timeout,
                    Done done) override;
+  void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
+                            MonotonicDuration timeout, Done done) override;
 
   // Cancels every call and waits until the last `done` has run. Later calls answer UNAVAILABLE at once.
   void Shutdown() PAWL_EXCLUDES(mu_);

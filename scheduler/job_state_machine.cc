@@ -48,6 +48,14 @@ double JobStateMachine::TrainSeconds(MonotonicTime now) const {
   }
 }
 
+void JobStateMachine::Restore(JobState state, const std::string& reason, MonotonicDuration train_time,
+                              MonotonicTime now) {
+  state_ = state;
+  reason_ = reason;
+  started_ = now - train_time;
+  ended_ = now;
+}
+
 absl::Status JobStateMachine::CheckNotOver() const {
   switch (state_) {
     case FAILED:

@@ -28,6 +28,9 @@ class JobStateMachine {
   // From RUNNING to FINISHING, or to the failure or stop, or until now; 0 before.
   double TrainSeconds(MonotonicTime now) const;
 
+  // Goes on in `state`, in which the training had taken `train_time`.
+  void Restore(JobState state, const std::string& reason, MonotonicDuration train_time, MonotonicTime now);
+
   // OK while the job goes on. FAILED: FAILED_PRECONDITION with the reason. STOPPED and COMPLETED: UNAVAILABLE.
   absl::Status CheckNotOver() const;
 

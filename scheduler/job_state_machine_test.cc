@@ -55,5 +55,20 @@ TEST(JobStateMachineTest, StoppedAndCompletedJobsAreUnavailable) {
   EXPECT_EQ(completed.CheckNotOver().code(), absl::StatusCode::kUnavailable);
 }
 
+TEST(JobStateMachineTest, RestoredStateGoesOnWithItsTime) {
+  SimulatedClock clock;
+  clock.Advance(std::chrono::hours(1));
+  JobStateMachine machine;
+  machine.Restore(RUNNING, "", std::chrono::seconds(30), clock.Now());
+  clock.Advance(std::chrono::seconds(2));
+  EXPECT_DOUBLE_EQ(machine.TrainSeconds(clock.Now()), 32);
+  EXPECT_TRUE(machine.Finish(clock.Now()));
+  JobStateMachine failed;
+  failed.Restore(FAILED, "why", std::chrono::seconds(30), clock.Now());
+  EXPECT_TRUE(failed.over());
+  EXPECT_EQ(failed.reason(), "why");
+  EXPECT_DOUBLE_EQ(failed.TrainSeconds(clock.Now()), 30);
+}
+
 }  // namespace
 }  // namespace pawl

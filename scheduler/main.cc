@@ -3,17 +3,27 @@
 //   pawl-scheduler --listen=10.0.0.1:7000 --data_dir=/var/lib/pawl --job=flights.pbtxt --servers=2 --workers=2
 //
 // It waits for its servers and workers, tells them who does what, notices who dies, and ends with the job, leaving
-// metrics.json in --data_dir. Exit codes: 0 the job has completed or was stopped (SIGTERM, Ctrl-C, pawlctl);
-// 1 the job has failed; 2 wrong flags, files or job.
+// metrics.json in --data_dir. Started again with the same command after it has died, it goes on with the same job: its
+// state is in --data_dir, or where --store says. Nodes look for it at the address that they were given, so it must be
+// found there again: give --listen a port (with port 0 it tries the one that it had). A second scheduler with the same
+// --store waits until the first one is gone and takes over; nodes find it if both are behind one address.
+//
+// Exit codes: 0 the job has completed or was stopped (SIGTERM, Ctrl-C, pawlctl); 1 the job has failed, or
+// another scheduler has taken over; 2 wrong flags, files or job.
+#include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
@@ -21,25 +31,35 @@
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
 #include "client_lib/rpc/grpc_settings.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/grpc_server_caller.h"
 #include "scheduler/metrics_file.h"
 #include "scheduler/service.h"
+#include "scheduler/state_saver.h"
+#include "scheduler/store/open_store.h"
 #include "spdlog/spdlog.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7000",
           "host:port to listen on; port 0 takes a free one. Servers, workers and clients must be able to reach it.");
 ABSL_FLAG(std::string, advertise, "",
           "host:port to write to --address_file, where it is not the one it listens on (as with 0.0.0.0)");
-ABSL_FLAG(std::string, data_dir, "", "folder for metrics.json; made if missing");
+ABSL_FLAG(std::string, data_dir, "", "folder for the scheduler's state and metrics.json; made if missing");
+ABSL_FLAG(std::string, store, "",
+          "where the state is kept, if not in --data_dir: a folder, or etcd://host:port[,host:port...]/prefix");
 ABSL_FLAG(std::string, job, "", "the job file");
 ABSL_FLAG(uint32_t, servers, 1, "servers that the job takes");
 ABSL_FLAG(int32_t, workers, -1,
           "workers among which the ranks are shared; default: 1, and 0 for a job that only serves tables");
+ABSL_FLAG(uint32_t, replicas, 0, "replicas of each partition, each on another server; 0: what the job says, or 1");
 ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "how often every node is to be heard of");
-ABSL_FLAG(uint32_t, lease_ms, 1000, "a node that is silent for longer is dead, and the job fails");
+ABSL_FLAG(uint32_t, lease_ms, 1000, "a node that is silent for longer is dead");
+ABSL_FLAG(double, worker_return_timeout_s, 60,
+          "the job fails if nobody has taken over a dead worker's ranks after so long");
+ABSL_FLAG(double, recovery_timeout_s, 60,
+          "the job fails if partitions that only a dead server had are not back with it after so long");
 ABSL_FLAG(std::string, address_file, "", "file that gets host:port as soon as the scheduler listens");
 ABSL_FLAG(uint32_t, start_timeout_ms, 300000, "the job fails if its servers and workers are not there by then");
 ABSL_FLAG(uint32_t, linger_ms, 5000,
@@ -53,12 +73,24 @@ constexpr uint32_t kMinHeartbeatIntervalMs = 10;
 constexpr uint32_t kMaxLeaseMs = 600000;
 // Calls under way get this long to end when the scheduler stops.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
+// A standby looks this often whether it is to end.
+constexpr std::chrono::seconds kCampaignInterval{1};
+// How long the last states may take to be saved before the process ends without.
+constexpr std::chrono::seconds kLastSaveTimeout{10};
+constexpr double kMaxTimeoutS = 1e6;
 
 uint64_t RandomJobId() {
   std::random_device random;
   uint64_t id = 0;
   while (id == 0) id = uint64_t{random()} << 32 | random();
   return id;
+}
+
+absl::StatusOr<std::chrono::milliseconds> Timeout(absl::string_view flag, double seconds) {
+  if (!(seconds >= 0 && seconds <= kMaxTimeoutS)) {
+    return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", seconds, " must be 0 to ", kMaxTimeoutS));
+  }
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
 // The job as it will be run, and all that the flags say about it.
@@ -90,12 +122,80 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   options.heartbeat_interval = std::chrono::milliseconds(heartbeat_interval_ms);
   options.lease = std::chrono::milliseconds(lease_ms);
   options.start_timeout = std::chrono::milliseconds(absl::GetFlag(FLAGS_start_timeout_ms));
+  PAWL_ASSIGN_OR_RETURN(options.worker_return_timeout,
+                        Timeout("worker_return_timeout_s", absl::GetFlag(FLAGS_worker_return_timeout_s)));
+  PAWL_ASSIGN_OR_RETURN(options.recovery_timeout,
+                        Timeout("recovery_timeout_s", absl::GetFlag(FLAGS_recovery_timeout_s)));
+  if (absl::GetFlag(FLAGS_replicas) != 0) options.job.set_replicas(absl::GetFlag(FLAGS_replicas));
   FillDefaults(options.job, options.workers);
   JobValidationOptions validation;
   validation.workers = options.workers;
+  validation.servers = options.servers;
   PAWL_RETURN_IF_ERROR(Annotate(ValidateJob(options.job, validation), absl::GetFlag(FLAGS_job)));
-  options.job_id = RandomJobId();
+  options.unix_ms = [] {
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count());
+  };
   return options;
+}
+
+// Another scheduler directs the job now, or nobody can know: not one word more.
+[[noreturn]] void EndAtOnce(absl::string_view why) {
+  spdlog::error("ended: {}", std::string(why));
+  spdlog::default_logger()->flush();
+  std::_Exit(kExitFailed);
+}
+
+// Waits until this scheduler is the one that directs the job; false if it is asked to end before.
+absl::StatusOr<bool> BecomeLeader(StateStore& store, EndSignal& signal) {
+  bool told = false;
+  while (true) {
+    const absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
+    if (status.ok()) return true;
+    if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
+    if (!told) spdlog::info("standing by: {}", std::string(status.message()));
+    told = true;
+    if (signal.Wait(std::chrono::milliseconds(absl::IsUnavailable(status) ? 1000 : 0))) return false;
+  }
+}
+
+// The state to go on with, if there is one: not that of a job whose end everybody knows.
+absl::StatusOr<std::optional<SchedulerState>> UnfinishedState(const std::optional<StoredState>& stored,
+                                                              const Coordinator::Options& options,
+                                                              const std::string& place) {
+  if (!stored.has_value()) return std::nullopt;
+  SchedulerState state;
+  if (!state.ParseFromString(stored->state)) {
+    return absl::DataLossError(absl::StrCat(place, " holds something else than a scheduler's state"));
+  }
+  if (state.closed()) return std::nullopt;
+  const bool same = google::protobuf::util::MessageDifferencer::Equals(state.job(), options.job) &&
+                    state.servers() == options.servers && state.workers() == options.workers;
+  if (same) return state;
+  if (state.state() == COMPLETED || state.state() == FAILED || state.state() == STOPPED) return std::nullopt;
+  return absl::FailedPreconditionError(
+      absl::StrCat(place, " holds the state of job '", state.job().name(), "', which has not ended and is not the same as --job=",
+                   absl::GetFlag(FLAGS_job), " with these flags; start it as before, or use another place"));
+}
+
+// The port in the file that was left there; 0 if there is none.
+int FormerPort(const std::string& address_path) {
+  std::ifstream file(address_path);
+  std::string address;
+  int port = 0;
+  const bool found = std::getline(file, address) && address.rfind(':') != std::string::npos &&
+                     absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port);
+  return found ? port : 0;
+}
+
+std::unique_ptr<grpc::Server> Listen(const std::string& address, grpc::Service& service, int& port) {
+  grpc::ServerBuilder builder;
+  ApplyServerSettings(builder, ChannelKind::kControl);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  return port == 0 ? nullptr : std::move(server);
 }
 
 int Direct(EndSignal& signal) {
@@ -107,8 +207,7 @@ int Direct(EndSignal& signal) {
   std::filesystem::create_directories(data_dir, error);
   if (error) return UsageError(absl::StrCat("--data_dir=", data_dir, " cannot be made: ", error.message()));
   const std::string metrics_path = (std::filesystem::path(data_dir) / "metrics.json").string();
-  // A result that is older than this run is none.
-  std::filesystem::remove(metrics_path, error);
+  const std::string address_path = (std::filesystem::path(data_dir) / "address").string();
   options->write_report = [metrics_path](const JobReport& report) {
     return WriteFileAtomically(metrics_path, MetricsJson(report));
   };
@@ -116,25 +215,57 @@ int Direct(EndSignal& signal) {
   const size_t colon = listen.rfind(':');
   if (colon == std::string::npos) return UsageError(absl::StrCat("--listen=", listen, " is not host:port"));
 
+  const std::string place = absl::GetFlag(FLAGS_store).empty() ? (std::filesystem::path(data_dir) / "state").string()
+                                                               : absl::GetFlag(FLAGS_store);
+  const absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(place);
+  if (!store.ok()) return UsageError(absl::StrCat("--store: ", store.status().message()));
+  (*store)->WhenLeadershipLost([](const absl::Status& why) { EndAtOnce(why.message()); });
+  const absl::StatusOr<bool> leader = BecomeLeader(**store, signal);
+  if (!leader.ok()) return UsageError(leader.status().message());
+  if (!*leader) return kExitDone;
+  const absl::StatusOr<std::optional<StoredState>> stored = (*store)->Load();
+  if (!stored.ok()) return UsageError(stored.status().message());
+  const absl::StatusOr<std::optional<SchedulerState>> unfinished =
+      UnfinishedState(*stored, *options, (*store)->Describe());
+  if (!unfinished.ok()) return UsageError(unfinished.status().message());
+  const SchedulerState* const restored = unfinished->has_value() ? &**unfinished : nullptr;
+  options->job_id = restored == nullptr ? RandomJobId() : restored->job_id();
+  // A result that is older than this job is none.
+  if (restored == nullptr) std::filesystem::remove(metrics_path, error);
+
   const std::string job_name = options->job.name();
+  std::atomic<StateSaver*> notified = nullptr;
+  options->state_changed = [&notified] {
+    if (StateSaver* const saver = notified.load(); saver != nullptr) saver->Notify();
+  };
   GrpcServerCaller servers;
-  Coordinator coordinator(*std::move(options), Clock::Real(), servers);
+  Coordinator coordinator(*std::move(options), Clock::Real(), servers, restored);
+  StateSaver::Callbacks callbacks;
+  callbacks.take = [&coordinator] { return coordinator.TakeUnsaved(); };
+  callbacks.saved = [&coordinator](uint64_t change) { coordinator.StateIsSaved(change); };
+  callbacks.lost = [](const absl::Status& why) { EndAtOnce(why.message()); };
+  StateSaver saver(**store, stored->has_value() ? (*stored)->revision : 0, std::move(callbacks));
+  notified = &saver;
   SchedulerService service(coordinator);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  grpc::ServerBuilder builder;
-  ApplyServerSettings(builder, ChannelKind::kControl);
   int port = 0;
-  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
+  std::unique_ptr<grpc::Server> server;
+  if (const int former = FormerPort(address_path); restored != nullptr && listen.substr(colon) == ":0" && former != 0) {
+    server = Listen(absl::StrCat(listen.substr(0, colon), ":", former), service, port);
+  }
+  if (server == nullptr) server = Listen(listen, service, port);
+  if (server == nullptr) {
     return UsageError(absl::StrCat("--listen=", listen,
                                    ": cannot listen there; is the port taken, or the host another machine's?"));
   }
   std::string address = absl::GetFlag(FLAGS_advertise);
   if (address.empty()) address = absl::StrCat(listen.substr(0, colon), ":", port);
   spdlog::info("job '{}': listening on {}", job_name, address);
+  if (const absl::Status status = WriteFileAtomically(address_path, absl::StrCat(listen.substr(0, colon), ":", port, "\n"));
+      !status.ok()) {
+    return UsageError(absl::StrCat("--data_dir: ", status.message()));
+  }
   if (const std::string file = absl::GetFlag(FLAGS_address_file); !file.empty()) {
     if (const absl::Status status = WriteFileAtomically(file, address + "\n"); !status.ok()) {
       return UsageError(absl::StrCat("--address_file: ", status.message()));
@@ -143,9 +274,16 @@ int Direct(EndSignal& signal) {
 
   // The job is over, and everybody has heard of it or has had the time to.
   const Clock& clock = Clock::Real();
+  std::optional<MonotonicTime> asked_to_end;
   while (!coordinator.over()) {
-    if (signal.Wait(kTickInterval)) coordinator.Stop("the scheduler was asked to end");
+    if (signal.Wait(kTickInterval) && !asked_to_end.has_value()) {
+      coordinator.Stop("the scheduler was asked to end");
+      asked_to_end = clock.Now();
+    }
     coordinator.Tick();
+    if (asked_to_end.has_value() && clock.Now() - *asked_to_end > kLastSaveTimeout) {
+      EndAtOnce("the state cannot be saved");
+    }
   }
   server->GetHealthCheckService()->SetServingStatus(false);
   const MonotonicTime end = clock.Now() + std::chrono::milliseconds(absl::GetFlag(FLAGS_linger_ms));
@@ -153,8 +291,11 @@ int Direct(EndSignal& signal) {
     std::this_thread::sleep_for(kTickInterval);
     coordinator.Tick();
   }
+  coordinator.Close();
+  if (!saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout)) EndAtOnce("the state cannot be saved");
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers.Shutdown();
+  saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout);
   const JobState state = coordinator.state();
   spdlog::info("ended: {}", JobState_Name(state));
   return state == FAILED ? kExitFailed : kExitDone;
@@ -168,6 +309,7 @@ int main(int argc, char** argv) {
                     "directs one job.\n\n"
                     "  pawl-scheduler --listen=10.0.0.1:7000 --data_dir=/var/lib/pawl --job=flights.pbtxt --servers=2 "
                     "--workers=2\n\n"
+                    "Started again with the same command after it has died, it goes on with the same job.\n\n"
                     "Exit codes: 0 the job has completed or was stopped; 1 the job has failed; 2 wrong flags, files or\n"
                     "job.",
                     argc, argv);

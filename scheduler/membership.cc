@@ -1,5 +1,7 @@
 #include "scheduler/membership.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
@@ -53,77 +55,110 @@ absl::Status Membership::CheckRequest(const RegisterRequest& request) const {
   } else if (!request.address().empty()) {
     return absl::InvalidArgumentError("address is set; only a server has one");
   }
+  if (request.role() != SERVER_ROLE && request.recovered_size() > 0) {
+    return absl::InvalidArgumentError("recovered is set; only a server has replicas");
+  }
+  if (request.node().size() > kMaxNodeNameBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("node has ", request.node().size(), " bytes; at most ", kMaxNodeNameBytes, " are possible"));
+  }
   if (request.role() != WORKER_ROLE && request.logical_workers_size() > 0) {
     return absl::InvalidArgumentError("logical_workers is set; only a worker hosts ranks");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint32_t> Membership::NextNumber(Role role) {
+absl::Status Membership::CheckRoom(Role role) const {
   const size_t present = Present(role).size();
-  switch (role) {
-    case SERVER_ROLE:
-      if (present >= options_.max_servers) {
-        return absl::ResourceExhaustedError(absl::StrCat("the job has all of its ", options_.max_servers,
-                                                         " servers; start the scheduler with more --servers"));
-      }
-      return next_server_++;
-    case WORKER_ROLE:
-      if (present >= options_.max_workers) {
-        return absl::ResourceExhaustedError(absl::StrCat("the job has all of its ", options_.max_workers,
-                                                         " workers; start the scheduler with more --workers"));
-      }
-      return next_worker_++;
-    default:
-      for (uint32_t number = 0; number < kMaxClients; ++number) {
-        if (!nodes_.contains({role, number})) return number;
-      }
-      return absl::ResourceExhaustedError(
-          absl::StrCat("there are ", kMaxClients, " clients, the limit; end one, or wait for a lease to run out"));
+  if (role == SERVER_ROLE && present >= options_.max_servers) {
+    return absl::ResourceExhaustedError(absl::StrCat("the job has all of its ", options_.max_servers,
+                                                     " servers; start the scheduler with more --servers"));
   }
+  if (role == WORKER_ROLE && present >= options_.max_workers) {
+    return absl::ResourceExhaustedError(absl::StrCat("the job has all of its ", options_.max_workers,
+                                                     " workers; start the scheduler with more --workers"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> Membership::NextNumber(Role role) {
+  PAWL_RETURN_IF_ERROR(CheckRoom(role));
+  if (role == SERVER_ROLE) return next_server_++;
+  if (role == WORKER_ROLE) return next_worker_++;
+  for (uint32_t number = 0; number < kMaxClients; ++number) {
+    if (!nodes_.contains({role, number})) return number;
+  }
+  return absl::ResourceExhaustedError(
+      absl::StrCat("there are ", kMaxClients, " clients, the limit; end one, or wait for a lease to run out"));
+}
+
+const Node* Membership::FindReturning(const RegisterRequest& request) const {
+  if (const auto it = by_nonce_.find(request.process_nonce()); it != by_nonce_.end()) return FindByName(it->second);
+  if (request.role() == CLIENT_ROLE || request.node().empty()) return nullptr;
+  if (request.job_id() != 0 && request.job_id() != options_.job_id) return nullptr;
+  const Node* const node = FindByName(request.node());
+  return node != nullptr && node->role == request.role() ? node : nullptr;
 }
 
 absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequest& request, MonotonicTime now) {
   PAWL_RETURN_IF_ERROR(CheckRequest(request));
-  if (const auto it = by_nonce_.find(request.process_nonce()); it != by_nonce_.end()) {
-    Node& node = nodes_.at(by_name_.at(it->second));
-    if (node.gone) {
-      return absl::AbortedError(absl::StrCat(node.name, " has left or was declared dead; start a new process"));
+  const Node* const before = FindReturning(request);
+  if (before != nullptr && before->process_nonce == request.process_nonce()) {
+    if (before->role != request.role() || before->address != request.address()) {
+      return absl::InvalidArgumentError(absl::StrCat("process_nonce belongs to ", NodeText(*before)));
     }
-    if (node.role != request.role() || node.address != request.address()) {
-      return absl::InvalidArgumentError(absl::StrCat("process_nonce belongs to ", NodeText(node)));
+    if (!before->gone) {
+      Node& node = nodes_.at(by_name_.at(before->name));
+      node.last_heard = now;
+      return Registration{&node, false};
     }
-    node.last_heard = now;
-    return Registration{&node, false};
   }
   if (request.role() == SERVER_ROLE) {
     for (const Node* other : Present(SERVER_ROLE)) {
-      if (other->address == request.address()) {
+      if (other->address == request.address() && other != before) {
         return absl::AlreadyExistsError(
             absl::StrCat("address ", request.address(), " is that of ", NodeText(*other)));
       }
     }
   }
-  PAWL_ASSIGN_OR_RETURN(const uint32_t number, NextNumber(request.role()));
+  Registration registration{nullptr, true};
   Node node;
-  node.name = absl::StrCat(RoleWord(request.role()), "-", number);
+  if (before == nullptr) {
+    PAWL_ASSIGN_OR_RETURN(node.number, NextNumber(request.role()));
+    node.name = absl::StrCat(RoleWord(request.role()), "-", node.number);
+  } else {
+    // A replacement may have come in the meantime; the one that was there first may still have what nobody else has.
+    if (before->role == WORKER_ROLE && before->gone) PAWL_RETURN_IF_ERROR(CheckRoom(WORKER_ROLE));
+    if (before->role == SERVER_ROLE && before->gone && Present(SERVER_ROLE).size() >= kMaxServers) {
+      return absl::ResourceExhaustedError(absl::StrCat("there are ", kMaxServers, " servers, the limit"));
+    }
+    registration.returned = true;
+    if (!before->gone) registration.former = *before;
+    node.name = before->name;
+    node.number = before->number;
+    node.earlier = before->earlier;
+    node.earlier.set_samples(before->earlier.samples() + before->progress.samples());
+    node.earlier.set_steps_min(std::max(before->earlier.steps_min(), before->progress.steps_min()));
+    node.earlier.set_steps_max(std::max(before->earlier.steps_max(), before->progress.steps_max()));
+    gone_.erase(std::remove(gone_.begin(), gone_.end(), before->name), gone_.end());
+    Forget(std::string(before->name));
+  }
   node.role = request.role();
   node.incarnation = ++last_incarnation_;
   node.process_nonce = request.process_nonce();
-  node.client = request.role() == CLIENT_ROLE ? number : 0;
   node.address = request.address();
   node.description = request.description();
   node.last_heard = now;
-  const std::pair<int, uint32_t> key(request.role(), number);
+  const std::pair<int, uint32_t> key(node.role, node.number);
   by_name_[node.name] = key;
   by_nonce_[node.process_nonce] = node.name;
-  const Node& kept = nodes_.emplace(key, std::move(node)).first->second;
-  return Registration{&kept, true};
+  registration.node = &nodes_.emplace(key, std::move(node)).first->second;
+  return registration;
 }
 
-const Node* Membership::FindProcess(uint64_t process_nonce) const {
-  const auto it = by_nonce_.find(process_nonce);
-  return it == by_nonce_.end() ? nullptr : &nodes_.at(by_name_.at(it->second));
+const Node* Membership::FindByName(const std::string& name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : &nodes_.at(it->second);
 }
 
 absl::StatusOr<Node*> Membership::Find(const std::string& name, uint64_t incarnation) {
@@ -143,7 +178,11 @@ absl::StatusOr<Node*> Membership::Find(const std::string& name, uint64_t incarna
 absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, MonotonicTime now) {
   PAWL_ASSIGN_OR_RETURN(Node* const node, Find(request.node(), request.incarnation()));
   node->last_heard = now;
-  if (node->role == SERVER_ROLE && request.has_server()) node->counters = request.server();
+  if (node->role == SERVER_ROLE) {
+    if (request.has_server()) node->counters = request.server();
+    node->draining = request.draining();
+    node->adopted_epoch = std::max(node->adopted_epoch, request.routing_epoch());
+  }
   if (node->role == WORKER_ROLE && request.has_worker()) node->progress = request.worker();
   return node;
 }
@@ -196,6 +235,57 @@ size_t Membership::PresentCount() const {
   size_t present = 0;
   for (const auto& [key, node] : nodes_) present += !node.gone;
   return present;
+}
+
+StoredMembership Membership::Save() const {
+  StoredMembership stored;
+  for (const auto& [key, node] : nodes_) {
+    StoredNode& to = *stored.add_nodes();
+    to.set_name(node.name);
+    to.set_role(node.role);
+    to.set_number(node.number);
+    to.set_incarnation(node.incarnation);
+    to.set_process_nonce(node.process_nonce);
+    to.set_address(node.address);
+    to.set_description(node.description);
+    to.set_gone(node.gone);
+    to.set_finished(node.finished);
+    *to.mutable_counters() = node.counters;
+    *to.mutable_progress() = node.progress;
+    *to.mutable_earlier() = node.earlier;
+  }
+  stored.set_last_incarnation(last_incarnation_);
+  stored.set_next_server(next_server_);
+  stored.set_next_worker(next_worker_);
+  for (const std::string& name : gone_) stored.add_gone(name);
+  return stored;
+}
+
+void Membership::Restore(const StoredMembership& stored, MonotonicTime now) {
+  for (const StoredNode& from : stored.nodes()) {
+    Node node;
+    node.name = from.name();
+    node.role = from.role();
+    node.number = from.number();
+    node.incarnation = from.incarnation();
+    node.process_nonce = from.process_nonce();
+    node.address = from.address();
+    node.description = from.description();
+    node.gone = from.gone();
+    node.finished = from.finished();
+    node.counters = from.counters();
+    node.progress = from.progress();
+    node.earlier = from.earlier();
+    node.last_heard = now;
+    const std::pair<int, uint32_t> key(node.role, node.number);
+    by_name_[node.name] = key;
+    by_nonce_[node.process_nonce] = node.name;
+    nodes_.emplace(key, std::move(node));
+  }
+  last_incarnation_ = stored.last_incarnation();
+  next_server_ = stored.next_server();
+  next_worker_ = stored.next_worker();
+  gone_.assign(stored.gone().begin(), stored.gone().end());
 }
 
 void Membership::MarkGone(Node& node) {

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "proto/scheduler.pb.h"
+#include "proto/scheduler_state.pb.h"
 
 namespace pawl {
 
@@ -25,15 +28,16 @@ inline constexpr uint32_t kMaxClients = 1024;
 inline constexpr size_t kMaxGoneNodes = 2048;
 inline constexpr size_t kMaxAddressBytes = 256;
 inline constexpr size_t kMaxDescriptionBytes = 256;
+inline constexpr size_t kMaxNodeNameBytes = 64;
 
 // One process in one life.
 struct Node {
   std::string name;
   Role role = ROLE_UNSPECIFIED;
+  // The one in its name.
+  uint32_t number = 0;
   uint64_t incarnation = 0;
   uint64_t process_nonce = 0;
-  // CLIENT_ROLE: the number for push ids.
-  uint32_t client = 0;
   std::string address;
   std::string description;
   MonotonicTime last_heard;
@@ -41,8 +45,14 @@ struct Node {
   bool gone = false;
   // WORKER_ROLE: has reported FinishWork.
   bool finished = false;
+  // SERVER_ROLE: asks to be relieved of its replicas.
+  bool draining = false;
+  // SERVER_ROLE: the routing epoch that it acts by.
+  uint64_t adopted_epoch = 0;
   ServerCounters counters;
   WorkerProgress progress;
+  // What the node did in its earlier lives.
+  WorkerProgress earlier;
 };
 
 // "server-1 (host pid 123, 127.0.0.1:4321)"
@@ -53,10 +63,12 @@ std::string NodeText(const Node& node);
 // Invariants:
 //  1. Incarnations grow over the whole life of the job, whatever the node: a client's number
 //     is used again only with a higher incarnation.
-//  2. A node that is gone never comes back; its process registers anew, with another nonce.
+//  2. A life that is over never comes back. A server or worker that registers as the node that it was, or as the
+//     process that it was, begins another life of that node, and the one before is over.
 class Membership {
  public:
   struct Options {
+    uint64_t job_id = 0;
     MonotonicDuration lease = std::chrono::seconds(1);
     uint32_t max_servers = kMaxServers;
     uint32_t max_workers = kMaxWorkers;
@@ -66,15 +78,21 @@ class Membership {
 
   struct Registration {
     const Node* node;
-    // False: the same process had registered before.
+    // False: the same process had registered before, and is in that life still.
     bool is_new;
+    // The node had an earlier life; `former` if that is over only now.
+    bool returned = false;
+    std::optional<Node> former = std::nullopt;
   };
   // INVALID_ARGUMENT for an impossible request, ALREADY_EXISTS for another server's address,
-  // RESOURCE_EXHAUSTED beyond the limits, ABORTED for a process that has been declared dead.
+  // RESOURCE_EXHAUSTED beyond the limits.
   absl::StatusOr<Registration> Register(const RegisterRequest& request, MonotonicTime now);
 
-  // The node of a process, gone or not; nullptr if it has not registered.
-  const Node* FindProcess(uint64_t process_nonce) const;
+  // What Register(request) would take up again: the process's node, or the one that it names; nullptr if none.
+  const Node* FindReturning(const RegisterRequest& request) const;
+
+  // In whatever life, gone or not; nullptr if there was none.
+  const Node* FindByName(const std::string& name) const;
 
   // The node in this very life; ABORTED if it is gone, superseded or was never there. The pointer is good until
   // the next change of membership.
@@ -98,8 +116,13 @@ class Membership {
   std::vector<const Node*> Present(Role role) const;
   size_t PresentCount() const;
 
+  StoredMembership Save() const;
+  // All that were there are heard of `now`. REQUIRES: nobody has registered yet.
+  void Restore(const StoredMembership& stored, MonotonicTime now);
+
  private:
   absl::Status CheckRequest(const RegisterRequest& request) const;
+  absl::Status CheckRoom(Role role) const;
   absl::StatusOr<uint32_t> NextNumber(Role role);
   void MarkGone(Node& node);
   void Forget(const std::string& name);

@@ -42,7 +42,7 @@ class MembershipTest : public testing::Test {
   }
 
   SimulatedClock clock_;
-  Membership membership_{{.lease = milliseconds(1000), .max_servers = 2, .max_workers = 3}};
+  Membership membership_{{.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3}};
 };
 
 TEST_F(MembershipTest, NodesAreNumberedByRoleAndIncarnationsGrowOverAll) {
@@ -114,13 +114,115 @@ TEST_F(MembershipTest, LeaseRunsOutOnlyWithoutHeartbeats) {
   EXPECT_TRUE(membership_.ExpireLeases(clock_.Now()).empty());
 }
 
-TEST_F(MembershipTest, DeadNodeIsAbortedForGood) {
+TEST_F(MembershipTest, LifeThatIsOverIsAbortedForGoodAndItsProcessMayBeginAnother) {
   const Node node = *Join(Server(1));
   clock_.Advance(milliseconds(1001));
   ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
-  EXPECT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(Join(Server(1)).status().code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(membership_.All().at(0)->gone);
+  EXPECT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
+  const auto again = membership_.Register(Server(1), clock_.Now());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_TRUE(again->is_new);
+  EXPECT_TRUE(again->returned);
+  EXPECT_FALSE(again->former.has_value()) << "it was over before";
+  EXPECT_EQ(again->node->name, node.name);
+  EXPECT_GT(again->node->incarnation, node.incarnation);
+  EXPECT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(Beat(*again->node).ok());
+}
+
+TEST_F(MembershipTest, ProcessThatNamesItsNodeEndsThatNodesFormerLife) {
+  const Node first = *Join(Server(1));
+  ASSERT_TRUE(Join(Server(2)).ok());
+  RegisterRequest request = Server(3);
+  request.set_node("server-0");
+  request.set_job_id(77);
+  const auto back = membership_.Register(request, clock_.Now());
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_TRUE(back->former.has_value());
+  EXPECT_EQ(back->former->incarnation, first.incarnation);
+  EXPECT_EQ(back->node->name, "server-0");
+  EXPECT_EQ(back->node->number, 0u);
+  EXPECT_EQ(Beat(first).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(membership_.PresentCount(), 2u);
+}
+
+TEST_F(MembershipTest, RestartedServerMayHaveItsFormerAddress) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  RegisterRequest request = Server(2);
+  request.set_address("127.0.0.1:4001");
+  request.set_node("server-0");
+  EXPECT_TRUE(Join(request).ok());
+}
+
+TEST_F(MembershipTest, NodeOfAnotherJobOrRoleIsNobody) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  RegisterRequest request = Server(2);
+  request.set_node("server-0");
+  request.set_job_id(78);
+  EXPECT_EQ(Join(request)->name, "server-1");
+  request = Other(WORKER_ROLE, 3);
+  request.set_node("server-0");
+  EXPECT_EQ(Join(request)->name, "worker-0");
+  EXPECT_EQ(membership_.PresentCount(), 3u);
+}
+
+TEST_F(MembershipTest, ServerThatComesBackFindsRoomThoughItWasReplaced) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  ASSERT_TRUE(Join(Server(2)).ok());
+  clock_.Advance(milliseconds(1001));
+  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 2u);
+  ASSERT_TRUE(Join(Server(3)).ok());
+  ASSERT_TRUE(Join(Server(4)).ok());
+  EXPECT_EQ(Join(Server(5)).status().code(), absl::StatusCode::kResourceExhausted);
+  RegisterRequest request = Server(6);
+  request.set_node("server-1");
+  EXPECT_EQ(Join(request)->name, "server-1");
+}
+
+TEST_F(MembershipTest, WorkOfEarlierLivesIsAddedUp) {
+  Node worker = *Join(Other(WORKER_ROLE, 1));
+  for (uint64_t nonce = 2; nonce <= 3; ++nonce) {
+    HeartbeatRequest beat;
+    beat.set_node(worker.name);
+    beat.set_incarnation(worker.incarnation);
+    beat.mutable_worker()->set_samples(100);
+    beat.mutable_worker()->set_steps_min(5 * nonce);
+    ASSERT_TRUE(membership_.Heartbeat(beat, clock_.Now()).ok());
+    RegisterRequest request = Other(WORKER_ROLE, nonce);
+    request.set_node(worker.name);
+    worker = *Join(request);
+  }
+  EXPECT_EQ(worker.earlier.samples(), 200u);
+  EXPECT_EQ(worker.earlier.steps_min(), 15u);
+}
+
+TEST_F(MembershipTest, RestoredNodesGoOnInTheirLivesWithFreshLeases) {
+  const Node server = *Join(Server(1));
+  const Node gone = *Join(Other(WORKER_ROLE, 2));
+  const Node client = *Join(Other(CLIENT_ROLE, 3));
+  ASSERT_TRUE(membership_.Leave(gone.name, gone.incarnation).ok());
+  const StoredMembership stored = membership_.Save();
+  clock_.Advance(milliseconds(60000));
+  Membership restored({.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3});
+  restored.Restore(stored, clock_.Now());
+  EXPECT_EQ(restored.PresentCount(), 2u);
+  EXPECT_TRUE(restored.ExpireLeases(clock_.Now()).empty());
+  EXPECT_TRUE(restored.Find(server.name, server.incarnation).ok());
+  EXPECT_FALSE(restored.Find(gone.name, gone.incarnation).ok());
+  const auto same = restored.Register(Other(CLIENT_ROLE, 3), clock_.Now());
+  ASSERT_TRUE(same.ok());
+  EXPECT_FALSE(same->is_new);
+  EXPECT_EQ(same->node->incarnation, client.incarnation);
+  const auto next = restored.Register(Other(WORKER_ROLE, 4), clock_.Now());
+  ASSERT_TRUE(next.ok());
+  EXPECT_EQ(next->node->name, "worker-1");
+  EXPECT_GT(next->node->incarnation, client.incarnation);
+  EXPECT_EQ(stored.SerializeAsString(), [&] {
+    Membership again({});
+    again.Restore(stored, clock_.Now());
+    return again.Save().SerializeAsString();
+  }());
 }
 
 TEST_F(MembershipTest, WrongIncarnationAndUnknownNodeAreAborted) {
@@ -147,7 +249,7 @@ TEST_F(MembershipTest, ClientNumberIsUsedAgainOnlyWithAHigherIncarnation) {
   membership_.ExpireLeases(clock_.Now());
   EXPECT_TRUE(membership_.All().empty());
   const Node second = *Join(Other(CLIENT_ROLE, 2));
-  EXPECT_EQ(second.client, first.client);
+  EXPECT_EQ(second.number, first.number);
   EXPECT_GT(second.incarnation, first.incarnation);
 }
 

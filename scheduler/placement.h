@@ -1,4 +1,4 @@
-// Which server holds which partition: the decision alone.
+// Which server holds which replica: the decisions alone.
 #ifndef PAWL_SCHEDULER_PLACEMENT_H_
 #define PAWL_SCHEDULER_PLACEMENT_H_
 
@@ -7,10 +7,94 @@
 
 namespace pawl {
 
-// primary[p] is the index of partition p's server: p mod servers. No server has more than one partition more
-// than another, and since keys are spread over partitions by a hash, neighbours carry no more load
-// together than others. REQUIRES: servers > 0.
-std::vector<uint32_t> PlacePartitions(uint32_t servers, uint32_t partitions);
+// Learners that one server may be, and that one server may have to feed, at a time: repair shares disk and
+// network with the training.
+inline constexpr uint32_t kMaxLearnersPerServer = 8;
+
+// A server is known by the number in its name: server-3 is 3. Its lives are not told apart here: the death of one
+// is followed before the next one is taken in.
+using ServerNumber = uint32_t;
+inline constexpr ServerNumber kNoServer = UINT32_MAX;
+
+// The replicas of one partition.
+struct ReplicaSet {
+  struct Learner {
+    ServerNumber server = kNoServer;
+    // The epoch from which on it learns from the present primary.
+    uint64_t since = 0;
+  };
+
+  // kNoServer while nobody can be.
+  ServerNumber primary = kNoServer;
+  // The epoch at which the primary became it, or ceased to be.
+  uint64_t primary_since = 0;
+  // In sync, as the primary is: they have every push that was ever acknowledged.
+  std::vector<ServerNumber> backups;
+  std::vector<Learner> learners;
+  // Without primary and backups: the servers that were in sync when the last of them went. One of them must come back.
+  std::vector<ServerNumber> holders;
+  // A primary that was told at primary_since to serve no more. Once it has heard of it, or is dead, the first
+  // backup becomes primary.
+  ServerNumber yielding = kNoServer;
+  // A replica in sync that goes once another one has taken its place.
+  ServerNumber leaving = kNoServer;
+
+  bool InSync(ServerNumber server) const;
+  bool Learns(ServerNumber server) const;
+};
+
+struct Placement {
+  // Each function below that changes anything raises it by one.
+  uint64_t epoch = 0;
+  // By partition; empty before the first placement.
+  std::vector<ReplicaSet> partitions;
+};
+
+// A server that is there.
+struct PlacementServer {
+  ServerNumber number = 0;
+  // Wants to be rid of all of its replicas.
+  bool draining = false;
+  // The newest epoch that it is known to act by.
+  uint64_t adopted_epoch = 0;
+};
+
+// All functions are pure but for `placement`, and return whether they have changed it. Invariants, whatever
+// the order in which they are called:
+//  1. A primary or backup has been in sync without a break since it was made a backup by CaughtUp, or was placed by
+//     PlaceFirst, or was a holder.
+//  2. The last server that has a partition's data stays: as primary, backup or holder.
+//  3. epoch only grows; primary_since is the epoch of the last change of the primary.
+//  4. No server is twice in a set.
+
+// The first placement of `partitions` empty partitions, `replicas` of each, spread evenly.
+// REQUIRES: 1 <= replicas <= servers.size(), servers ascending, placement empty.
+void PlaceFirst(const std::vector<ServerNumber>& servers, uint32_t partitions, uint32_t replicas, Placement& placement);
+
+// Failover: the servers are dead, all at the same time. Where others are in sync the first of them is primary;
+// where not, those that were are kept as holders.
+bool RemoveServers(const std::vector<ServerNumber>& dead, Placement& placement);
+
+struct Recovery {
+  bool changed = false;
+  // Partitions whose last holder has come back without them: they are lost.
+  std::vector<uint32_t> lost;
+};
+// A server is back with `recovered` (ascending): it is primary of those among them that it is a holder of.
+Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered, Placement& placement);
+
+// `primary`, which acts by `adopted_epoch`, says that `learner` has everything: it is a backup from now on. Ignored unless
+// that is so of the partition's present primary and learner.
+bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch,
+              Placement& placement);
+
+// One small step towards `replicas` replicas of each partition, spread evenly over the servers that are not draining (one
+// of each on every server, if they are fewer). With move == false only what is under way is completed.
+// REQUIRES: `servers` has everyone who is in a set, but holders and yielding ones; ascending.
+bool PlacementStep(const std::vector<PlacementServer>& servers, uint32_t replicas, bool move, Placement& placement);
+
+// Whether the server is in no set any more, not even as a holder.
+bool HoldsNothing(ServerNumber server, const Placement& placement);
 
 }  // namespace pawl
 

@@ -2,30 +2,43 @@
 
 #include <cstdlib>
 
+#include "absl/container/flat_hash_map.h"
+
 namespace pawl {
 
-Routing::Routing(uint64_t job_id, uint32_t partitions) : partitions_(partitions) { table_.set_job_id(job_id); }
-
-void Routing::Publish(const std::vector<const Node*>& servers, const std::vector<uint32_t>& primary) {
-  if (primary.size() != partitions_) std::abort();
-  table_.set_epoch(table_.epoch() + 1);
-  table_.clear_servers();
+RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement, const std::vector<const Node*>& servers) {
+  RoutingTable table;
+  table.set_job_id(job_id);
+  table.set_epoch(placement.epoch);
+  absl::flat_hash_map<ServerNumber, uint32_t> indices;
   for (const Node* server : servers) {
-    ServerAddress& address = *table_.add_servers();
+    indices[server->number] = static_cast<uint32_t>(table.servers_size());
+    ServerAddress& address = *table.add_servers();
     address.set_node(server->name);
     address.set_address(server->address);
     address.set_incarnation(server->incarnation);
   }
-  table_.clear_primary();
-  for (const uint32_t server : primary) {
-    if (server >= servers.size()) std::abort();
-    table_.add_primary(server);
+  const auto index = [&](ServerNumber server) {
+    const auto it = indices.find(server);
+    if (it == indices.end()) std::abort();
+    return it->second;
+  };
+  for (const ReplicaSet& set : placement.partitions) {
+    table.add_primary(set.primary == kNoServer ? kNoPrimary : index(set.primary));
+    PartitionReplicas& replicas = *table.add_replicas();
+    replicas.set_primary_since(set.primary_since);
+    for (const ServerNumber backup : set.backups) replicas.add_backups(index(backup));
+    for (const ReplicaSet::Learner& learner : set.learners) replicas.add_learners(index(learner.server));
   }
+  return table;
 }
 
-std::vector<uint32_t> Routing::PartitionCounts() const {
-  std::vector<uint32_t> counts(table_.servers_size());
-  for (const uint32_t server : table_.primary()) ++counts[server];
+std::vector<uint32_t> ReplicaCounts(const RoutingTable& table) {
+  std::vector<uint32_t> counts(table.servers_size());
+  for (int partition = 0; partition < table.primary_size(); ++partition) {
+    if (table.primary(partition) != kNoPrimary) ++counts[table.primary(partition)];
+    for (const uint32_t backup : table.replicas(partition).backups()) ++counts[backup];
+  }
   return counts;
 }
 

@@ -1,4 +1,4 @@
-// The routing table's successive versions.
+// The routing table: the placement as the nodes are told it.
 #ifndef PAWL_SCHEDULER_ROUTING_H_
 #define PAWL_SCHEDULER_ROUTING_H_
 
@@ -7,29 +7,19 @@
 
 #include "proto/scheduler.pb.h"
 #include "scheduler/membership.h"
+#include "scheduler/placement.h"
 
 namespace pawl {
 
-// Holds the current routing table. Its epoch is 0, with no servers, until the first Publish, and
-// grows by one with each. Not thread-safe.
-class Routing {
- public:
-  Routing(uint64_t job_id, uint32_t partitions);
+// What RoutingTable.primary says where there is none.
+inline constexpr uint32_t kNoPrimary = UINT32_MAX;
 
-  // Makes a table in which partition p belongs to servers[primary[p]]. REQUIRES: primary has an
-  // entry for each partition, each an index of `servers`.
-  void Publish(const std::vector<const Node*>& servers, const std::vector<uint32_t>& primary);
+// The table of placement.epoch. It names all `servers`, also those without replicas. REQUIRES: everyone
+// in a replica set, but holders and yielding ones, is among `servers`.
+RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement, const std::vector<const Node*>& servers);
 
-  bool published() const { return table_.epoch() > 0; }
-  uint64_t epoch() const { return table_.epoch(); }
-  const RoutingTable& table() const { return table_; }
-  // Partitions of each server, by its index in the table.
-  std::vector<uint32_t> PartitionCounts() const;
-
- private:
-  const uint32_t partitions_;
-  RoutingTable table_;
-};
+// The replicas of each server, by its index in the table.
+std::vector<uint32_t> ReplicaCounts(const RoutingTable& table);
 
 }  // namespace pawl
 

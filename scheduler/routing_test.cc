@@ -1,41 +1,56 @@
 #include "scheduler/routing.h"
 
+#include <string>
+
 #include "gtest/gtest.h"
 
 namespace pawl {
 namespace {
 
-TEST(RoutingTest, EpochGrowsWithEachTable) {
+Node Server(uint32_t number, uint64_t incarnation) {
   Node server;
-  server.name = "server-0";
-  server.address = "127.0.0.1:4000";
-  server.incarnation = 5;
-  Node other = server;
-  other.name = "server-1";
-  Routing routing(77, 3);
-  EXPECT_FALSE(routing.published());
-  EXPECT_EQ(routing.epoch(), 0u);
-
-  routing.Publish({&server}, {0, 0, 0});
-  EXPECT_TRUE(routing.published());
-  EXPECT_EQ(routing.epoch(), 1u);
-  EXPECT_EQ(routing.table().job_id(), 77u);
-  ASSERT_EQ(routing.table().servers_size(), 1);
-  EXPECT_EQ(routing.table().servers(0).address(), "127.0.0.1:4000");
-  EXPECT_EQ(routing.table().servers(0).incarnation(), 5u);
-
-  routing.Publish({&server, &other}, {0, 1, 0});
-  EXPECT_EQ(routing.epoch(), 2u);
-  EXPECT_EQ(routing.table().primary_size(), 3);
-  EXPECT_EQ(routing.table().servers(1).node(), "server-1");
-  EXPECT_EQ(routing.PartitionCounts(), (std::vector<uint32_t>{2, 1}));
+  server.name = "server-" + std::to_string(number);
+  server.number = number;
+  server.address = "127.0.0.1:400" + std::to_string(number);
+  server.incarnation = incarnation;
+  return server;
 }
 
-TEST(RoutingDeathTest, PartitionWithoutAServerIsABrokenInvariant) {
-  Node server;
-  Routing routing(77, 2);
-  EXPECT_DEATH(routing.Publish({&server}, {0}), "");
-  EXPECT_DEATH(routing.Publish({&server}, {0, 1}), "");
+TEST(RoutingTest, TableNamesServersByIndexWhateverTheirNumbers) {
+  const Node first = Server(3, 5);
+  const Node second = Server(7, 6);
+  Placement placement;
+  placement.epoch = 9;
+  placement.partitions.resize(3);
+  placement.partitions[0].primary = 7;
+  placement.partitions[0].primary_since = 4;
+  placement.partitions[0].backups = {3};
+  placement.partitions[1].primary = 3;
+  placement.partitions[1].learners = {{7, 8}};
+  placement.partitions[2].holders = {12};
+
+  const RoutingTable table = MakeRoutingTable(77, placement, {&first, &second});
+  EXPECT_EQ(table.job_id(), 77u);
+  EXPECT_EQ(table.epoch(), 9u);
+  ASSERT_EQ(table.servers_size(), 2);
+  EXPECT_EQ(table.servers(1).node(), "server-7");
+  EXPECT_EQ(table.servers(1).address(), "127.0.0.1:4007");
+  EXPECT_EQ(table.servers(1).incarnation(), 6u);
+  EXPECT_EQ(table.primary(0), 1u);
+  EXPECT_EQ(table.replicas(0).backups(0), 0u);
+  EXPECT_EQ(table.replicas(0).primary_since(), 4u);
+  EXPECT_EQ(table.primary(1), 0u);
+  EXPECT_EQ(table.replicas(1).learners(0), 1u);
+  EXPECT_EQ(table.primary(2), kNoPrimary);
+  EXPECT_EQ(table.replicas_size(), 3);
+  EXPECT_EQ(ReplicaCounts(table), (std::vector<uint32_t>{2, 1}));
+}
+
+TEST(RoutingDeathTest, ReplicaOnAServerThatIsNotThereIsABrokenInvariant) {
+  Placement placement;
+  placement.partitions.resize(1);
+  placement.partitions[0].primary = 0;
+  EXPECT_DEATH(MakeRoutingTable(1, placement, {}), "");
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ class ServerCaller {
                         Done done) = 0;
   virtual void RestoreBest(const std::string& address, const RestoreBestRequest& request, MonotonicDuration timeout,
                            Done done) = 0;
+  virtual void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
+                                    MonotonicDuration timeout, Done done) = 0;
 };
 
 }  // namespace pawl

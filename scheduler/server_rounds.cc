@@ -7,38 +7,55 @@
 
 namespace pawl {
 
-void ServerRounds::Start(std::string what, std::vector<std::string> servers, MonotonicTime now,
-                         MonotonicDuration timeout, Ask ask, RoundDone done, DeferredActions& actions) {
-  const uint64_t id = ++last_round_;
-  Round& round = rounds_[id];
+void ServerRounds::Start(std::string what, MonotonicTime now, MonotonicDuration timeout, Ask ask, RoundDone done,
+                         DeferredActions& actions) {
+  Round round;
   round.what = std::move(what);
-  round.standing.assign(servers.size(), Standing::kAsked);
-  round.missing = servers.size();
-  round.servers = std::move(servers);
-  round.deadline = now + timeout;
-  round.ask = ask;
+  round.timeout = timeout;
+  round.ask = std::move(ask);
   round.done = std::move(done);
-  if (round.missing == 0) {
-    End(id, absl::OkStatus(), actions);
-    return;
-  }
-  for (size_t server = 0; server < round.servers.size(); ++server) {
-    actions.Add([ask, id, server, timeout] { ask(id, server, timeout); });
-  }
+  Begin(std::move(round), now, actions);
 }
 
-void ServerRounds::Answer(uint64_t id, size_t server, const absl::Status& status, DeferredActions& actions) {
-  const auto it = rounds_.find(id);
-  if (it == rounds_.end() || it->second.standing[server] != Standing::kAsked) return;
-  Round& round = it->second;
+void ServerRounds::Begin(Round round, MonotonicTime now, DeferredActions& actions) {
+  const uint64_t attempt = ++last_attempt_;
+  round.standing.clear();
+  round.last_error = absl::OkStatus();
+  if (targets_.has_value()) {
+    round.deadline = now + round.timeout;
+    round.missing = targets_->servers.size();
+    round.standing.assign(round.missing, Standing::kAsked);
+    for (size_t server = 0; server < round.missing; ++server) {
+      Question question{attempt, server, targets_->servers[server].address, targets_->epoch, round.timeout};
+      actions.Add([ask = round.ask, question = std::move(question)] { ask(question); });
+    }
+  }
+  rounds_.emplace(attempt, std::move(round));
+}
+
+void ServerRounds::SetTargets(std::optional<Targets> targets, MonotonicTime now, DeferredActions& actions) {
+  targets_ = std::move(targets);
+  std::map<uint64_t, Round> before = std::exchange(rounds_, {});
+  for (auto& [attempt, round] : before) Begin(std::move(round), now, actions);
+}
+
+bool ServerRounds::Awaits(uint64_t attempt, size_t server) const {
+  const auto it = rounds_.find(attempt);
+  return it != rounds_.end() && server < it->second.standing.size() &&
+         it->second.standing[server] == Standing::kAsked;
+}
+
+void ServerRounds::Answer(uint64_t attempt, size_t server, const absl::Status& status, DeferredActions& actions) {
+  if (!Awaits(attempt, server)) return;
+  Round& round = rounds_.at(attempt);
   if (status.ok()) {
     round.standing[server] = Standing::kAnswered;
-    if (--round.missing == 0) End(id, absl::OkStatus(), actions);
+    if (--round.missing == 0) End(attempt, absl::OkStatus(), actions);
     return;
   }
-  const absl::Status error = Annotate(status, absl::StrCat(round.servers[server], ": ", round.what));
+  const absl::Status error = Annotate(status, absl::StrCat(targets_->servers[server].node, ": ", round.what));
   if (!absl::IsUnavailable(status)) {
-    End(id, error, actions);
+    End(attempt, error, actions);
     return;
   }
   round.standing[server] = Standing::kToAskAgain;
@@ -46,25 +63,28 @@ void ServerRounds::Answer(uint64_t id, size_t server, const absl::Status& status
 }
 
 void ServerRounds::Tick(MonotonicTime now, DeferredActions& actions) {
+  if (!targets_.has_value()) return;
   std::vector<std::pair<uint64_t, absl::Status>> late;
-  for (auto& [id, round] : rounds_) {
-    for (size_t server = 0; server < round.servers.size(); ++server) {
+  for (auto& [attempt, round] : rounds_) {
+    for (size_t server = 0; server < round.standing.size(); ++server) {
+      const Target& target = targets_->servers[server];
       if (now >= round.deadline && round.standing[server] != Standing::kAnswered) {
-        late.emplace_back(id, !round.last_error.ok() ? round.last_error
-                                                     : absl::DeadlineExceededError(absl::StrCat(
-                                                           round.servers[server], ": ", round.what, ": no answer")));
+        late.emplace_back(attempt, !round.last_error.ok() ? round.last_error
+                                                          : absl::DeadlineExceededError(absl::StrCat(
+                                                                target.node, ": ", round.what, ": no answer")));
         break;
       }
       if (round.standing[server] != Standing::kToAskAgain) continue;
       round.standing[server] = Standing::kAsked;
-      actions.Add([ask = round.ask, id = id, server, timeout = round.deadline - now] { ask(id, server, timeout); });
+      Question question{attempt, server, target.address, targets_->epoch, round.deadline - now};
+      actions.Add([ask = round.ask, question = std::move(question)] { ask(question); });
     }
   }
-  for (const auto& [id, status] : late) End(id, status, actions);
+  for (const auto& [attempt, status] : late) End(attempt, status, actions);
 }
 
-void ServerRounds::End(uint64_t id, const absl::Status& status, DeferredActions& actions) {
-  auto node = rounds_.extract(id);
+void ServerRounds::End(uint64_t attempt, const absl::Status& status, DeferredActions& actions) {
+  auto node = rounds_.extract(attempt);
   node.mapped().done(status, actions);
 }
 

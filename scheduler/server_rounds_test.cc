@@ -1,6 +1,8 @@
 #include "scheduler/server_rounds.h"
 
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "client_lib/base/simulated_clock.h"
@@ -14,21 +16,39 @@ using std::chrono::seconds;
 
 class ServerRoundsTest : public testing::Test {
  protected:
-  void Start(size_t servers) {
-    std::vector<std::string> names;
-    for (size_t i = 0; i < servers; ++i) names.push_back("server-" + std::to_string(i));
+  void SetServers(std::vector<int> numbers, uint64_t epoch = 1) {
+    ServerRounds::Targets targets;
+    targets.epoch = epoch;
+    for (const int number : numbers) {
+      targets.servers.push_back({"server-" + std::to_string(number), "s:" + std::to_string(number)});
+    }
+    DeferredActions actions;
+    rounds_.SetTargets(std::move(targets), clock_.Now(), actions);
+  }
+  void SetNoServers() {
+    DeferredActions actions;
+    rounds_.SetTargets(std::nullopt, clock_.Now(), actions);
+  }
+  void Start() {
     DeferredActions actions;
     rounds_.Start(
-        "asking", names, clock_.Now(), seconds(2),
-        [this](uint64_t round, size_t server, MonotonicDuration) {
-          round_ = round;
-          asked_.push_back(server);
+        "asking", clock_.Now(), seconds(2),
+        [this](const ServerRounds::Question& question) {
+          question_ = question;
+          asked_.push_back(question.address);
         },
         [this](const absl::Status& status, DeferredActions&) { result_ = status; }, actions);
   }
-  void Answer(size_t server, const absl::Status& status) {
+  void Start(int servers) {
+    std::vector<int> numbers;
+    for (int i = 0; i < servers; ++i) numbers.push_back(i);
+    SetServers(numbers);
+    Start();
+  }
+  void Answer(size_t server, const absl::Status& status) { Answer(question_.attempt, server, status); }
+  void Answer(uint64_t attempt, size_t server, const absl::Status& status) {
     DeferredActions actions;
-    rounds_.Answer(round_, server, status, actions);
+    rounds_.Answer(attempt, server, status, actions);
   }
   void Tick() {
     DeferredActions actions;
@@ -37,14 +57,14 @@ class ServerRoundsTest : public testing::Test {
 
   SimulatedClock clock_;
   ServerRounds rounds_;
-  uint64_t round_ = 0;
-  std::vector<size_t> asked_;
+  ServerRounds::Question question_;
+  std::vector<std::string> asked_;
   std::optional<absl::Status> result_;
 };
 
 TEST_F(ServerRoundsTest, EndsWhenTheLastServerHasAnswered) {
   Start(2);
-  EXPECT_EQ(asked_, (std::vector<size_t>{0, 1}));
+  EXPECT_EQ(asked_, (std::vector<std::string>{"s:0", "s:1"}));
   Answer(1, absl::OkStatus());
   Answer(1, absl::OkStatus());
   EXPECT_FALSE(result_.has_value());
@@ -58,7 +78,7 @@ TEST_F(ServerRoundsTest, UnavailableServerIsAskedAgainAtTheNextTick) {
   Answer(1, absl::OkStatus());
   asked_.clear();
   Tick();
-  EXPECT_EQ(asked_, (std::vector<size_t>{0}));
+  EXPECT_EQ(asked_, (std::vector<std::string>{"s:0"}));
   Tick();
   EXPECT_EQ(asked_.size(), 1u) << "asked twice at one time";
   Answer(0, absl::OkStatus());
@@ -90,8 +110,46 @@ TEST_F(ServerRoundsTest, SilentServerEndsTheRoundAtItsDeadline) {
   EXPECT_EQ(result_->code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(ServerRoundsTest, WithoutServersItEndsAtOnce) {
-  Start(0);
+TEST_F(ServerRoundsTest, WithoutPrimariesItWaitsAndItsTimeDoesNotRun) {
+  Start();
+  clock_.Advance(seconds(100));
+  Tick();
+  EXPECT_FALSE(result_.has_value());
+  EXPECT_TRUE(asked_.empty());
+  SetServers({3}, 9);
+  EXPECT_EQ(asked_, (std::vector<std::string>{"s:3"}));
+  EXPECT_EQ(question_.epoch, 9u);
+  EXPECT_EQ(question_.timeout, seconds(2));
+  Answer(0, absl::OkStatus());
+  EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, NewPrimariesAreAskedAnewAndOldAnswersCountForNothing) {
+  Start(2);
+  const uint64_t old = question_.attempt;
+  Answer(old, 0, absl::OkStatus());
+  asked_.clear();
+  SetServers({0, 2}, 5);
+  EXPECT_EQ(asked_, (std::vector<std::string>{"s:0", "s:2"})) << "server-0 may have got partitions";
+  EXPECT_FALSE(rounds_.Awaits(old, 1));
+  Answer(old, 1, absl::OkStatus());
+  Answer(old, 0, absl::InvalidArgumentError("no"));
+  EXPECT_FALSE(result_.has_value());
+  Answer(0, absl::OkStatus());
+  Answer(1, absl::OkStatus());
+  EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, RoundThatLosesItsPrimariesBeginsAnewWhenTheyAreBack) {
+  Start(1);
+  SetNoServers();
+  Answer(0, absl::OkStatus());
+  clock_.Advance(seconds(60));
+  Tick();
+  EXPECT_FALSE(result_.has_value());
+  SetServers({0}, 4);
+  EXPECT_EQ(asked_.size(), 2u);
+  Answer(0, absl::OkStatus());
   EXPECT_TRUE(result_->ok());
 }
 

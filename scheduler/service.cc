@@ -61,7 +61,7 @@ grpc::ServerUnaryReactor* Park(Coordinator& coordinator,
 
 grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext* context,
                                                      const RegisterRequest* request, RegisterResponse* response) {
-  return AnswerNow(context, coordinator_.Register(*request), response);
+  return Park(coordinator_, &Coordinator::Register, context, request, response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContext* context,
@@ -83,7 +83,7 @@ grpc::ServerUnaryReactor* SchedulerService::CreateTable(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* SchedulerService::ListTables(grpc::CallbackServerContext* context,
                                                        const ListTablesRequest* request,
                                                        ListTablesResponse* response) {
-  return AnswerNow(context, coordinator_.ListTables(*request), response);
+  return Park(coordinator_, &Coordinator::ListTables, context, request, response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Barrier(grpc::CallbackServerContext* context,
@@ -106,7 +106,7 @@ grpc::ServerUnaryReactor* SchedulerService::ReportEvaluation(grpc::CallbackServe
 grpc::ServerUnaryReactor* SchedulerService::FinishWork(grpc::CallbackServerContext* context,
                                                        const FinishWorkRequest* request,
                                                        FinishWorkResponse* response) {
-  return AnswerNow(context, coordinator_.FinishWork(*request), response);
+  return Park(coordinator_, &Coordinator::FinishWork, context, request, response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContext* context,
@@ -116,12 +116,12 @@ grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContex
 
 grpc::ServerUnaryReactor* SchedulerService::StopJob(grpc::CallbackServerContext* context,
                                                     const StopJobRequest* request, StopJobResponse* response) {
-  return AnswerNow(context, coordinator_.StopJob(*request), response);
+  return Park(coordinator_, &Coordinator::StopJob, context, request, response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Goodbye(grpc::CallbackServerContext* context,
                                                     const GoodbyeRequest* request, GoodbyeResponse* response) {
-  return AnswerNow(context, coordinator_.Goodbye(*request), response);
+  return Park(coordinator_, &Coordinator::Goodbye, context, request, response);
 }
 
 }  // namespace pawl

@@ -95,6 +95,7 @@ class ServiceTest : public testing::Test {
       logical_workers: 2
       partitions: 8
       evaluation { early_stopping { patience: 1 } }
+      durability: MEMORY
     )",
                             "test.job");
     FillDefaults(options.job, 2);

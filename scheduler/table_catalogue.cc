@@ -65,4 +65,23 @@ std::vector<const TableCatalogue::Entry*> TableCatalogue::All() const {
   return all;
 }
 
+StoredTables TableCatalogue::Save() const {
+  StoredTables stored;
+  for (const auto& [id, entry] : entries_) {
+    StoredTable& table = *stored.add_tables();
+    *table.mutable_spec() = entry.spec;
+    table.set_ready(entry.ready);
+  }
+  stored.set_last_id(last_id_);
+  return stored;
+}
+
+void TableCatalogue::Restore(const StoredTables& stored) {
+  for (const StoredTable& table : stored.tables()) {
+    entries_[table.spec().id()] = {table.spec(), table.ready()};
+    by_name_[table.spec().name()] = table.spec().id();
+  }
+  last_id_ = stored.last_id();
+}
+
 }  // namespace pawl

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
+#include "proto/scheduler_state.pb.h"
 #include "proto/types.pb.h"
 
 namespace pawl {
@@ -26,7 +27,7 @@ class TableCatalogue {
  public:
   struct Entry {
     TableSpec spec;
-    // Every server has it.
+    // Every partition has it.
     bool ready = false;
   };
 
@@ -51,6 +52,10 @@ class TableCatalogue {
   const Entry* Find(uint32_t id) const;
   // By id.
   std::vector<const Entry*> All() const;
+
+  StoredTables Save() const;
+  // REQUIRES: there is no table yet.
+  void Restore(const StoredTables& stored);
 
  private:
   const Optimizer dense_optimizer_;

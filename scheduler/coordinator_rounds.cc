@@ -1,0 +1,252 @@
+// What the Coordinator asks of servers, and what it does with their answers.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "scheduler/coordinator.h"
+#include "scheduler/digest.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+std::string EvaluationText(const EvaluationResult& result) {
+  std::string text = absl::StrCat("evaluation ", result.evaluation(), " at step ", result.step(), ", ",
+                                  result.samples(), " samples:");
+  if (result.has_auc()) absl::StrAppend(&text, absl::StrFormat(" auc %.5f", result.auc()));
+  if (result.has_logloss()) absl::StrAppend(&text, absl::StrFormat(" logloss %.5f", result.logloss()));
+  if (result.has_accuracy()) absl::StrAppend(&text, absl::StrFormat(" accuracy %.5f", result.accuracy()));
+  if (result.has_rmse()) absl::StrAppend(&text, absl::StrFormat(" rmse %.5f", result.rmse()));
+  return text;
+}
+
+// A message without fields, where an answer says nothing.
+struct Nothing {};
+
+}  // namespace
+
+template <typename Answer>
+ServerRounds::Ask Coordinator::AskBy(
+    std::function<void(const ServerRounds::Question&, absl::AnyInvocable<void(absl::StatusOr<Answer>)>)> call,
+    std::function<void(const ServerRounds::Question&, Answer)> keep) {
+  return [this, call = std::move(call), keep = std::move(keep)](const ServerRounds::Question& question) {
+    call(question, [this, keep, question](absl::StatusOr<Answer> answer) {
+      DeferredActions actions;
+      MutexLock lock(mu_);
+      const Ending ending(*this, actions);
+      if (!rounds_.Awaits(question.attempt, question.server)) return;
+      const absl::Status status = answer.status();
+      if (status.ok()) keep(question, *std::move(answer));
+      rounds_.Answer(question.attempt, question.server, status, actions);
+    });
+  };
+}
+
+ServerRounds::Ask Coordinator::AskBy(std::function<void(const ServerRounds::Question&, ServerCaller::Done)> call) {
+  return AskBy<Nothing>(
+      [call = std::move(call)](const ServerRounds::Question& question,
+                               absl::AnyInvocable<void(absl::StatusOr<Nothing>)> done) {
+        call(question, [done = std::move(done)](const absl::Status& status) mutable {
+          if (status.ok()) {
+            done(Nothing());
+          } else {
+            done(status);
+          }
+        });
+      },
+      [](const ServerRounds::Question&, Nothing) {});
+}
+
+void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions) {
+  CreateTableOnServerRequest request;
+  request.set_job_id(options_.job_id);
+  *request.mutable_table() = tables_.Find(table)->spec;
+  rounds_.Start(
+      absl::StrCat("creating table ", request.table().name()), clock_.Now(), kCreateTableTimeout,
+      AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
+        CreateTableOnServerRequest asked = request;
+        asked.set_routing_epoch(question.epoch);
+        servers_.CreateTable(question.address, asked, question.timeout, std::move(done));
+      }),
+      [this, request](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+        const TableSpec& spec = request.table();
+        absl::StatusOr<CreateTableResponse> answer = CreateTableResponse();
+        if (status.ok()) {
+          tables_.MarkReady(spec.id());
+          spdlog::info("table {}: {} {}", spec.id(), spec.name(), TableKind_Name(spec.kind()));
+          *answer->mutable_table() = spec;
+        } else {
+          answer = status;
+          tables_.Remove(spec.id());
+          spdlog::warn("table {}: {}", spec.id(), status.ToString());
+        }
+        gate_.Changed();
+        table_calls_.AnswerIf([&](uint32_t id) { return id == spec.id(); }, answer, actions);
+      },
+      actions);
+}
+
+void Coordinator::ReleaseOnServers(LogicalWorkers::FreeRank rank, DeferredActions& actions) {
+  if (!director_.placed()) return;
+  ReleaseLogicalWorkerRequest request;
+  request.set_job_id(options_.job_id);
+  request.set_logical_worker(rank.rank);
+  request.set_incarnation(rank.incarnation);
+  rounds_.Start(
+      absl::StrCat("releasing rank ", rank.rank), clock_.Now(), kReleaseTimeout,
+      AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
+        ReleaseLogicalWorkerRequest asked = request;
+        asked.set_routing_epoch(question.epoch);
+        servers_.ReleaseLogicalWorker(question.address, asked, question.timeout, std::move(done));
+      }),
+      [this, rank](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+        if (status.ok()) {
+          spdlog::info("rank {} holds nobody back until it has a host again", rank.rank);
+          return;
+        }
+        spdlog::warn("{}", status.ToString());
+        const std::vector<LogicalWorkers::FreeRank> free = logical_workers_.FreeRanks();
+        const bool still_free = std::any_of(free.begin(), free.end(), [&](const LogicalWorkers::FreeRank& other) {
+          return other.rank == rank.rank && other.incarnation == rank.incarnation;
+        });
+        // Anything else is no matter of waiting: a successor has taken over, or the server's mode knows no release.
+        if (still_free && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
+          ReleaseOnServers(rank, actions);
+        }
+      },
+      actions);
+}
+
+void Coordinator::EvaluationIsComplete(const EvaluationInput& input) {
+  // Sorting millions of scores takes seconds, in which nobody's heartbeat must wait.
+  const EvaluationResult result = ComputeEvaluation(input, options_.job.model().loss());
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  if (state_.over()) return;
+  spdlog::info("{}", EvaluationText(result));
+  const EarlyStoppingPolicy::Decision decision = evaluations_.Observe(result);
+  if (decision.stop) spdlog::info("early stopping after evaluation {}", result.evaluation());
+  if (!decision.improved) {
+    PublishEvaluation(result, actions);
+    return;
+  }
+  KeepBestRequest request;
+  request.set_job_id(options_.job_id);
+  request.set_evaluation(result.evaluation());
+  rounds_.Start(
+      "keeping the best parameters", clock_.Now(), kKeepBestTimeout,
+      AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
+        KeepBestRequest asked = request;
+        asked.set_routing_epoch(question.epoch);
+        servers_.KeepBest(question.address, asked, question.timeout, std::move(done));
+      }),
+      [this, result](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+        if (!status.ok()) {
+          FailJob(std::string(status.message()), actions);
+          return;
+        }
+        evaluations_.BestIsKept();
+        PublishEvaluation(result, actions);
+      },
+      actions);
+}
+
+void Coordinator::PublishEvaluation(const EvaluationResult& result, DeferredActions& actions) {
+  evaluations_.Publish(result);
+  gate_.Changed();
+  ReportEvaluationResponse response;
+  *response.mutable_result() = result;
+  response.set_stop(evaluations_.stop_training());
+  evaluation_calls_.AnswerIf([&](uint64_t evaluation) { return evaluation == result.evaluation(); }, response,
+                             actions);
+}
+
+void Coordinator::FinishOnServers(DeferredActions& actions) {
+  if (!evaluations_.best_is_kept()) {
+    InspectServers(actions);
+    return;
+  }
+  RestoreBestRequest request;
+  request.set_job_id(options_.job_id);
+  rounds_.Start(
+      "restoring the best parameters", clock_.Now(), kKeepBestTimeout,
+      AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
+        RestoreBestRequest asked = request;
+        asked.set_routing_epoch(question.epoch);
+        servers_.RestoreBest(question.address, asked, question.timeout, std::move(done));
+      }),
+      [this](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+        if (!status.ok()) {
+          FailJob(std::string(status.message()), actions);
+          return;
+        }
+        spdlog::info("restored the parameters of evaluation {}", evaluations_.FinalResult()->evaluation());
+        InspectServers(actions);
+      },
+      actions);
+}
+
+void Coordinator::InspectServers(DeferredActions& actions) {
+  InspectRequest request;
+  request.set_job_id(options_.job_id);
+  request.set_digest(true);
+  // Of the newest attempt, by server; changed under the lock.
+  struct Answers {
+    uint64_t attempt = 0;
+    std::map<size_t, InspectResponse> by_server;
+  };
+  auto answers = std::make_shared<Answers>();
+  rounds_.Start(
+      "inspecting", clock_.Now(), kInspectTimeout,
+      AskBy<InspectResponse>(
+          [this, request](const ServerRounds::Question& question, ServerCaller::InspectDone done) {
+            InspectRequest asked = request;
+            asked.set_routing_epoch(question.epoch);
+            servers_.Inspect(question.address, asked, question.timeout, std::move(done));
+          },
+          [answers](const ServerRounds::Question& question, InspectResponse answer) {
+            if (answers->attempt != question.attempt) *answers = {question.attempt, {}};
+            answers->by_server[question.server] = std::move(answer);
+          }),
+      [this, answers](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+        if (!status.ok()) {
+          FailJob(std::string(status.message()), actions);
+          return;
+        }
+        std::vector<InspectResponse> all;
+        for (auto& [server, answer] : answers->by_server) all.push_back(std::move(answer));
+        GatherResult(all, actions);
+      },
+      actions);
+}
+
+void Coordinator::GatherResult(const std::vector<InspectResponse>& answers, DeferredActions& actions) {
+  std::map<uint32_t, std::string> names;
+  for (const TableCatalogue::Entry* table : tables_.All()) names[table->spec.id()] = table->spec.name();
+  ServerCounters counters;
+  std::vector<PartitionDigest> digests;
+  for (const InspectResponse& answer : answers) {
+    AddCounters(answer.counters(), counters);
+    digests.insert(digests.end(), answer.digests().begin(), answer.digests().end());
+  }
+  const absl::StatusOr<uint32_t> digest = CombineDigests(names, digests);
+  if (!digest.ok()) {
+    FailJob(std::string(digest.status().message()), actions);
+    return;
+  }
+  digest_ = *digest;
+  final_counters_ = counters;
+  settled_ = true;
+  spdlog::info("digest {}", DigestText(*digest));
+  JobReport report = Report();
+  report.status.set_state(COMPLETED);
+  actions.Add([this, report = std::move(report)] {
+    ReportIsWritten(options_.write_report == nullptr ? absl::OkStatus() : options_.write_report(report));
+  });
+}
+
+}  // namespace pawl

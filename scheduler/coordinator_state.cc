@@ -1,0 +1,159 @@
+// What the Coordinator shows of its state, and what it saves.
+#include <algorithm>
+#include <optional>
+
+#include "scheduler/coordinator.h"
+#include "scheduler/routing.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+
+void AddCounters(const ServerCounters& from, ServerCounters& to) {
+  to.set_pushes_applied(to.pushes_applied() + from.pushes_applied());
+  to.set_pushes_deduplicated(to.pushes_deduplicated() + from.pushes_deduplicated());
+  to.set_pushes_late(to.pushes_late() + from.pushes_late());
+  to.set_requests_refused(to.requests_refused() + from.requests_refused());
+  to.set_staleness_max(std::max(to.staleness_max(), from.staleness_max()));
+  to.set_rows(to.rows() + from.rows());
+  to.set_parameter_bytes(to.parameter_bytes() + from.parameter_bytes());
+  to.set_parked_pulls(to.parked_pulls() + from.parked_pulls());
+  to.set_keys_pulled(to.keys_pulled() + from.keys_pulled());
+  to.set_keys_pushed(to.keys_pushed() + from.keys_pushed());
+}
+
+absl::StatusOr<GetStatusResponse> Coordinator::GetStatus(const GetStatusRequest& request) {
+  MutexLock lock(mu_);
+  GetStatusResponse status = Status();
+  // How the job stands is told when it is saved.
+  status.set_state(told_.state);
+  status.set_failure(told_.reason);
+  if (told_.state != COMPLETED) status.clear_digest();
+  return status;
+}
+
+GetStatusResponse Coordinator::Status() const {
+  const MonotonicTime now = clock_.Now();
+  GetStatusResponse status;
+  *status.mutable_job() = options_.job;
+  status.set_job_id(options_.job_id);
+  status.set_state(state_.state());
+  status.set_failure(state_.reason());
+  status.set_routing_epoch(told_.routing == nullptr ? 0 : told_.routing->epoch());
+  status.set_train_s(state_.TrainSeconds(now));
+  for (const EvaluationResult& result : evaluations_.results()) *status.add_evaluations() = result;
+  if (digest_.has_value()) status.set_digest(*digest_);
+
+  const std::vector<uint32_t> replicas =
+      told_.routing == nullptr ? std::vector<uint32_t>() : ReplicaCounts(*told_.routing);
+  double loss_sum = 0;
+  size_t ranks_hosted = 0;
+  for (const Node* node : membership_.All()) {
+    NodeStatus& shown = *status.add_nodes();
+    shown.set_node(node->name);
+    shown.set_role(node->role);
+    shown.set_incarnation(node->incarnation);
+    shown.set_address(node->address);
+    shown.set_description(node->description);
+    shown.set_silent_ms(static_cast<uint64_t>(
+        std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(now - node->last_heard).count())));
+    shown.set_gone(node->gone);
+    if (node->role == SERVER_ROLE) {
+      *shown.mutable_server() = node->counters;
+      if (!final_counters_.has_value() && !node->gone) AddCounters(node->counters, *status.mutable_counters());
+      for (size_t server = 0; server < replicas.size(); ++server) {
+        if (told_.routing->servers(static_cast<int>(server)).incarnation() == node->incarnation) {
+          shown.set_partitions(replicas[server]);
+        }
+      }
+    }
+    if (node->role == WORKER_ROLE) {
+      *shown.mutable_worker() = node->progress;
+      status.set_samples(status.samples() + node->progress.samples() + node->earlier.samples());
+      status.set_steps_total(std::max(status.steps_total(), node->progress.steps_total()));
+      const std::vector<uint32_t> ranks =
+          logical_workers_.RanksOf(node->name).value_or(std::vector<uint32_t>());
+      for (const uint32_t rank : ranks) shown.add_logical_workers(rank);
+      loss_sum += node->progress.loss() * static_cast<double>(ranks.size());
+      ranks_hosted += ranks.size();
+    }
+  }
+  std::optional<uint64_t> steps;
+  for (uint32_t rank = 0; rank < logical_workers_.total(); ++rank) {
+    const Node* const host = membership_.FindByName(logical_workers_.LastHostOf(rank));
+    // A rank that never had a host has done nothing.
+    const uint64_t done = host == nullptr ? 0 : std::max(host->progress.steps_min(), host->earlier.steps_min());
+    steps = std::min(steps.value_or(done), done);
+  }
+  status.set_steps(steps.value_or(0));
+  if (ranks_hosted > 0) status.set_loss(loss_sum / static_cast<double>(ranks_hosted));
+  if (final_counters_.has_value()) *status.mutable_counters() = *final_counters_;
+  return status;
+}
+
+JobReport Coordinator::Report() const {
+  JobReport report;
+  report.status = Status();
+  report.servers = options_.servers;
+  report.workers = static_cast<uint32_t>(
+      std::count_if(report.status.nodes().begin(), report.status.nodes().end(),
+                    [](const NodeStatus& node) { return node.logical_workers_size() > 0; }));
+  report.evaluation = evaluations_.FinalResult();
+  return report;
+}
+
+SchedulerState Coordinator::State() const {
+  const MonotonicTime now = clock_.Now();
+  SchedulerState stored;
+  stored.set_job_id(options_.job_id);
+  *stored.mutable_job() = options_.job;
+  stored.set_servers(options_.servers);
+  stored.set_workers(options_.workers);
+  stored.set_state(state_.state());
+  stored.set_reason(state_.reason());
+  stored.set_train_s(state_.TrainSeconds(now));
+  if (options_.unix_ms != nullptr && state_.state() == RUNNING) {
+    stored.set_started_unix_ms(options_.unix_ms() - static_cast<uint64_t>(stored.train_s() * 1000));
+  }
+  *stored.mutable_membership() = membership_.Save();
+  *stored.mutable_placement() = director_.Save();
+  *stored.mutable_ranks() = logical_workers_.Save();
+  *stored.mutable_tables() = tables_.Save();
+  *stored.mutable_evaluations() = evaluations_.Save();
+  *stored.mutable_barriers() = barriers_.Save();
+  if (digest_.has_value()) stored.set_digest(*digest_);
+  if (final_counters_.has_value()) *stored.mutable_final_counters() = *final_counters_;
+  stored.set_closed(closed_);
+  return stored;
+}
+
+void Coordinator::Restore(const SchedulerState& stored) {
+  const MonotonicTime now = clock_.Now();
+  double train_s = stored.train_s();
+  if (options_.unix_ms != nullptr && stored.started_unix_ms() != 0) {
+    // A wall clock that was set back makes no time of it.
+    const double since_start =
+        (static_cast<double>(options_.unix_ms()) - static_cast<double>(stored.started_unix_ms())) / 1000;
+    train_s = std::max(train_s, since_start);
+  }
+  state_.Restore(stored.state(), stored.reason(),
+                 std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(train_s)), now);
+  membership_.Restore(stored.membership(), now);
+  director_.Restore(stored.placement(), now);
+  logical_workers_.Restore(stored.ranks(), now);
+  tables_.Restore(stored.tables());
+  evaluations_.Restore(stored.evaluations());
+  barriers_.Restore(stored.barriers());
+  if (stored.has_digest()) digest_ = stored.digest();
+  if (stored.has_final_counters()) final_counters_ = stored.final_counters();
+  report_is_written_ = state_.state() == COMPLETED;
+  restored_ = true;
+  spdlog::info("job '{}' goes on: {}, routing epoch {}, {} nodes", options_.job.name(),
+               JobState_Name(state_.state()), director_.epoch(), membership_.PresentCount());
+  if (!director_.placed()) return;
+  DeferredActions actions;
+  RoutingHasChanged(actions);
+  // It is as it was saved.
+  gate_ = SaveGate();
+}
+
+}  // namespace pawl

@@ -1,0 +1,90 @@
+#include "scheduler/evaluations.h"
+
+#include <cstring>
+#include <string>
+
+#include "client_lib/job/job_file.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+Job TestJob() {
+  Job job = *ParseJob(R"(
+    name: "j" data { train: "t" eval: "e" format: LIBSVM } model { fm { dim: 4 } }
+    logical_workers: 2 evaluation { early_stopping { patience: 2 } }
+  )",
+                      "test.job");
+  FillDefaults(job, 1);
+  return job;
+}
+
+ReportEvaluationRequest Part(uint64_t evaluation, uint32_t rank, uint32_t part = 0, uint32_t parts = 1) {
+  ReportEvaluationRequest request;
+  request.set_evaluation(evaluation);
+  request.set_rank(rank);
+  request.set_part(part);
+  request.set_parts(parts);
+  return request;
+}
+
+EvaluationResult Auc(uint64_t evaluation, double auc) {
+  EvaluationResult result;
+  result.set_evaluation(evaluation);
+  result.set_auc(auc);
+  return result;
+}
+
+TEST(EvaluationsTest, OneIsComputedAtATimeAndFoundOncePublished) {
+  Evaluations evaluations(TestJob());
+  EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok());
+  EXPECT_FALSE(evaluations.Take().has_value());
+  EXPECT_TRUE(evaluations.Add(Part(1, 1)).ok());
+  EXPECT_EQ(evaluations.Take()->evaluation, 1u);
+  EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok()) << "asked again while it is computed";
+  EXPECT_EQ(evaluations.Add(Part(2, 0)).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(evaluations.Find(1), nullptr);
+  evaluations.Publish(Auc(1, 0.5));
+  ASSERT_NE(evaluations.Find(1), nullptr);
+  EXPECT_TRUE(evaluations.Add(Part(2, 0)).ok());
+}
+
+TEST(EvaluationsTest, RankThatLosesItsHostReportsAnew) {
+  Evaluations evaluations(TestJob());
+  EXPECT_TRUE(evaluations.Add(Part(1, 0, 0, 2)).ok());
+  EXPECT_TRUE(evaluations.Add(Part(1, 1)).ok());
+  evaluations.Forget(0);
+  EXPECT_EQ(evaluations.Add(Part(1, 0, 1, 2)).code(), absl::StatusCode::kFailedPrecondition)
+      << "its first part was forgotten";
+  EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok()) << "its successor may have other parts";
+  EXPECT_TRUE(evaluations.Take().has_value());
+  evaluations.Forget(0);
+}
+
+TEST(EvaluationsTest, RestartGoesOnWithTheEvaluationThatWasNotPublished) {
+  Evaluations before(TestJob());
+  for (uint64_t evaluation = 1; evaluation <= 3; ++evaluation) {
+    ASSERT_TRUE(before.Add(Part(evaluation, 0)).ok());
+    ASSERT_TRUE(before.Add(Part(evaluation, 1)).ok());
+    ASSERT_TRUE(before.Take().has_value());
+    const EvaluationResult result = Auc(evaluation, evaluation == 1 ? 0.9 : 0.5);
+    EXPECT_EQ(before.Observe(result).improved, evaluation == 1);
+    if (evaluation == 1) before.BestIsKept();
+    if (evaluation < 3) before.Publish(result);
+  }
+  Evaluations after(TestJob());
+  after.Restore(before.Save());
+  EXPECT_EQ(after.results().size(), 2u);
+  EXPECT_FALSE(after.stop_training());
+  EXPECT_TRUE(after.best_is_kept());
+  EXPECT_EQ(after.FinalResult()->evaluation(), 1u);
+  ASSERT_TRUE(after.Add(Part(3, 0)).ok());
+  ASSERT_TRUE(after.Add(Part(3, 1)).ok());
+  ASSERT_TRUE(after.Take().has_value());
+  EXPECT_TRUE(after.Observe(Auc(3, 0.5)).stop) << "the second one in a row without improvement";
+  after.Publish(Auc(3, 0.5));
+  EXPECT_TRUE(after.stop_training());
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,127 @@
+#include "scheduler/replica_director.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/simulated_clock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::seconds;
+
+Node Server(uint32_t number) {
+  Node node;
+  node.name = absl::StrCat("server-", number);
+  node.role = SERVER_ROLE;
+  node.number = number;
+  node.incarnation = 10 + number;
+  return node;
+}
+
+class ReplicaDirectorTest : public testing::Test {
+ protected:
+  ReplicaDirector Placed(uint32_t servers, uint32_t replicas, bool durable = true) {
+    ReplicaDirector::Options options;
+    options.partitions = 12;
+    options.replicas = replicas;
+    options.durable = durable;
+    options.recovery_timeout = seconds(10);
+    ReplicaDirector director(options);
+    std::vector<Node> nodes;
+    for (uint32_t i = 0; i < servers; ++i) nodes.push_back(Server(i));
+    std::vector<const Node*> pointers;
+    for (const Node& node : nodes) pointers.push_back(&node);
+    director.PlaceFirst(pointers);
+    return director;
+  }
+
+  SimulatedClock clock_;
+};
+
+TEST_F(ReplicaDirectorTest, FailoverLosesNothingAndSaysNothing) {
+  ReplicaDirector director = Placed(2, 2, /*durable=*/false);
+  EXPECT_FALSE(director.ServersAreGone({Server(0)}, {"died"}, clock_.Now()).has_value());
+  EXPECT_EQ(director.epoch(), 2u);
+  EXPECT_EQ(director.primaries_since(), 2u);
+  EXPECT_TRUE(director.EveryPartitionHasAPrimary());
+  clock_.Advance(seconds(1000));
+  EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
+}
+
+TEST_F(ReplicaDirectorTest, WithoutALogTheLastReplicaIsLostAtOnce) {
+  ReplicaDirector director = Placed(2, 1, /*durable=*/false);
+  EXPECT_EQ(*director.ServersAreGone({Server(1)}, {"died: no heartbeat for 1.1 s"}, clock_.Now()),
+            "server-1 died: no heartbeat for 1.1 s; partitions 1, 3, 5, 7, 9, 11 are nowhere else, "
+            "and durability is MEMORY");
+}
+
+TEST_F(ReplicaDirectorTest, HolderIsWaitedForSoLong) {
+  ReplicaDirector director = Placed(2, 1);
+  EXPECT_FALSE(director.ServersAreGone({Server(1)}, {"died"}, clock_.Now()).has_value());
+  EXPECT_FALSE(director.EveryPartitionHasAPrimary());
+  clock_.Advance(seconds(10));
+  EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
+  clock_.Advance(seconds(1));
+  EXPECT_EQ(*director.CheckRecovery(clock_.Now()),
+            "server-1 died; partitions 1, 3, 5, 7, 9, 11 are nowhere else, and none of those has come back within 10.0 s");
+  EXPECT_FALSE(director.ServerIsThere(Server(1), {11, 9, 7, 5, 3, 1}).has_value());
+  EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
+  EXPECT_TRUE(director.EveryPartitionHasAPrimary());
+}
+
+TEST_F(ReplicaDirectorTest, HolderThatComesBackWithoutItsPartitionsIsNamed) {
+  ReplicaDirector director = Placed(2, 1);
+  director.ServersAreGone({Server(1)}, {"was restarted"}, clock_.Now());
+  EXPECT_EQ(*director.ServerIsThere(Server(1), {1, 3, 5, 9, 11}),
+            "server-1 was restarted; partition 7 is nowhere else, and it has come back without them");
+}
+
+TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
+  ReplicaDirector director = Placed(2, 2);
+  Membership membership({});
+  for (uint32_t i = 0; i < 2; ++i) {
+    RegisterRequest request;
+    request.set_role(SERVER_ROLE);
+    request.set_process_nonce(i + 1);
+    request.set_address(absl::StrCat("s:", i + 1));
+    ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
+  }
+  director.ServersAreGone({Server(1)}, {"died"}, clock_.Now());
+  ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true));
+  ASSERT_TRUE(director.placement().partitions[0].Learns(1));
+  Node primary = Server(0);
+  primary.adopted_epoch = director.epoch();
+  CaughtUpReplica report;
+  report.set_partition(0);
+  report.set_node("server-1");
+  report.set_incarnation(1);
+  EXPECT_FALSE(director.LearnersHaveCaughtUp(primary, {report}, membership));
+  report.set_incarnation(membership.FindByName("server-1")->incarnation);
+  EXPECT_TRUE(director.LearnersHaveCaughtUp(primary, {report}, membership));
+  EXPECT_TRUE(director.placement().partitions[0].InSync(1));
+}
+
+TEST_F(ReplicaDirectorTest, RestoredPlacementIsTheSameAndWaitsAnew) {
+  ReplicaDirector director = Placed(3, 1);
+  director.ServersAreGone({Server(1)}, {"died"}, clock_.Now());
+  clock_.Advance(seconds(9));
+  ReplicaDirector::Options options;
+  options.partitions = 12;
+  options.recovery_timeout = seconds(10);
+  ReplicaDirector after(options);
+  const StoredPlacement stored = director.Save();
+  after.Restore(stored, clock_.Now());
+  EXPECT_EQ(after.Save().SerializeAsString(), stored.SerializeAsString());
+  EXPECT_EQ(after.epoch(), director.epoch());
+  EXPECT_EQ(after.primaries_since(), director.primaries_since());
+  clock_.Advance(seconds(5));
+  EXPECT_FALSE(after.CheckRecovery(clock_.Now()).has_value());
+  clock_.Advance(seconds(6));
+  EXPECT_NE(after.CheckRecovery(clock_.Now())->find("server-1 died"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace pawl
