@@ -38,7 +38,7 @@ Membership::Options MembershipOptions(const Coordinator::Options& options) {
 ReplicaDirector::Options DirectorOptions(const Coordinator::Options& options) {
   ReplicaDirector::Options director;
   director.partitions = options.job.partitions();
-  director.replicas = options.job.replicas();
+  director.replicas = std::max(options.job.replicas(), 1u);
   director.durable = options.job.durability() != MEMORY;
   director.recovery_timeout = options.recovery_timeout;
   return director;

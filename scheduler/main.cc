@@ -127,10 +127,14 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   PAWL_ASSIGN_OR_RETURN(options.recovery_timeout,
                         Timeout("recovery_timeout_s", absl::GetFlag(FLAGS_recovery_timeout_s)));
   if (absl::GetFlag(FLAGS_replicas) != 0) options.job.set_replicas(absl::GetFlag(FLAGS_replicas));
+  if (options.job.replicas() > options.servers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("replicas is ", options.job.replicas(), ", but --servers=", options.servers,
+                     ": each replica of a partition needs a server of its own; start more servers or lower it"));
+  }
   FillDefaults(options.job, options.workers);
   JobValidationOptions validation;
   validation.workers = options.workers;
-  validation.servers = options.servers;
   PAWL_RETURN_IF_ERROR(Annotate(ValidateJob(options.job, validation), absl::GetFlag(FLAGS_job)));
   options.unix_ms = [] {
     return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
