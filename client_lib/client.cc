@@ -77,11 +77,12 @@ std::future<absl::Status> LogicalWorker::EndStep(const CallOptions& options) {
 }
 
 Client::Client(std::shared_ptr<Transport> transport, std::shared_ptr<ControlChannel> control,
-               std::shared_ptr<ClientCore> core)
-    : transport_(std::move(transport)), control_(std::move(control)), core_(std::move(core)) {}
+               std::shared_ptr<ControlChannel> link, std::shared_ptr<ClientCore> core)
+    : transport_(std::move(transport)), control_(std::move(control)), link_(std::move(link)), core_(std::move(core)) {}
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options, std::shared_ptr<Transport> transport,
-                                                        std::shared_ptr<ControlChannel> control) {
+                                                        std::shared_ptr<ControlChannel> control,
+                                                        std::shared_ptr<ControlChannel> link) {
   if (options.role != CLIENT_ROLE && options.role != WORKER_ROLE) {
     return absl::InvalidArgumentError(absl::StrCat("ClientOptions::role is ", Role_Name(options.role),
                                                    "; it must be CLIENT_ROLE or WORKER_ROLE"));
@@ -89,8 +90,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options, s
   if (options.max_bytes_in_flight == 0) {
     return absl::InvalidArgumentError("ClientOptions::max_bytes_in_flight is 0; nothing could ever be sent");
   }
-  auto core = std::make_shared<ClientCore>(std::move(options), *transport, *control);
-  std::unique_ptr<Client> client(new Client(std::move(transport), std::move(control), core));
+  if (link == nullptr) link = control;
+  auto core = std::make_shared<ClientCore>(std::move(options), *transport, *control, *link);
+  std::unique_ptr<Client> client(new Client(std::move(transport), std::move(control), std::move(link), core));
   PAWL_RETURN_IF_ERROR(core->Join());
   return client;
 }
@@ -122,6 +124,17 @@ Session& Client::free_running() { return core_->free_running(); }
 
 absl::StatusOr<LogicalWorker*> Client::OpenLogicalWorker(uint32_t rank, uint64_t first_step) {
   return core_->OpenLogicalWorker(rank, first_step);
+}
+
+void Client::TakeOver(uint32_t rank, const CallOptions& options,
+                      absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done) {
+  core_->TakeOver(rank, options, std::move(done));
+}
+
+std::future<absl::StatusOr<LogicalWorker*>> Client::TakeOver(uint32_t rank, const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<LogicalWorker*>>();
+  TakeOver(rank, options, std::move(done));
+  return std::move(future);
 }
 
 void Client::CreateTable(const TableSpec& spec, const CallOptions& options,

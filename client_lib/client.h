@@ -49,7 +49,10 @@
 //
 // # Failure
 //
-// If the job fails (a server or a worker died, say) every pending call ends with
+// A server that dies, moves or comes back is not seen by calls, but for the time it takes; neither is a scheduler that
+// is away. Calls wait for a partition's new primary until their deadline.
+//
+// If the job fails (all servers with some partition are lost, say) every pending call ends with
 // FAILED_PRECONDITION and the scheduler's words, which name who it was, and so do
 // all calls after that. The same goes for a job that was stopped, and for a client
 // that the scheduler has declared dead (ABORTED). Nothing hangs.
@@ -62,7 +65,7 @@
 //   DEADLINE_EXCEEDED    not done in time. A push may have been applied or not
 //   RESOURCE_EXHAUSTED   one of the limits below
 //   FAILED_PRECONDITION  the job has failed or was stopped; a step out of turn
-//   ABORTED              this client is no longer a member of the job
+//   ABORTED              this client is no longer a member of the job, or another process has taken the rank over
 //   CANCELLED            the client is being destroyed
 #ifndef PAWL_CLIENT_LIB_CLIENT_H_
 #define PAWL_CLIENT_LIB_CLIENT_H_
@@ -110,6 +113,8 @@ struct ClientOptions {
   Role role = CLIENT_ROLE;
   // WORKER_ROLE: the ranks to host; empty: the scheduler assigns some (Client::Assignment).
   std::vector<uint32_t> logical_workers;
+  // Client::node() of this process's life before, which is over with the registration; empty: there was none.
+  std::string node;
   // What logs and `pawlctl nodes` show; empty: "host:pid".
   std::string description;
   // How long Connect waits for the scheduler, and for the job's servers to be there.
@@ -230,9 +235,11 @@ class Client {
  public:
   // Registers with the scheduler, begins to send heartbeats, and waits until the job has a routing table.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options);
-  // The same without gRPC, for tests: by `transport` to the servers and by `control` to the scheduler.
+  // The same without gRPC, for tests: by `transport` to the servers and by `control` to the scheduler; by `link`, if that
+  // is not null, go heartbeats and routing.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(ClientOptions options, std::shared_ptr<Transport> transport,
-                                                         std::shared_ptr<ControlChannel> control);
+                                                         std::shared_ptr<ControlChannel> control,
+                                                         std::shared_ptr<ControlChannel> link = nullptr);
 
   // Ends pending calls with CANCELLED, waits for their callbacks, and says good-bye to the scheduler.
   ~Client();
@@ -268,6 +275,12 @@ class Client {
   // WORKER_ROLE: a rank that this process hosts, about to do `first_step`.
   // OUT_OF_RANGE for a rank outside the job, ALREADY_EXISTS if it is open already.
   absl::StatusOr<LogicalWorker*> OpenLogicalWorker(uint32_t rank, uint64_t first_step = 0);
+  // The same at the step that the servers say: from now on they refuse whatever another process sends for the rank
+  // (it gets ABORTED there). A step that the predecessor had ended in some partitions is ended in the others; the
+  // session's step() is then the one to begin with. DATA_LOSS if the partitions contradict each other.
+  std::future<absl::StatusOr<LogicalWorker*>> TakeOver(uint32_t rank, const CallOptions& options = {});
+  void TakeOver(uint32_t rank, const CallOptions& options,
+                absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done);
 
   // Done when all `parties` have called it with this name; ABORTED for all if one of
   // them gives up or dies. `party` is which of them this is, from 0. A name is used once.
@@ -288,11 +301,12 @@ class Client {
 
  private:
   Client(std::shared_ptr<Transport> transport, std::shared_ptr<ControlChannel> control,
-         std::shared_ptr<ClientCore> core);
+         std::shared_ptr<ControlChannel> link, std::shared_ptr<ClientCore> core);
 
   // These outlive core_; their destructors wait for what is still running in it.
   const std::shared_ptr<Transport> transport_;
   const std::shared_ptr<ControlChannel> control_;
+  const std::shared_ptr<ControlChannel> link_;
   const std::shared_ptr<ClientCore> core_;
 };
 

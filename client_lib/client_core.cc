@@ -18,13 +18,6 @@
 namespace pawl {
 namespace {
 
-// One attempt of a control call that does not wait for others by design.
-constexpr std::chrono::milliseconds kShortAttempt{500};
-// One attempt to get routing, which waits for servers; short, so that a failure is noticed meanwhile.
-constexpr std::chrono::milliseconds kRoutingAttempt{1000};
-constexpr std::chrono::milliseconds kDefaultHeartbeatInterval{200};
-// A scheduler that has not answered for so long is taken for dead, as by the servers (server/scheduler_link.h).
-constexpr std::chrono::seconds kMaxSchedulerSilence{5};
 // After a failure everything under way ends at once, apart from callbacks of the user's.
 constexpr std::chrono::seconds kCloseLimit{60};
 
@@ -34,18 +27,14 @@ std::string DefaultDescription() {
   return absl::StrCat(host, ":", getpid());
 }
 
-uint64_t RandomNonce() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
-
 }  // namespace
 
-ClientCore::ClientCore(ClientOptions options, Transport& transport, ControlChannel& control)
+ClientCore::ClientCore(ClientOptions options, Transport& transport, ControlChannel& control, ControlChannel& link)
     : options_(std::move(options)),
       clock_(*options_.clock),
       transport_(transport),
       control_(control),
+      link_channel_(link),
       deadlines_(std::make_shared<DeadlineQueue>(transport_, clock_)),
       push_flow_(std::make_shared<FlowControl>(options_.max_bytes_in_flight, kMaxWaitingCalls, deadlines_)),
       pull_flow_(std::make_shared<FlowControl>(options_.max_bytes_in_flight, kMaxWaitingCalls, deadlines_)) {}
@@ -56,39 +45,45 @@ MonotonicTime ClientCore::Deadline(const CallOptions& options) const {
   return clock_.Now() + options.timeout.value_or(options_.call_timeout);
 }
 
+bool ClientCore::is_sync() const {
+  const ConsistencyMode mode = registration_.job().consistency().mode();
+  return mode != BOUNDED && mode != ASYNC;
+}
+
 absl::Status ClientCore::Join() {
   const MonotonicTime deadline = clock_.Now() + options_.connect_timeout;
+  // The link is closed before the core goes.
+  link_ = std::make_unique<NodeLink>(
+      link_channel_, clock_, options_.scheduler,
+      NodeLink::Events{
+          .fill_heartbeat =
+              [this](HeartbeatRequest& request) {
+                MutexLock lock(mu_);
+                if (options_.role == WORKER_ROLE) *request.mutable_worker() = progress_;
+              },
+          .routing = [this](const RoutingTable& table) { OnRouting(table); },
+          .job_state = [this](JobState state, const std::string& failure) { OnJobState(state, failure); },
+          .disowned = [this](const absl::Status& why) { Fail(absl::AbortedError(why.message())); }});
 
-  auto request = std::make_shared<RegisterRequest>();
-  request->set_role(options_.role);
-  request->set_process_nonce(RandomNonce());
-  request->set_description(options_.description.empty() ? DefaultDescription() : options_.description);
-  for (const uint32_t rank : options_.logical_workers) request->add_logical_workers(rank);
-  auto response = std::make_shared<RegisterResponse>();
-  {
-    std::promise<absl::Status> done;
-    Control("Register", request, response, deadline, kShortAttempt,
-            [&done](absl::Status status) { done.set_value(std::move(status)); });
-    PAWL_RETURN_IF_ERROR(
-        Annotate(done.get_future().get(), absl::StrCat("registering with the scheduler at ", options_.scheduler)));
-  }
-  registration_ = *response;
+  RegisterRequest request;
+  request.set_role(options_.role);
+  request.set_node(options_.node);
+  request.set_description(options_.description.empty() ? DefaultDescription() : options_.description);
+  for (const uint32_t rank : options_.logical_workers) request.add_logical_workers(rank);
+  PAWL_ASSIGN_OR_RETURN(registration_, link_->Register(std::move(request), deadline).get());
   router_ = std::make_unique<Router>(registration_.job_id());
   messenger_ = std::make_shared<Messenger>(transport_, clock_, *router_, deadlines_);
+  link_->Start();
   {
     MutexLock lock(mu_);
-    last_heartbeat_ = clock_.Now();
+    while (!failed_ && router_->current() == nullptr) {
+      if (!changed_.WaitUntil(mu_, deadline) && clock_.Now() >= deadline) {
+        return absl::DeadlineExceededError(absl::StrCat("waiting for the job's servers: the scheduler at ",
+                                                        options_.scheduler, " has given out no routing in time"));
+      }
+    }
   }
-  ScheduleHeartbeat();
-
-  auto routing = std::make_shared<RoutingTable>();
-  {
-    std::promise<absl::Status> done;
-    Control("GetRouting", std::make_shared<GetRoutingRequest>(), routing, deadline, kRoutingAttempt,
-            [&done](absl::Status status) { done.set_value(std::move(status)); });
-    PAWL_RETURN_IF_ERROR(Annotate(done.get_future().get(), "waiting for the job's servers"));
-  }
-  PAWL_RETURN_IF_ERROR(router_->Adopt(*routing).status());
+  PAWL_RETURN_IF_ERROR(failure());
 
   SenderSession::Identity identity;
   if (options_.role == CLIENT_ROLE) identity.client = registration_.client();
@@ -98,11 +93,10 @@ absl::Status ClientCore::Join() {
 }
 
 void ClientCore::Close() {
-  {
-    MutexLock lock(mu_);
-    closing_ = true;
-  }
   if (messenger_ != nullptr) Fail(absl::CancelledError("the client is being destroyed"));
+  if (link_ != nullptr) link_->Close();
+  // Ends what waits at the scheduler.
+  control_.Shutdown();
   {
     const MonotonicTime limit = Clock::Real().Now() + kCloseLimit;
     MutexLock lock(mu_);
@@ -114,17 +108,7 @@ void ClientCore::Close() {
       }
     }
   }
-  if (!registration_.node().empty()) {
-    GoodbyeRequest goodbye;
-    goodbye.set_node(registration_.node());
-    goodbye.set_incarnation(registration_.incarnation());
-    auto done = std::make_shared<std::promise<void>>();
-    control_.Call("/pawl.Scheduler/Goodbye", EncodeSmall(goodbye), kShortAttempt,
-                  [done](absl::Status, IncomingMessage) { done->set_value(); });
-    // Nobody minds if it is lost: the lease runs out.
-    done->get_future().wait_for(kShortAttempt * 2);
-  }
-  control_.Shutdown();
+  link_channel_.Shutdown();
   transport_.Shutdown();
   MutexLock lock(mu_);
   logical_workers_.clear();
@@ -169,93 +153,23 @@ void ClientCore::Fail(const absl::Status& why, JobState state) {
   for (const std::shared_ptr<SenderSession>& session : sessions) session->Fail(why);
 }
 
-void ClientCore::ScheduleHeartbeat() {
-  MonotonicDuration interval = std::chrono::milliseconds(registration_.heartbeat_interval_ms());
-  if (interval == MonotonicDuration::zero()) interval = kDefaultHeartbeatInterval;
-  {
-    MutexLock lock(mu_);
-    if (closing_) return;
+void ClientCore::OnRouting(const RoutingTable& table) {
+  if (const absl::Status status = messenger_->Adopt(table); !status.ok()) {
+    spdlog::error("a routing table of the scheduler's is refused: {}", status.ToString());
   }
-  control_.After(interval, [self = shared_from_this()] { self->SendHeartbeat(); });
+  MutexLock lock(mu_);
+  changed_.NotifyAll();
 }
 
-void ClientCore::SendHeartbeat() {
-  HeartbeatRequest request;
-  request.set_node(registration_.node());
-  request.set_incarnation(registration_.incarnation());
-  {
-    MutexLock lock(mu_);
-    if (closing_) return;
-    if (options_.role == WORKER_ROLE) *request.mutable_worker() = progress_;
-  }
-  // The next one goes out in its turn, whether this one has been answered or not: on a busy machine an
-  // answer may take long, and it is the sending that keeps the lease.
-  ScheduleHeartbeat();
-  control_.Call("/pawl.Scheduler/Heartbeat", EncodeSmall(request), kShortAttempt,
-                [self = shared_from_this()](absl::Status status, IncomingMessage answer) {
-                  HeartbeatResponse response;
-                  if (status.ok()) status = DecodeSmall(answer.bytes, response);
-                  self->OnHeartbeat(status, response);
-                });
-}
-
-void ClientCore::OnHeartbeat(const absl::Status& status, const HeartbeatResponse& response) {
-  const MonotonicTime now = clock_.Now();
-  if (!status.ok()) {
-    switch (status.code()) {
-      case absl::StatusCode::kAborted:
-      case absl::StatusCode::kFailedPrecondition:
-      case absl::StatusCode::kNotFound:
-        Fail(status);
-        return;
-      default:
-        break;
-    }
-    MonotonicDuration silence;
-    {
-      MutexLock lock(mu_);
-      silence = now - last_heartbeat_;
-    }
-    if (silence > kMaxSchedulerSilence) {
-      Fail(absl::UnavailableError(absl::StrCat("the scheduler at ", options_.scheduler, " has not answered for ",
-                                               static_cast<int64_t>(Seconds(silence)), " s; the last error: ",
-                                               status.message())));
-    }
-    return;
-  }
-  if (response.job_state() == FAILED) {
-    Fail(absl::FailedPreconditionError(absl::StrCat("the job has failed: ", response.failure())), FAILED);
-  } else if (response.job_state() == STOPPED) {
+void ClientCore::OnJobState(JobState state, const std::string& failure) {
+  if (state == FAILED) {
+    Fail(absl::FailedPreconditionError(absl::StrCat("the job has failed: ", failure)), FAILED);
+  } else if (state == STOPPED) {
     Fail(absl::FailedPreconditionError("the job was stopped"), STOPPED);
   }
-  {
-    MutexLock lock(mu_);
-    last_heartbeat_ = now;
-    // Answers may overtake each other; the job's state only goes forward.
-    if (job_state_ < response.job_state()) {
-      job_state_ = response.job_state();
-      changed_.NotifyAll();
-    }
-  }
-  const std::shared_ptr<const Routing> routing = router_->current();
-  if (routing != nullptr && response.routing_epoch() > routing->epoch()) FetchRouting();
-}
-
-void ClientCore::FetchRouting() {
-  {
-    MutexLock lock(mu_);
-    if (std::exchange(fetching_routing_, true)) return;
-  }
-  auto request = std::make_shared<GetRoutingRequest>();
-  request->set_newer_than_epoch(router_->current()->epoch());
-  auto table = std::make_shared<RoutingTable>();
-  Control("GetRouting", request, table, clock_.Now() + kRoutingAttempt, kRoutingAttempt,
-          [self = shared_from_this(), table](absl::Status status) {
-            if (status.ok()) status = self->router_->Adopt(*table).status();
-            if (!status.ok()) spdlog::warn("no newer routing table: {}", status.ToString());
-            MutexLock lock(self->mu_);
-            self->fetching_routing_ = false;
-          });
+  MutexLock lock(mu_);
+  job_state_ = std::max(job_state_, state);
+  changed_.NotifyAll();
 }
 
 void ClientCore::Control(const std::string& method, std::shared_ptr<const google::protobuf::MessageLite> request,
@@ -329,7 +243,7 @@ void ClientCore::EndCall() {
   if (--calls_ == 0) changed_.NotifyAll();
 }
 
-absl::StatusOr<LogicalWorker*> ClientCore::OpenLogicalWorker(uint32_t rank, uint64_t first_step) {
+absl::Status ClientCore::CheckRank(uint32_t rank) const {
   if (options_.role != WORKER_ROLE) {
     return absl::FailedPreconditionError("only a WORKER_ROLE client hosts logical workers; see ClientOptions::role");
   }
@@ -338,6 +252,13 @@ absl::StatusOr<LogicalWorker*> ClientCore::OpenLogicalWorker(uint32_t rank, uint
     return absl::OutOfRangeError(absl::StrCat("rank ", rank, "; the job has logical workers 0 to ", total - 1));
   }
   PAWL_RETURN_IF_ERROR(failure());
+  MutexLock lock(mu_);
+  if (!logical_workers_.contains(rank)) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat("logical worker ", rank, " is open already"));
+}
+
+absl::StatusOr<LogicalWorker*> ClientCore::OpenLogicalWorker(uint32_t rank, uint64_t first_step) {
+  PAWL_RETURN_IF_ERROR(CheckRank(rank));
   SenderSession::Identity identity;
   identity.rank = rank;
   identity.first_step = first_step;
@@ -347,6 +268,59 @@ absl::StatusOr<LogicalWorker*> ClientCore::OpenLogicalWorker(uint32_t rank, uint
   const auto [it, is_new] = logical_workers_.emplace(rank, std::move(session));
   if (!is_new) return absl::AlreadyExistsError(absl::StrCat("logical worker ", rank, " is open already"));
   return it->second.get();
+}
+
+void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
+                          absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> user_done) {
+  if (absl::Status refused = CheckRank(rank); !refused.ok()) {
+    user_done(std::move(refused));
+    return;
+  }
+  const MonotonicTime deadline = Deadline(options);
+  // The result, until the counted callback runs.
+  auto step = std::make_shared<uint64_t>(0);
+  Callback done =
+      Count([self = shared_from_this(), rank, step, user_done = std::move(user_done)](absl::Status status) mutable {
+        if (!status.ok()) {
+          user_done(Annotate(status, absl::StrCat("taking logical worker ", rank, " over")));
+        } else {
+          user_done(self->OpenLogicalWorker(rank, *step));
+        }
+      });
+  RequestHeader header;
+  header.set_job_id(registration_.job_id());
+  header.set_incarnation(registration_.incarnation());
+  header.set_logical_worker(rank);
+  messenger_->TakeOver(
+      header, deadline,
+      [self = shared_from_this(), header, deadline, rank, step,
+       done = std::move(done)](absl::StatusOr<std::vector<uint64_t>> clocks) mutable {
+        if (!clocks.ok()) {
+          done(clocks.status());
+          return;
+        }
+        const auto [lowest, highest] = std::minmax_element(clocks->begin(), clocks->end());
+        *step = *highest;
+        if (*highest - *lowest > 1) {
+          done(absl::DataLossError(absl::StrCat("its clock is ", *lowest, " in partition ", lowest - clocks->begin(),
+                                                " and ", *highest, " in partition ", highest - clocks->begin(),
+                                                "; no worker leaves more than one step between them")));
+          return;
+        }
+        if (*highest == *lowest) {
+          done(absl::OkStatus());
+          return;
+        }
+        // Every push of the step has been taken everywhere, or no partition would have ended it.
+        header.set_step(*lowest);
+        std::vector<uint32_t> behind;
+        for (size_t p = 0; p < clocks->size(); ++p) {
+          if ((*clocks)[p] == *lowest) behind.push_back(static_cast<uint32_t>(p));
+        }
+        spdlog::info("logical worker {} had ended step {} in {} of {} partitions; ending it in the others", rank, *lowest,
+                     clocks->size() - behind.size(), clocks->size());
+        self->messenger_->EndStep(header, std::move(behind), {}, deadline, std::move(done));
+      });
 }
 
 Session& ClientCore::free_running() {

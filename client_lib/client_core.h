@@ -18,6 +18,7 @@
 #include "client_lib/messenger.h"
 #include "client_lib/routing.h"
 #include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/node_link.h"
 #include "client_lib/rpc/transport.h"
 #include "client_lib/segments.h"
 #include "proto/scheduler.pb.h"
@@ -26,12 +27,13 @@ namespace pawl {
 
 class SenderSession;
 
-// A client's membership in its job: registration, heartbeats, routing, failure, and
-// the count of calls under way. Thread-safe. Owned by shared_ptr, which calls under way share.
+// A client's membership in its job, its failure, and the count of calls under way. Thread-safe. Owned by shared_ptr,
+// which calls under way share.
 class ClientCore : public std::enable_shared_from_this<ClientCore> {
  public:
-  // Both outlive the core's use of them: they are shut down in Close.
-  ClientCore(ClientOptions options, Transport& transport, ControlChannel& control);
+  // All outlive the core's use of them: they are shut down in Close. `link` carries heartbeats and routing, `control`
+  // what else there is to say to the scheduler, some of which waits there; they may be one.
+  ClientCore(ClientOptions options, Transport& transport, ControlChannel& control, ControlChannel& link);
   ~ClientCore();
 
   // Registers, fetches the routing and begins to send heartbeats; blocks.
@@ -57,9 +59,12 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   Callback Count(Callback done);
 
   absl::StatusOr<LogicalWorker*> OpenLogicalWorker(uint32_t rank, uint64_t first_step);
+  void TakeOver(uint32_t rank, const CallOptions& options, absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done);
   Session& free_running();
 
   const ClientOptions& options() const { return options_; }
+  // The job's consistency mode is SYNC.
+  bool is_sync() const;
   const Clock& clock() const { return clock_; }
   Router& router() { return *router_; }
   Messenger& messenger() { return *messenger_; }
@@ -71,19 +76,20 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
 
  private:
   void Fail(const absl::Status& why, JobState state = JOB_STATE_UNSPECIFIED);
-  void ScheduleHeartbeat();
-  void SendHeartbeat();
-  void OnHeartbeat(const absl::Status& status, const HeartbeatResponse& response);
-  void FetchRouting();
+  void OnRouting(const RoutingTable& table);
+  void OnJobState(JobState state, const std::string& failure);
+  absl::Status CheckRank(uint32_t rank) const;
   void EndCall();
 
   const ClientOptions options_;
   const Clock& clock_;
   Transport& transport_;
   ControlChannel& control_;
+  ControlChannel& link_channel_;
 
   // Constant after Join.
   RegisterResponse registration_;
+  std::unique_ptr<NodeLink> link_;
   std::unique_ptr<Router> router_;
   std::shared_ptr<DeadlineQueue> deadlines_;
   std::shared_ptr<Messenger> messenger_;
@@ -93,12 +99,9 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
 
   mutable Mutex mu_;
   mutable CondVar changed_;
-  bool closing_ PAWL_GUARDED_BY(mu_) = false;
   JobState job_state_ PAWL_GUARDED_BY(mu_) = STARTING;
   bool failed_ PAWL_GUARDED_BY(mu_) = false;
   WorkerProgress progress_ PAWL_GUARDED_BY(mu_);
-  MonotonicTime last_heartbeat_ PAWL_GUARDED_BY(mu_);
-  bool fetching_routing_ PAWL_GUARDED_BY(mu_) = false;
   uint64_t calls_ PAWL_GUARDED_BY(mu_) = 0;
   absl::btree_map<uint32_t, std::shared_ptr<SenderSession>> logical_workers_ PAWL_GUARDED_BY(mu_);
   std::shared_ptr<SenderSession> free_running_ PAWL_GUARDED_BY(mu_);

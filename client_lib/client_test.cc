@@ -4,7 +4,10 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -365,7 +368,7 @@ TEST_F(ClientTest, EndStepIsSentToEveryServerAfterAllPushesOfTheStep) {
   EXPECT_EQ(events[4].segments[0].ordinal, 0);
 }
 
-TEST_F(ClientTest, EndStepIsRepeatedOnAllServersWhenTheRoutingChanges) {
+TEST_F(ClientTest, EndStepReachesEveryPartitionOnceWhateverTheRoutingDoes) {
   ConnectWorker();
   LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
   std::atomic<bool> moved{false};
@@ -376,11 +379,211 @@ TEST_F(ClientTest, EndStepIsRepeatedOnAllServersWhenTheRoutingChanges) {
     return absl::UnavailableError("moving");
   });
   ASSERT_TRUE(worker->EndStep().get().ok());
-  std::set<std::string> told;
+  std::multiset<uint32_t> ended;
   for (const FakeCluster::Event& event : cluster_.events()) {
-    if (event.header.epoch() == 2) told.insert(event.server);
+    for (const uint32_t p : event.partitions) ended.insert(p);
   }
-  EXPECT_EQ(told.size(), 3);
+  EXPECT_EQ(ended.size(), kPartitions);
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    EXPECT_EQ(ended.count(p), 1u) << p;
+    EXPECT_EQ(cluster_.Clock(0, p), 1u) << p;
+  }
+}
+
+TEST_F(ClientTest, EndStepSaysHowManySegmentsEveryPartitionHas) {
+  ConnectWorker();
+  const Table table = Sparse("a", 2);
+  LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
+  const auto counts = [&](uint64_t step) {
+    std::map<uint32_t, uint64_t> counts;
+    for (const FakeCluster::Event& event : cluster_.events()) {
+      if (event.method != Method::kEndStep || event.header.step() != step) continue;
+      EXPECT_EQ(event.segment_counts.size(), event.partitions.size());
+      for (size_t i = 0; i < event.partitions.size(); ++i) counts[event.partitions[i]] = event.segment_counts[i];
+    }
+    return counts;
+  };
+  PushRow(*worker, table);
+  PushRow(*worker, table);
+  ASSERT_TRUE(worker->EndStep().get().ok());
+  // A step without pushes.
+  ASSERT_TRUE(worker->EndStep().get().ok());
+  std::map<uint32_t, uint64_t> expected;
+  for (uint32_t p = 0; p < kPartitions; ++p) expected[p] = 0;
+  EXPECT_EQ(counts(1), expected);
+  expected[PartitionOf(table.id(), key_[0], kPartitions)] = 2;
+  EXPECT_EQ(counts(0), expected);
+}
+
+TEST_F(ClientTest, CallsWaitForAPrimaryAndGoOnAsSoonAsThereIsOne) {
+  ConnectWorker();
+  cluster_.AnnounceRouting();
+  const Table table = Sparse("a", 2);
+  const uint32_t partition = PartitionOf(table.id(), key_[0], kPartitions);
+  LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
+  cluster_.SetPrimary(partition, std::nullopt);
+  std::future<absl::Status> push = PushRow(*worker, table);
+  std::future<absl::Status> end = worker->EndStep();
+  std::vector<float> values(2);
+  std::future<absl::Status> pull =
+      client_->free_running().Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}});
+  EXPECT_EQ(push.wait_for(milliseconds(100)), std::future_status::timeout);
+  EXPECT_EQ(pull.wait_for(milliseconds(0)), std::future_status::timeout);
+  // An epoch in which it has none still lets them wait.
+  cluster_.SetPrimary(partition, std::nullopt);
+  EXPECT_EQ(push.wait_for(milliseconds(50)), std::future_status::timeout);
+  cluster_.SetPrimary(partition, 0);
+  EXPECT_TRUE(push.get().ok());
+  EXPECT_TRUE(pull.get().ok());
+  // The end of a step too.
+  EXPECT_TRUE(end.get().ok());
+  cluster_.SetPrimary(partition, std::nullopt);
+  end = worker->EndStep();
+  EXPECT_EQ(end.wait_for(milliseconds(50)), std::future_status::timeout);
+  cluster_.SetPrimary(partition, 1);
+  EXPECT_TRUE(end.get().ok());
+  for (uint32_t p = 0; p < kPartitions; ++p) EXPECT_EQ(cluster_.Clock(0, p), 2u);
+}
+
+TEST_F(ClientTest, ACallWhosePartitionHasNoPrimaryEndsAtItsDeadlineNamingThePartition) {
+  ConnectWorker();
+  cluster_.AnnounceRouting();
+  const Table table = Sparse("a", 2);
+  const uint32_t partition = PartitionOf(table.id(), key_[0], kPartitions);
+  LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
+  cluster_.SetPrimary(partition, std::nullopt);
+  ASSERT_TRUE(Eventually([&] { return client_->counters().routing_changes == 1; }));
+  CallOptions options;
+  options.timeout = milliseconds(100);
+  const std::string name = "partition " + std::to_string(partition) + " has no primary";
+  std::vector<float> values(2);
+  absl::Status status =
+      worker->Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}}, options).get();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find(name), std::string::npos) << status;
+  status = worker->EndStep(options).get();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_NE(status.message().find(name), std::string::npos) << status;
+  // The other partitions have it.
+  for (uint32_t p = 0; p < kPartitions; ++p) EXPECT_EQ(cluster_.Clock(0, p), p == partition ? 0u : 1u);
+}
+
+TEST_F(ClientTest, ARoutingTableThatIsTooLargeForARefusalComesFromTheScheduler) {
+  Connect();
+  cluster_.MakeRefusalsBrief();
+  const Table table = Sparse("a", 2);
+  cluster_.MovePartitions(1);
+  std::future<absl::Status> push = PushRow(client_->free_running(), table);
+  EXPECT_EQ(push.wait_for(milliseconds(50)), std::future_status::timeout);
+  cluster_.AnnounceRouting();
+  EXPECT_TRUE(push.get().ok());
+  EXPECT_EQ(cluster_.Row(table.id(), 42), ones_);
+}
+
+TEST_F(ClientTest, WhatASilentServerHasIsSentToItsSuccessorAsSoonAsThatIsKnown) {
+  ConnectWorker();
+  cluster_.AnnounceRouting();
+  const Table table = Sparse("a", 2);
+  const uint32_t partition = PartitionOf(table.id(), key_[0], kPartitions);
+  const uint32_t first = partition % 3;
+  LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
+  cluster_.Hold(Method::kPush);
+  std::future<absl::Status> push = PushRow(*worker, table);
+  ASSERT_TRUE(Eventually([&] { return cluster_.held(Method::kPush) == 1; }));
+  // It would be answered by now if it were not held: nothing but the new routing makes the client send it again.
+  const MonotonicTime begin = Clock::Real().Now();
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    if (p % 3 == first) cluster_.SetPrimary(p, (first + 1) % 3);
+  }
+  ASSERT_TRUE(Eventually([&] { return cluster_.held(Method::kPush) == 2; }));
+  EXPECT_LT(Clock::Real().Now() - begin, milliseconds(900));
+  cluster_.Release(Method::kPush);
+  EXPECT_TRUE(push.get().ok());
+  EXPECT_EQ(client_->counters().segments_deduplicated, 1);
+  EXPECT_EQ(cluster_.Row(table.id(), 42), ones_);
+}
+
+TEST_F(ClientTest, ASchedulerThatIsAwayIsNotNoticedByCalls) {
+  Connect();
+  const Table table = Sparse("a", 2);
+  cluster_.SetSchedulerDown(true);
+  EXPECT_TRUE(PushRow(client_->free_running(), table).get().ok());
+  std::future<absl::StatusOr<Table>> found = client_->OpenTable("a");
+  EXPECT_EQ(found.wait_for(milliseconds(100)), std::future_status::timeout);
+  EXPECT_TRUE(client_->status().ok());
+  cluster_.SetSchedulerDown(false);
+  EXPECT_TRUE(found.get().ok());
+  const uint64_t before = cluster_.heartbeats();
+  EXPECT_TRUE(Eventually([&] { return cluster_.heartbeats() >= before + 2; }));
+  EXPECT_EQ(cluster_.registrations().size(), 1u);
+}
+
+TEST_F(ClientTest, AClientThatTheSchedulerDoesNotKnowEndsWithAborted) {
+  ClientOptions options;
+  options.node = "client-7";
+  Connect(options);
+  EXPECT_EQ(cluster_.registrations()[0].node(), "client-7");
+  cluster_.ForgetNodes();
+  EXPECT_TRUE(client_->WaitForEnd(seconds(30)));
+  EXPECT_EQ(client_->status(), absl::AbortedError("no such node"));
+  EXPECT_EQ(client_->OpenTable("a").get().status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(ClientTest, TakeOverBeginsWhereAllPartitionsAre) {
+  ConnectWorker();
+  for (uint32_t p = 0; p < kPartitions; ++p) cluster_.SetClock(2, p, 17);
+  absl::StatusOr<LogicalWorker*> worker = client_->TakeOver(2).get();
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_EQ((*worker)->step(), 17u);
+  for (const FakeCluster::Event& event : cluster_.events()) EXPECT_EQ(event.method, Method::kTakeOver);
+  const Table table = Sparse("a", 2);
+  EXPECT_TRUE(PushRow(**worker, table).get().ok());
+  EXPECT_TRUE((*worker)->EndStep().get().ok());
+  EXPECT_EQ(cluster_.Clock(2, 0), 18u);
+  EXPECT_EQ(client_->TakeOver(2).get().status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(client_->TakeOver(4).get().status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(ClientTest, TakeOverEndsAStepThatSomePartitionsHaveEnded) {
+  ConnectWorker();
+  for (uint32_t p = 0; p < kPartitions; ++p) cluster_.SetClock(1, p, p < 5 ? 8 : 7);
+  absl::StatusOr<LogicalWorker*> worker = client_->TakeOver(1).get();
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_EQ((*worker)->step(), 8u);
+  for (uint32_t p = 0; p < kPartitions; ++p) EXPECT_EQ(cluster_.Clock(1, p), 8u) << p;
+  for (const FakeCluster::Event& event : cluster_.events()) {
+    if (event.method != Method::kEndStep) continue;
+    EXPECT_EQ(event.header.step(), 7u);
+    // Nobody knows how many there were.
+    EXPECT_TRUE(event.segment_counts.empty());
+    for (const uint32_t p : event.partitions) EXPECT_GE(p, 5u);
+  }
+}
+
+TEST_F(ClientTest, TakeOverRefusesClocksThatNoWorkerLeaves) {
+  ConnectWorker();
+  cluster_.SetClock(1, 3, 2);
+  EXPECT_EQ(client_->TakeOver(1).get().status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(ClientTest, TakeOverGoesThroughLossesAndNewRouting) {
+  FaultyTransport::Options faults;
+  faults.seed = 9;
+  faults.lose_request = 0.3;
+  faults.lose_reply = 0.3;
+  ClientOptions options;
+  options.role = WORKER_ROLE;
+  Connect(options, std::make_shared<FaultyTransport>(cluster_.transport(), faults));
+  for (uint32_t p = 0; p < kPartitions; ++p) cluster_.SetClock(0, p, p % 2 == 0 ? 3 : 4);
+  std::atomic<int> calls{0};
+  cluster_.SetIntercept([&](const std::string&, Method) {
+    if (++calls == 2) cluster_.MovePartitions(2);
+    return absl::OkStatus();
+  });
+  absl::StatusOr<LogicalWorker*> worker = client_->TakeOver(0).get();
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_EQ((*worker)->step(), 4u);
+  for (uint32_t p = 0; p < kPartitions; ++p) EXPECT_EQ(cluster_.Clock(0, p), 4u) << p;
 }
 
 TEST_F(ClientTest, APullAfterEndStepWaitsForItUnlessItAsksForItsStep) {

@@ -18,7 +18,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   }
   auto control = std::make_shared<GrpcControlChannel>(options.scheduler);
-  return Connect(std::move(options), std::make_shared<GrpcTransport>(), std::move(control));
+  auto link = std::make_shared<GrpcControlChannel>(options.scheduler);
+  return Connect(std::move(options), std::make_shared<GrpcTransport>(), std::move(control), std::move(link));
 }
 
 }  // namespace pawl

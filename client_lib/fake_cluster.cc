@@ -12,6 +12,14 @@ namespace {
 
 constexpr uint64_t kJobId = 0x1234;
 
+IncomingMessage Incoming(std::string bytes) {
+  IncomingMessage message;
+  auto memory = std::make_shared<std::string>(std::move(bytes));
+  message.bytes.Append(memory->data(), memory->size());
+  message.owner = std::move(memory);
+  return message;
+}
+
 std::string Flat(const ByteView& view) {
   std::string bytes(view.size(), '\0');
   view.CopyTo(bytes.data());
@@ -59,26 +67,44 @@ class FakeCluster::Scheduler final : public ControlChannel {
             Transport::Done done) override {
     threads_.After(MonotonicDuration::zero(),
                    [this, method, bytes = Flat(request.bytes), done = std::move(done)]() mutable {
+                     if (method == "/pawl.Scheduler/GetRouting" && ParkRouting(bytes, done)) return;
                      std::string answer;
                      const absl::Status status = Answer(method, bytes, &answer);
-                     IncomingMessage message;
-                     auto memory = std::make_shared<std::string>(std::move(answer));
-                     message.bytes.Append(memory->data(), memory->size());
-                     message.owner = memory;
-                     done(status, std::move(message));
+                     done(status, Incoming(std::move(answer)));
                    });
   }
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
     threads_.After(delay, std::move(action));
   }
-  void Shutdown() override { threads_.Hurry(); }
+  void Shutdown() override {
+    threads_.Hurry();
+    std::vector<ParkedRouting> parked;
+    {
+      MutexLock lock(cluster_.mu_);
+      parked.swap(cluster_.parked_routing_);
+    }
+    for (ParkedRouting& call : parked) call.done(absl::CancelledError("shut down"), IncomingMessage());
+  }
 
  private:
+  // False: it is to be answered now.
+  bool ParkRouting(const std::string& bytes, Transport::Done& done) {
+    GetRoutingRequest request;
+    MutexLock lock(cluster_.mu_);
+    if (cluster_.scheduler_down_ || !request.ParseFromString(bytes)) return false;
+    if (request.newer_than_epoch() == 0) return false;
+    if (cluster_.announce_ && request.newer_than_epoch() < cluster_.routing_.epoch()) return false;
+    cluster_.parked_routing_.push_back({request.newer_than_epoch(), std::move(done)});
+    return true;
+  }
+
   absl::Status Answer(const std::string& method, const std::string& bytes, std::string* answer) {
     MutexLock lock(cluster_.mu_);
+    if (cluster_.scheduler_down_) return absl::UnavailableError("the scheduler is down");
     if (method == "/pawl.Scheduler/Register") {
       RegisterRequest request;
       if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
+      cluster_.registrations_.push_back(request);
       RegisterResponse response;
       response.set_node("client-0");
       response.set_incarnation(7);
@@ -91,6 +117,7 @@ class FakeCluster::Scheduler final : public ControlChannel {
       *answer = cluster_.routing_.SerializeAsString();
     } else if (method == "/pawl.Scheduler/Heartbeat") {
       ++cluster_.heartbeats_;
+      if (cluster_.forgotten_) return absl::AbortedError("no such node");
       HeartbeatResponse response;
       // Says nothing of newer routing, so that clients learn of it from servers alone.
       response.set_job_state(cluster_.job_state_);
@@ -178,11 +205,99 @@ size_t FakeCluster::max_bytes_held() const {
 }
 
 void FakeCluster::MovePartitions(uint32_t shift) {
-  MutexLock lock(mu_);
-  routing_.set_epoch(routing_.epoch() + 1);
-  for (int p = 0; p < routing_.primary_size(); ++p) {
-    routing_.set_primary(p, (p + shift) % static_cast<uint32_t>(routing_.servers_size()));
+  std::vector<ParkedRouting> parked;
+  {
+    MutexLock lock(mu_);
+    routing_.set_epoch(routing_.epoch() + 1);
+    for (int p = 0; p < routing_.primary_size(); ++p) {
+      routing_.set_primary(p, (p + shift) % static_cast<uint32_t>(routing_.servers_size()));
+    }
+    parked = TakeParkedRouting();
   }
+  AnswerRouting(std::move(parked));
+}
+
+void FakeCluster::SetPrimary(uint32_t partition, std::optional<uint32_t> server) {
+  std::vector<ParkedRouting> parked;
+  {
+    MutexLock lock(mu_);
+    routing_.set_epoch(routing_.epoch() + 1);
+    routing_.set_primary(static_cast<int>(partition), server.value_or(UINT32_MAX));
+    parked = TakeParkedRouting();
+  }
+  AnswerRouting(std::move(parked));
+}
+
+void FakeCluster::AnnounceRouting() {
+  std::vector<ParkedRouting> parked;
+  {
+    MutexLock lock(mu_);
+    announce_ = true;
+    parked = TakeParkedRouting();
+  }
+  AnswerRouting(std::move(parked));
+}
+
+std::vector<FakeCluster::ParkedRouting> FakeCluster::TakeParkedRouting() {
+  std::vector<ParkedRouting> ready;
+  if (!announce_ || scheduler_down_) return ready;
+  for (size_t i = 0; i < parked_routing_.size();) {
+    if (parked_routing_[i].newer_than < routing_.epoch()) {
+      ready.push_back(std::move(parked_routing_[i]));
+      parked_routing_.erase(parked_routing_.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return ready;
+}
+
+void FakeCluster::AnswerRouting(std::vector<ParkedRouting> parked) {
+  const std::string table = routing().SerializeAsString();
+  for (ParkedRouting& call : parked) {
+    auto done = std::make_shared<Transport::Done>(std::move(call.done));
+    control_->After(MonotonicDuration::zero(), [done, table] { (*done)(absl::OkStatus(), Incoming(table)); });
+  }
+}
+
+void FakeCluster::MakeRefusalsBrief() {
+  MutexLock lock(mu_);
+  brief_ = true;
+}
+
+void FakeCluster::SetSchedulerDown(bool down) {
+  std::vector<ParkedRouting> parked;
+  {
+    MutexLock lock(mu_);
+    scheduler_down_ = down;
+    if (down) parked.swap(parked_routing_);
+  }
+  for (ParkedRouting& call : parked) {
+    auto done = std::make_shared<Transport::Done>(std::move(call.done));
+    control_->After(MonotonicDuration::zero(),
+                    [done] { (*done)(absl::UnavailableError("the scheduler is down"), IncomingMessage()); });
+  }
+}
+
+void FakeCluster::ForgetNodes() {
+  MutexLock lock(mu_);
+  forgotten_ = true;
+}
+
+void FakeCluster::SetClock(uint32_t rank, uint32_t partition, uint64_t clock) {
+  MutexLock lock(mu_);
+  clocks_[{rank, partition}] = clock;
+}
+
+uint64_t FakeCluster::Clock(uint32_t rank, uint32_t partition) const {
+  MutexLock lock(mu_);
+  const auto it = clocks_.find({rank, partition});
+  return it == clocks_.end() ? 0 : it->second;
+}
+
+std::vector<RegisterRequest> FakeCluster::registrations() const {
+  MutexLock lock(mu_);
+  return registrations_;
 }
 
 RoutingTable FakeCluster::routing() const {
@@ -236,12 +351,30 @@ absl::Status FakeCluster::CheckHeader(const std::string& server, const RequestHe
   if (header.job_id() != kJobId) return absl::NotFoundError("another job");
   bool elsewhere = header.epoch() != routing_.epoch();
   for (const uint32_t p : partitions) {
-    elsewhere |= routing_.servers(static_cast<int>(routing_.primary(static_cast<int>(p)))).address() != server;
+    const uint32_t primary = routing_.primary(static_cast<int>(p));
+    elsewhere |= primary == UINT32_MAX || routing_.servers(static_cast<int>(primary)).address() != server;
   }
-  if (!elsewhere) return absl::OkStatus();
-  absl::Status status = absl::FailedPreconditionError("elsewhere");
-  status.SetPayload(kRoutingPayloadUrl, absl::Cord(routing_.SerializeAsString()));
-  return status;
+  if (elsewhere) {
+    RoutingTable table = routing_;
+    if (brief_) {
+      table.clear_servers();
+      table.clear_primary();
+    }
+    absl::Status status = absl::FailedPreconditionError("elsewhere");
+    status.SetPayload(kRoutingPayloadUrl, absl::Cord(table.SerializeAsString()));
+    return status;
+  }
+  for (const uint32_t p : partitions) {
+    if (absl::Status status = CheckLife(header, p); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeCluster::CheckLife(const RequestHeader& header, uint32_t partition) const {
+  if (header.sender_case() != RequestHeader::kLogicalWorker) return absl::OkStatus();
+  const auto it = incarnations_.find({header.logical_worker(), partition});
+  if (it == incarnations_.end() || it->second <= header.incarnation()) return absl::OkStatus();
+  return absl::AbortedError("superseded");
 }
 
 void FakeCluster::Handle(const std::string& server, Method method, IncomingMessage request,
@@ -322,11 +455,37 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
         event.segments.push_back(std::move(seen));
       }
       answer = Serialize(response);
+    } else if (method == Method::kTakeOver) {
+      TakeOverRequest take;
+      if (!take.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed take-over");
+      event.header = take.header();
+      event.partitions.assign(take.partitions().begin(), take.partitions().end());
+      if (status.ok()) status = CheckHeader(server, take.header(), event.partitions);
+      TakeOverResponse response;
+      for (const uint32_t p : event.partitions) {
+        if (!status.ok()) break;
+        incarnations_[{take.header().logical_worker(), p}] = take.header().incarnation();
+        response.add_clocks(clocks_[{take.header().logical_worker(), p}]);
+      }
+      answer = Serialize(response);
     } else {
       EndStepRequest end;
       if (!end.ParseFromString(bytes)) status = absl::InvalidArgumentError("malformed end");
       event.header = end.header();
-      if (status.ok()) status = CheckHeader(server, end.header(), {});
+      event.partitions.assign(end.partitions().begin(), end.partitions().end());
+      event.segment_counts.assign(end.segments().begin(), end.segments().end());
+      if (status.ok()) status = CheckHeader(server, end.header(), event.partitions);
+      const uint32_t rank = end.header().logical_worker();
+      const uint64_t step = end.header().step();
+      for (size_t i = 0; i < event.partitions.size() && status.ok() && !event.segment_counts.empty(); ++i) {
+        const auto it = taken_.find({rank, step, event.partitions[i]});
+        const uint64_t there = it == taken_.end() ? 0 : it->second.size();
+        if (there != event.segment_counts[i]) status = absl::FailedPreconditionError("segments are missing");
+      }
+      for (size_t i = 0; i < event.partitions.size() && status.ok(); ++i) {
+        uint64_t& clock = clocks_[{rank, event.partitions[i]}];
+        clock = std::max(clock, step + 1);
+      }
       answer = Serialize(EndStepResponse());
     }
     if (status.ok()) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -40,6 +41,9 @@ class FakeCluster {
       bool duplicate;
     };
     std::vector<Segment> segments;
+    // EndStep and TakeOver.
+    std::vector<uint32_t> partitions;
+    std::vector<uint64_t> segment_counts;
   };
   // Called for a request before the server does anything. A status that is not OK is the answer.
   using Intercept = std::function<absl::Status(const std::string& server, Method method)>;
@@ -58,11 +62,25 @@ class FakeCluster {
   // The largest number of bytes of values that were held at once, sent or asked for.
   size_t max_bytes_held() const;
 
-  // A new epoch, in which partition p is on server (p + shift) mod servers. Servers know it at once; clients do not.
+  // A new epoch, in which partition p is on server (p + shift) mod servers. Servers know it at once; clients do not,
+  // unless AnnounceRouting was called.
   void MovePartitions(uint32_t shift);
+  // The same for one partition; unset: it has no primary.
+  void SetPrimary(uint32_t partition, std::optional<uint32_t> server);
+  // From now on the scheduler tells clients of new epochs.
+  void AnnounceRouting();
+  // Servers that refuse an old epoch say which is the new one, and no more.
+  void MakeRefusalsBrief();
   // Of the old and new tables.
   RoutingTable routing() const;
   void FailJob(const std::string& failure);
+  // The scheduler answers nothing while it is down.
+  void SetSchedulerDown(bool down);
+  // The scheduler knows no node any more.
+  void ForgetNodes();
+  // As if the rank had ended its steps below `clock` in the partition.
+  void SetClock(uint32_t rank, uint32_t partition, uint64_t clock);
+  uint64_t Clock(uint32_t rank, uint32_t partition) const;
 
   std::vector<Event> events() const;
   // Sums of a row or block; empty if it was never pushed.
@@ -70,6 +88,7 @@ class FakeCluster {
   // Which ordinals of (sender, step, partition) were taken.
   std::set<uint64_t> Ordinals(uint64_t sender, uint64_t step, uint32_t partition) const;
   uint64_t heartbeats() const;
+  std::vector<RegisterRequest> registrations() const;
   bool said_goodbye() const;
 
  private:
@@ -81,6 +100,15 @@ class FakeCluster {
     absl::AnyInvocable<void()> answer;
   };
 
+  struct ParkedRouting {
+    uint64_t newer_than;
+    Transport::Done done;
+  };
+
+  // Takes those that the present table answers.
+  std::vector<ParkedRouting> TakeParkedRouting() PAWL_REQUIRES(mu_);
+  void AnswerRouting(std::vector<ParkedRouting> parked);
+  absl::Status CheckLife(const RequestHeader& header, uint32_t partition) const PAWL_REQUIRES(mu_);
   void Handle(const std::string& server, Method method, IncomingMessage request, RequestHandler::Reply reply);
   absl::Status CheckHeader(const std::string& server, const RequestHeader& header,
                            const std::vector<uint32_t>& partitions) const PAWL_REQUIRES(mu_);
@@ -94,6 +122,15 @@ class FakeCluster {
   std::vector<Held> held_ PAWL_GUARDED_BY(mu_);
   size_t max_bytes_held_ PAWL_GUARDED_BY(mu_) = 0;
   RoutingTable routing_ PAWL_GUARDED_BY(mu_);
+  bool announce_ PAWL_GUARDED_BY(mu_) = false;
+  bool brief_ PAWL_GUARDED_BY(mu_) = false;
+  bool scheduler_down_ PAWL_GUARDED_BY(mu_) = false;
+  bool forgotten_ PAWL_GUARDED_BY(mu_) = false;
+  std::vector<ParkedRouting> parked_routing_ PAWL_GUARDED_BY(mu_);
+  std::vector<RegisterRequest> registrations_ PAWL_GUARDED_BY(mu_);
+  // By (rank, partition).
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> clocks_ PAWL_GUARDED_BY(mu_);
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> incarnations_ PAWL_GUARDED_BY(mu_);
   std::vector<Event> events_ PAWL_GUARDED_BY(mu_);
   std::map<std::pair<uint32_t, uint64_t>, std::vector<float>> rows_ PAWL_GUARDED_BY(mu_);
   // (sender, step, partition) to ordinals

@@ -13,7 +13,7 @@ bool FlowControl::Acquire(uint64_t step, size_t bytes, MonotonicTime deadline, R
     MutexLock lock(mu_);
     const bool is_next = waiting_.empty() || waiting_.begin()->first.first > step;
     if (open_ || (is_next && Fits(step, bytes))) {
-      in_flight_[step] += bytes;
+      Grant(step, bytes);
       return true;
     }
     waiting = waiting_.size();
@@ -36,8 +36,8 @@ void FlowControl::Release(uint64_t step, size_t bytes) {
   {
     MutexLock lock(mu_);
     const auto it = in_flight_.find(step);
-    it->second -= bytes;
-    if (it->second == 0) in_flight_.erase(it);
+    it->second.bytes -= bytes;
+    if (--it->second.requests == 0) in_flight_.erase(it);
     if (waiting_.empty()) return;
   }
   Drain();
@@ -54,17 +54,24 @@ void FlowControl::Open() {
 size_t FlowControl::bytes_in_flight() const {
   MutexLock lock(mu_);
   size_t total = 0;
-  for (const auto& [step, bytes] : in_flight_) total += bytes;
+  for (const auto& [step, granted] : in_flight_) total += granted.bytes;
   return total;
 }
 
 bool FlowControl::Fits(uint64_t step, size_t bytes) const {
-  size_t before = 0;
-  for (const auto& [other, taken] : in_flight_) {
+  Granted before;
+  for (const auto& [other, granted] : in_flight_) {
     if (other > step) break;
-    before += taken;
+    before.bytes += granted.bytes;
+    before.requests += granted.requests;
   }
-  return before == 0 || before + bytes <= limit_;
+  return before.requests == 0 || (before.bytes + bytes <= limit_ && before.requests < max_requests_);
+}
+
+void FlowControl::Grant(uint64_t step, size_t bytes) {
+  Granted& granted = in_flight_[step];
+  granted.bytes += bytes;
+  ++granted.requests;
 }
 
 void FlowControl::Drain() {
@@ -80,7 +87,7 @@ void FlowControl::Drain() {
     if (!open_ && !Fits(step, it->second.bytes)) break;
     Waiter waiter = std::move(it->second);
     waiting_.erase(it);
-    in_flight_[step] += waiter.bytes;
+    Grant(step, waiter.bytes);
     mu_.Unlock();
     deadlines_->Remove(waiter.deadline);
     waiter.run(absl::OkStatus());

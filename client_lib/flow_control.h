@@ -23,14 +23,16 @@ namespace pawl {
 // step, and what belongs to step s waits only for what belongs to s or an earlier step:
 // 1. A request is granted if all that is under way for steps <= s leaves room for it, or is nothing.
 // 2. Requests are granted by (step, arrival).
-// At most limit x (steps under way at once, two or three) is given out. Thread-safe. Owned by shared_ptr.
+// At most limit x (steps under way at once, two or three) is given out. Limited are the bytes and the number of
+// requests. Thread-safe. Owned by shared_ptr.
 class FlowControl : public std::enable_shared_from_this<FlowControl> {
  public:
   // OK: granted. DEADLINE_EXCEEDED: not in time.
   using Run = absl::AnyInvocable<void(absl::Status)>;
 
-  FlowControl(size_t limit, size_t max_waiting, std::shared_ptr<DeadlineQueue> deadlines)
-      : limit_(limit), max_waiting_(max_waiting), deadlines_(std::move(deadlines)) {}
+  FlowControl(size_t limit, size_t max_waiting, std::shared_ptr<DeadlineQueue> deadlines,
+              size_t max_requests = SIZE_MAX)
+      : limit_(limit), max_requests_(max_requests), max_waiting_(max_waiting), deadlines_(std::move(deadlines)) {}
 
   // True: granted at once; `run` is dropped. False: `run` is called later, once, on any thread; or, if
   // more than max_waiting wait, with RESOURCE_EXHAUSTED before this returns.
@@ -52,12 +54,19 @@ class FlowControl : public std::enable_shared_from_this<FlowControl> {
   };
 
   bool Fits(uint64_t step, size_t bytes) const PAWL_REQUIRES(mu_);
+  void Grant(uint64_t step, size_t bytes) PAWL_REQUIRES(mu_);
   // Runs the waiters that fit. Only one thread does at a time, so that a waiter that ends at once does
   // not grow the stack.
   void Drain();
   void Expire(uint64_t step, uint64_t id);
 
+  struct Granted {
+    size_t bytes = 0;
+    size_t requests = 0;
+  };
+
   const size_t limit_;
+  const size_t max_requests_;
   const size_t max_waiting_;
   const std::shared_ptr<DeadlineQueue> deadlines_;
 
@@ -65,7 +74,7 @@ class FlowControl : public std::enable_shared_from_this<FlowControl> {
   bool open_ PAWL_GUARDED_BY(mu_) = false;
   bool draining_ PAWL_GUARDED_BY(mu_) = false;
   uint64_t next_id_ PAWL_GUARDED_BY(mu_) = 0;
-  std::map<uint64_t, size_t> in_flight_ PAWL_GUARDED_BY(mu_);                        // bytes by step
+  std::map<uint64_t, Granted> in_flight_ PAWL_GUARDED_BY(mu_);                       // by step
   std::map<std::pair<uint64_t, uint64_t>, Waiter> waiting_ PAWL_GUARDED_BY(mu_);  // by (step, arrival)
 };
 

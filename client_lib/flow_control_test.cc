@@ -73,6 +73,24 @@ TEST_F(FlowControlTest, AnEarlierStepDoesNotWaitForALaterOne) {
   EXPECT_EQ(granted_.back(), "later still");
 }
 
+// Requests that are parked at a server take places on its connection.
+TEST_F(FlowControlTest, TheNumberOfRequestsIsLimitedByStepToo) {
+  flow_ = std::make_shared<FlowControl>(1000, SIZE_MAX, deadlines_, /*max_requests=*/2);
+  EXPECT_TRUE(Acquire(1, 1, "parked"));
+  EXPECT_TRUE(Acquire(1, 1, "parked too"));
+  EXPECT_FALSE(Acquire(1, 1, "waits"));
+  EXPECT_TRUE(Acquire(0, 1, "earlier"));
+  EXPECT_TRUE(Acquire(0, 1, "earlier too"));
+  EXPECT_FALSE(Acquire(0, 1, "earlier, waits"));
+  flow_->Release(0, 1);
+  EXPECT_EQ(granted_.back(), "earlier, waits");
+  flow_->Release(1, 1);
+  EXPECT_EQ(granted_.back(), "earlier, waits");
+  flow_->Release(0, 1);
+  flow_->Release(0, 1);
+  EXPECT_EQ(granted_.back(), "waits");
+}
+
 TEST_F(FlowControlTest, TooManyWaitersAreRefused) {
   EXPECT_TRUE(Acquire(0, 100, "a"));
   for (const char* name : {"b", "c", "d"}) EXPECT_FALSE(Acquire(0, 1, name));

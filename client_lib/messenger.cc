@@ -1,6 +1,7 @@
 #include "client_lib/messenger.h"
 
 #include <algorithm>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -23,6 +24,11 @@ absl::Status OutOfTime(const absl::Status& last_error) {
   if (last_error.ok()) return absl::DeadlineExceededError("the call was not done before its deadline");
   return absl::DeadlineExceededError(
       absl::StrCat("the call was not done before its deadline; the last attempt: ", last_error.ToString()));
+}
+
+absl::Status NoPrimary(uint32_t partition, uint64_t epoch) {
+  return absl::UnavailableError(absl::StrCat("partition ", partition, " has no primary in routing epoch ", epoch,
+                                             "; its servers are away"));
 }
 
 }  // namespace
@@ -55,6 +61,7 @@ void Messenger::Fail(const absl::Status& why) {
   }
   transport_.Shutdown();
   for (const std::shared_ptr<FlowControl>& flow : flows) flow->Open();
+  WakeWaiting();
 }
 
 absl::Status Messenger::failure() const {
@@ -68,7 +75,7 @@ std::shared_ptr<FlowControl> Messenger::FlowTo(const std::string& address, Metho
   std::shared_ptr<FlowControl>& flow = method == Method::kPull ? flows.pull : flows.push;
   if (flow == nullptr) {
     // What waits here belongs to calls, whose number is bounded.
-    flow = std::make_shared<FlowControl>(kMaxBytesInFlightPerServer, SIZE_MAX, deadlines_);
+    flow = std::make_shared<FlowControl>(kMaxBytesInFlightPerServer, SIZE_MAX, deadlines_, kMaxMessagesPerServer);
     if (!failure_.ok()) flow->Open();
   }
   return flow;
@@ -80,14 +87,29 @@ void Messenger::Send(std::shared_ptr<Message> message) {
   const bool one_server = std::all_of(message->segments.begin(), message->segments.end(), [&](const Segment& segment) {
     return routing->primary(segment.partition) == server;
   });
-  if (one_server) {
+  if (one_server && server != Routing::kNoServer) {
     SendTo(routing->address(server), routing->epoch(), std::move(message));
     return;
   }
+  if (one_server) {
+    const MonotonicTime deadline = message->call->deadline;
+    absl::Status error = failure();
+    if (error.ok() && clock_.Now() >= deadline) error = OutOfTime(message->last_error);
+    if (!error.ok()) {
+      message->call->MessageDone(error);
+      return;
+    }
+    message->last_error = NoPrimary(message->segments[0].partition, routing->epoch());
+    WaitForRouting(deadline, routing->epoch(),
+                   [self = shared_from_this(), message = std::move(message)]() mutable { self->Send(std::move(message)); });
+    return;
+  }
   std::vector<std::shared_ptr<Message>> parts(routing->servers());
+  std::shared_ptr<Message> nowhere;
   int count = 0;
   for (Segment& segment : message->segments) {
-    std::shared_ptr<Message>& part = parts[routing->primary(segment.partition)];
+    const size_t to = routing->primary(segment.partition);
+    std::shared_ptr<Message>& part = to == Routing::kNoServer ? nowhere : parts[to];
     if (part == nullptr) {
       ++count;
       part = std::make_shared<Message>();
@@ -102,6 +124,7 @@ void Messenger::Send(std::shared_ptr<Message> message) {
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i] != nullptr) SendTo(routing->address(i), routing->epoch(), std::move(parts[i]));
   }
+  if (nowhere != nullptr) Send(std::move(nowhere));
 }
 
 void Messenger::SendTo(const std::string& address, uint64_t epoch, std::shared_ptr<Message> message) {
@@ -188,10 +211,14 @@ void Messenger::OnAnswer(uint64_t epoch, std::shared_ptr<Message> message, absl:
     Send(std::move(message));
     return;
   }
-  const absl::Status too_late =
-      WaitForRetry(decision.delay, call->deadline, status,
-                   [self = shared_from_this(), message = std::move(message)] { self->Send(message); });
-  if (!too_late.ok()) call->MessageDone(too_late);
+  const MonotonicTime next = clock_.Now() + decision.delay;
+  if (next >= call->deadline) {
+    call->MessageDone(OutOfTime(status));
+    return;
+  }
+  WaitForRouting(next, epoch, [self = shared_from_this(), message = std::move(message)]() mutable {
+    self->Send(std::move(message));
+  });
 }
 
 absl::Status Messenger::TakeAnswer(const Message& message, const IncomingMessage& answer) {
@@ -211,125 +238,243 @@ absl::Status Messenger::TakeAnswer(const Message& message, const IncomingMessage
   return message.call->TakeAnswer(message.segments, view);
 }
 
+absl::Status Messenger::Adopt(const RoutingTable& table) {
+  const std::shared_ptr<const Routing> before = router_.current();
+  PAWL_ASSIGN_OR_RETURN(const bool is_newer, router_.Adopt(table));
+  if (!is_newer) return absl::OkStatus();
+  if (before != nullptr) {
+    counters_.routing_changes.fetch_add(1, std::memory_order_relaxed);
+    const std::shared_ptr<const Routing> now = router_.current();
+    for (const std::string& address : before->primary_addresses()) {
+      const std::vector<std::string>& still = now->primary_addresses();
+      if (std::find(still.begin(), still.end(), address) == still.end()) transport_.CancelCalls(address);
+    }
+  }
+  WakeWaiting();
+  return absl::OkStatus();
+}
+
 bool Messenger::AdoptRouting(const absl::Status& error, uint64_t epoch) {
   RoutingTable table;
+  // A table that is refused changes nothing; the message goes again by the current one. One without partitions says
+  // that there is a newer one, too large for an error: it comes from the scheduler by itself.
   if (const absl::optional<absl::Cord> payload = error.GetPayload(kRoutingPayloadUrl);
       payload && table.ParseFromString(std::string(*payload))) {
-    // A table that is refused changes nothing; the message goes again by the current one.
-    const absl::StatusOr<bool> adopted = router_.Adopt(table);
-    if (adopted.ok() && *adopted) counters_.routing_changes.fetch_add(1, std::memory_order_relaxed);
+    Adopt(table).IgnoreError();
   }
   return router_.current()->epoch() > epoch;
 }
 
-absl::Status Messenger::WaitForRetry(MonotonicDuration delay, MonotonicTime deadline, const absl::Status& error,
-                                     absl::AnyInvocable<void()> again) {
-  if (clock_.Now() + delay >= deadline) return OutOfTime(error);
-  transport_.After(delay, std::move(again));
-  return absl::OkStatus();
+void Messenger::WaitForRouting(MonotonicTime until, uint64_t epoch, absl::AnyInvocable<void()> again) {
+  uint64_t id;
+  {
+    MutexLock lock(mu_);
+    id = next_waiting_++;
+    // Under the lock, so that whoever takes what waits finds the timer there.
+    const DeadlineQueue::Id timer = deadlines_->Add(until, [self = shared_from_this(), id] {
+      absl::AnyInvocable<void()> expired;
+      {
+        MutexLock lock(self->mu_);
+        const auto it = self->waiting_.find(id);
+        if (it == self->waiting_.end()) return;
+        expired = std::move(it->second.again);
+        self->waiting_.erase(it);
+      }
+      expired();
+    });
+    waiting_.emplace(id, Waiting{timer, std::move(again)});
+  }
+  // What came before it waited has woken others.
+  if (router_.current()->epoch() > epoch || !failure().ok()) WakeWaiting();
 }
 
-// One EndStep, to all servers of a routing table; again to all of the next one if that changes meanwhile.
-struct Messenger::StepEnd {
+void Messenger::WakeWaiting() {
+  absl::flat_hash_map<uint64_t, Waiting> awake;
+  {
+    MutexLock lock(mu_);
+    awake.swap(waiting_);
+  }
+  for (auto& [id, waiting] : awake) {
+    deadlines_->Remove(waiting.timer);
+    waiting.again();
+  }
+}
+
+// An EndStep or TakeOver, in as many messages as it takes.
+struct Messenger::Round {
+  Method method;
+  // Without its epoch.
   RequestHeader header;
   MonotonicTime deadline;
+  // EndStep, by partition; empty: not known.
+  std::vector<uint64_t> segments;
+  // TakeOver, by partition; written by the answer to its part.
+  std::vector<uint64_t> clocks;
   absl::AnyInvocable<void(absl::Status)> done;
-  std::atomic<size_t> servers_left{0};
-  std::atomic<bool> repeat{false};
+  std::atomic<size_t> parts_left{1};
   Mutex mu;
   absl::Status error PAWL_GUARDED_BY(mu);
+
+  OutgoingMessage Encode(const std::vector<uint32_t>& partitions, uint64_t epoch) const {
+    if (method == Method::kTakeOver) {
+      TakeOverRequest request;
+      *request.mutable_header() = header;
+      request.mutable_header()->set_epoch(epoch);
+      request.mutable_partitions()->Assign(partitions.begin(), partitions.end());
+      return EncodeSmall(request);
+    }
+    EndStepRequest request;
+    *request.mutable_header() = header;
+    request.mutable_header()->set_epoch(epoch);
+    request.mutable_partitions()->Assign(partitions.begin(), partitions.end());
+    if (!segments.empty()) {
+      for (const uint32_t p : partitions) request.add_segments(segments[p]);
+    }
+    return EncodeSmall(request);
+  }
+
+  absl::Status TakeAnswer(const std::vector<uint32_t>& partitions, const IncomingMessage& answer) {
+    if (method != Method::kTakeOver) return absl::OkStatus();
+    TakeOverResponse response;
+    PAWL_RETURN_IF_ERROR(DecodeSmall(answer.bytes, response));
+    if (response.clocks_size() != static_cast<int>(partitions.size())) {
+      return absl::InternalError(absl::StrCat("the server answered ", response.clocks_size(), " clocks for ",
+                                              partitions.size(), " partitions"));
+    }
+    for (size_t i = 0; i < partitions.size(); ++i) clocks[partitions[i]] = response.clocks(static_cast<int>(i));
+    return absl::OkStatus();
+  }
+
+  void PartDone(const absl::Status& status) {
+    if (!status.ok()) {
+      MutexLock lock(mu);
+      if (error.ok()) error = status;
+    }
+    if (parts_left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    absl::Status result;
+    {
+      MutexLock lock(mu);
+      result = error;
+    }
+    done(std::move(result));
+    done = nullptr;
+  }
 };
 
-void Messenger::EndStep(const RequestHeader& header, MonotonicTime deadline,
-                        absl::AnyInvocable<void(absl::Status)> done) {
-  auto end = std::make_shared<StepEnd>();
-  end->header = header;
-  end->deadline = deadline;
-  end->done = std::move(done);
-  BeginStepEnd(std::move(end));
+void Messenger::EndStep(const RequestHeader& header, std::vector<uint32_t> partitions, std::vector<uint64_t> segments,
+                        MonotonicTime deadline, absl::AnyInvocable<void(absl::Status)> done) {
+  auto part = std::make_shared<RoundPart>();
+  part->round = std::make_shared<Round>();
+  part->round->method = Method::kEndStep;
+  part->round->header = header;
+  part->round->deadline = deadline;
+  part->round->done = std::move(done);
+  if (!segments.empty()) {
+    part->round->segments.resize(router_.current()->partitions());
+    for (size_t i = 0; i < partitions.size(); ++i) part->round->segments[partitions[i]] = segments[i];
+  }
+  part->partitions = std::move(partitions);
+  SendPart(std::move(part));
 }
 
-void Messenger::BeginStepEnd(std::shared_ptr<StepEnd> end) {
+void Messenger::TakeOver(const RequestHeader& header, MonotonicTime deadline,
+                         absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done) {
+  auto part = std::make_shared<RoundPart>();
+  part->partitions.resize(router_.current()->partitions());
+  std::iota(part->partitions.begin(), part->partitions.end(), 0);
+  part->round = std::make_shared<Round>();
+  Round* const round = part->round.get();
+  round->method = Method::kTakeOver;
+  round->header = header;
+  round->deadline = deadline;
+  round->clocks.resize(part->partitions.size());
+  round->done = [round, done = std::move(done)](absl::Status status) mutable {
+    if (status.ok()) {
+      done(std::move(round->clocks));
+    } else {
+      done(std::move(status));
+    }
+  };
+  SendPart(std::move(part));
+}
+
+void Messenger::SendPart(std::shared_ptr<RoundPart> part) {
+  Round& round = *part->round;
+  absl::Status error = failure();
+  if (error.ok() && clock_.Now() >= round.deadline) error = OutOfTime(part->last_error);
+  if (!error.ok() || part->partitions.empty()) {
+    round.PartDone(error);
+    return;
+  }
   const std::shared_ptr<const Routing> routing = router_.current();
-  end->repeat = false;
-  end->servers_left = routing->primary_addresses().size();
-  for (const std::string& address : routing->primary_addresses()) SendStepEnd(end, address, routing->epoch(), 0);
+  std::vector<std::shared_ptr<RoundPart>> parts(routing->servers() + 1);
+  size_t count = 0;
+  for (const uint32_t p : part->partitions) {
+    std::shared_ptr<RoundPart>& to = parts[std::min(routing->primary(p), routing->servers())];
+    if (to == nullptr) {
+      ++count;
+      to = std::make_shared<RoundPart>();
+      to->round = part->round;
+      to->retries = part->retries;
+      to->last_error = part->last_error;
+    }
+    to->partitions.push_back(p);
+  }
+  round.parts_left.fetch_add(count - 1, std::memory_order_relaxed);
+  for (size_t i = 0; i < routing->servers(); ++i) {
+    if (parts[i] != nullptr) TransmitPart(routing->address(i), routing->epoch(), std::move(parts[i]));
+  }
+  if (std::shared_ptr<RoundPart> nowhere = std::move(parts.back()); nowhere != nullptr) {
+    nowhere->last_error = NoPrimary(nowhere->partitions[0], routing->epoch());
+    WaitForRouting(round.deadline, routing->epoch(),
+                   [self = shared_from_this(), nowhere]() mutable { self->SendPart(std::move(nowhere)); });
+  }
 }
 
-void Messenger::SendStepEnd(std::shared_ptr<StepEnd> end, const std::string& address, uint64_t epoch, int retries) {
-  if (const absl::Status why = failure(); !why.ok()) {
-    StepEndServerDone(end, epoch, false, why);
-    return;
-  }
-  const MonotonicDuration left = end->deadline - clock_.Now();
-  if (left <= MonotonicDuration::zero()) {
-    StepEndServerDone(end, epoch, false, OutOfTime(absl::OkStatus()));
-    return;
-  }
-  EndStepRequest request;
-  *request.mutable_header() = end->header;
-  request.mutable_header()->set_epoch(epoch);
+void Messenger::TransmitPart(const std::string& address, uint64_t epoch, std::shared_ptr<RoundPart> part) {
+  const Round& round = *part->round;
   counters_.messages.fetch_add(1, std::memory_order_relaxed);
-  transport_.Call(address, Method::kEndStep, EncodeSmall(request),
-                  std::min<MonotonicDuration>(kBulkDeadline, left),
-                  [self = shared_from_this(), end, address, epoch, retries](absl::Status status, IncomingMessage) {
-                    self->OnStepEndAnswer(end, address, epoch, retries, std::move(status));
+  // An answer that comes too late for this is that to the next attempt.
+  const MonotonicDuration timeout = std::min<MonotonicDuration>(kBulkDeadline, round.deadline - clock_.Now());
+  OutgoingMessage request = round.Encode(part->partitions, epoch);
+  transport_.Call(address, round.method, std::move(request), timeout,
+                  [self = shared_from_this(), epoch, part = std::move(part)](absl::Status status,
+                                                                             IncomingMessage answer) mutable {
+                    self->OnPartAnswer(epoch, std::move(part), std::move(status), std::move(answer));
                   });
 }
 
-void Messenger::OnStepEndAnswer(std::shared_ptr<StepEnd> end, const std::string& address, uint64_t epoch, int retries,
-                                absl::Status status) {
+void Messenger::OnPartAnswer(uint64_t epoch, std::shared_ptr<RoundPart> part, absl::Status status,
+                             IncomingMessage answer) {
+  const std::shared_ptr<Round> round = part->round;
   if (status.ok()) {
     budget_.OnSuccess();
-    StepEndServerDone(end, epoch, false, status);
+    round->PartDone(round->TakeAnswer(part->partitions, answer));
     return;
   }
   if (const absl::Status why = failure(); !why.ok()) {
-    StepEndServerDone(end, epoch, false, why);
+    round->PartDone(why);
     return;
   }
-  const RetryDecision decision = DecideRetry(status, retries, RandomNumber(), budget_);
+  const RetryDecision decision = DecideRetry(status, part->retries, RandomNumber(), budget_);
   if (decision.action == RetryAction::kGiveUp) {
-    StepEndServerDone(end, epoch, false, status);
+    round->PartDone(status);
     return;
   }
+  ++part->retries;
+  part->last_error = absl::Status(status.code(), status.message());
   counters_.retries.fetch_add(1, std::memory_order_relaxed);
-  if (decision.action == RetryAction::kReroute) AdoptRouting(status, epoch);
-  if (router_.current()->epoch() > epoch) {
-    StepEndServerDone(end, epoch, true, absl::OkStatus());
+  if (decision.action == RetryAction::kReroute && AdoptRouting(status, epoch)) {
+    SendPart(std::move(part));
     return;
   }
-  const absl::Status too_late =
-      WaitForRetry(decision.delay, end->deadline, status, [self = shared_from_this(), end, address, epoch, retries] {
-        if (self->router_.current()->epoch() > epoch) {
-          self->StepEndServerDone(end, epoch, true, absl::OkStatus());
-        } else {
-          self->SendStepEnd(end, address, epoch, retries + 1);
-        }
-      });
-  if (!too_late.ok()) StepEndServerDone(end, epoch, false, too_late);
-}
-
-void Messenger::StepEndServerDone(std::shared_ptr<StepEnd> end, uint64_t epoch, bool repeat,
-                                  const absl::Status& status) {
-  if (repeat) end->repeat = true;
-  if (!status.ok()) {
-    MutexLock lock(end->mu);
-    if (end->error.ok()) end->error = status;
-  }
-  if (end->servers_left.fetch_sub(1) != 1) return;
-  absl::Status error;
-  {
-    MutexLock lock(end->mu);
-    error = end->error;
-  }
-  // A partition that has moved may have been at neither server when it was told: all are told
-  // again until the routing stands still.
-  if (error.ok() && (end->repeat || router_.current()->epoch() > epoch)) {
-    BeginStepEnd(end);
+  const MonotonicTime next = clock_.Now() + decision.delay;
+  if (next >= round->deadline) {
+    round->PartDone(OutOfTime(status));
     return;
   }
-  end->done(error);
+  WaitForRouting(next, epoch,
+                 [self = shared_from_this(), part = std::move(part)]() mutable { self->SendPart(std::move(part)); });
 }
 
 }  // namespace pawl

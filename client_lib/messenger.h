@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/deadline_queue.h"
@@ -29,10 +30,14 @@ inline constexpr size_t kMessageBytes = size_t{4} << 20;
 inline constexpr size_t kMessageSegments = 4096;
 // Keys and values under way to one server, in pushes and likewise in pulls.
 inline constexpr size_t kMaxBytesInFlightPerServer = size_t{32} << 20;
+// Messages under way to one server for the same step or earlier ones, in pushes and likewise in pulls. Those of a later
+// step may be parked there, until others that go by the same connection have arrived: so it must take more than that
+// (kMaxStreamsPerConnection in client_lib/rpc/grpc_settings.h).
+inline constexpr size_t kMaxMessagesPerServer = 128;
 // The slowest network that a deadline is made for, and what it allows besides.
 inline constexpr size_t kMinBytesPerSecond = 20'000'000;
 inline constexpr std::chrono::milliseconds kBulkDeadline{1000};
-// How long one attempt of a logical worker's pull may wait on the server; it is then
+// How long one attempt of a logical worker's pull, or in SYNC of its push, may wait on the server; it is then
 // sent again, until the call's own deadline.
 inline constexpr std::chrono::milliseconds kParkedDeadline{10000};
 
@@ -91,7 +96,8 @@ class Call {
 };
 
 // Sends messages: chooses the server, keeps the bounds on bytes under way, sets
-// deadlines, retries, and re-routes. Thread-safe. Owned by shared_ptr, which what is under way shares.
+// deadlines, retries, and re-routes. What waits for its next attempt, or for a partition to have a primary again,
+// goes on as soon as there is newer routing. Thread-safe. Owned by shared_ptr, which what is under way shares.
 class Messenger : public std::enable_shared_from_this<Messenger> {
  public:
   struct Message {
@@ -109,8 +115,18 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   // call->MessageDone for each. REQUIRES: message->call counts one message for this one.
   void Send(std::shared_ptr<Message> message);
 
-  // Ends `header.step` on every server that is the primary of a partition.
-  void EndStep(const RequestHeader& header, MonotonicTime deadline, absl::AnyInvocable<void(absl::Status)> done);
+  // Ends `header.step` in the partitions, each by its primary. `segments`: see EndStepRequest; one for each or none.
+  // `done` gets OK when every partition has confirmed it, under whatever routing.
+  void EndStep(const RequestHeader& header, std::vector<uint32_t> partitions, std::vector<uint64_t> segments,
+               MonotonicTime deadline, absl::AnyInvocable<void(absl::Status)> done);
+
+  // Takes the logical worker over in all partitions; `done` gets its clock in each of them.
+  void TakeOver(const RequestHeader& header, MonotonicTime deadline,
+                absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done);
+
+  // Takes the table if it is newer than the current one, and lets what waits for that go on. Calls under way to servers
+  // that are no primaries any more are given up, and sent by the new table.
+  absl::Status Adopt(const RoutingTable& table);
 
   // From now on nothing is sent and everything ends with `why`. The first call counts.
   void Fail(const absl::Status& why);
@@ -124,7 +140,14 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
     std::shared_ptr<FlowControl> push;
     std::shared_ptr<FlowControl> pull;
   };
-  struct StepEnd;
+  struct Round;
+  // Some partitions of a round, on their way to one server.
+  struct RoundPart {
+    std::shared_ptr<Round> round;
+    std::vector<uint32_t> partitions;
+    int retries = 0;
+    absl::Status last_error;
+  };
 
   void SendTo(const std::string& address, uint64_t epoch, std::shared_ptr<Message> message);
   void Transmit(const std::string& address, uint64_t epoch, std::shared_ptr<FlowControl> flow,
@@ -133,16 +156,15 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer);
   // Adopts the routing that came with `error`; true if what is current now is newer than `epoch`.
   bool AdoptRouting(const absl::Status& error, uint64_t epoch);
-  // Runs `again` after `delay`, or ends with the result's error if that is too late.
-  absl::Status WaitForRetry(MonotonicDuration delay, MonotonicTime deadline, const absl::Status& error,
-                            absl::AnyInvocable<void()> again);
+  // Runs `again`, which looks for the deadline and for failure() itself: at `until`, or as soon as there is routing newer
+  // than `epoch`, or the messenger has failed.
+  void WaitForRouting(MonotonicTime until, uint64_t epoch, absl::AnyInvocable<void()> again);
+  void WakeWaiting();
   std::shared_ptr<FlowControl> FlowTo(const std::string& address, Method method);
 
-  void BeginStepEnd(std::shared_ptr<StepEnd> end);
-  void SendStepEnd(std::shared_ptr<StepEnd> end, const std::string& address, uint64_t epoch, int retries);
-  void OnStepEndAnswer(std::shared_ptr<StepEnd> end, const std::string& address, uint64_t epoch, int retries,
-                       absl::Status status);
-  void StepEndServerDone(std::shared_ptr<StepEnd> end, uint64_t epoch, bool repeat, const absl::Status& status);
+  void SendPart(std::shared_ptr<RoundPart> part);
+  void TransmitPart(const std::string& address, uint64_t epoch, std::shared_ptr<RoundPart> part);
+  void OnPartAnswer(uint64_t epoch, std::shared_ptr<RoundPart> part, absl::Status status, IncomingMessage answer);
 
   Transport& transport_;
   const Clock& clock_;
@@ -154,6 +176,13 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   mutable Mutex mu_;
   absl::Status failure_ PAWL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, Flows> flows_ PAWL_GUARDED_BY(mu_);  // by address
+  struct Waiting {
+    DeadlineQueue::Id timer;
+    absl::AnyInvocable<void()> again;
+  };
+  // Belong to calls, whose number is bounded.
+  uint64_t next_waiting_ PAWL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_map<uint64_t, Waiting> waiting_ PAWL_GUARDED_BY(mu_);
 };
 
 }  // namespace pawl

@@ -6,6 +6,12 @@
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
+namespace {
+
+// RoutingTable.primary of a partition that has none.
+constexpr uint32_t kNoPrimary = UINT32_MAX;
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<const Routing>> Routing::FromProto(const RoutingTable& table, uint64_t job_id) {
   if (table.job_id() != job_id) {
@@ -22,6 +28,10 @@ absl::StatusOr<std::shared_ptr<const Routing>> Routing::FromProto(const RoutingT
   std::vector<bool> is_primary(routing->addresses_.size());
   routing->primary_.reserve(table.primary_size());
   for (const uint32_t server : table.primary()) {
+    if (server == kNoPrimary) {
+      routing->primary_.push_back(kNoServer);
+      continue;
+    }
     if (server >= is_primary.size()) {
       return absl::InvalidArgumentError(absl::StrCat("the routing table names server ", server, " of ",
                                                      is_primary.size()));

@@ -16,9 +16,11 @@ namespace pawl {
 // Partitions of a job.
 inline constexpr int kMaxPartitions = 65536;
 
-// One routing table, checked. Immutable.
+// One routing table, checked. Immutable. Of the replicas it knows the primaries alone: nobody else answers.
 class Routing {
  public:
+  static constexpr size_t kNoServer = SIZE_MAX;
+
   // INVALID_ARGUMENT for a table of another job or one that contradicts itself.
   static absl::StatusOr<std::shared_ptr<const Routing>> FromProto(const RoutingTable& table, uint64_t job_id);
 
@@ -27,7 +29,7 @@ class Routing {
   // Servers are numbered within this table.
   size_t servers() const { return addresses_.size(); }
   const std::string& address(size_t server) const { return addresses_[server]; }
-  // REQUIRES: partition < partitions().
+  // kNoServer while nobody can be the partition's primary: a newer table will name one. REQUIRES: partition < partitions().
   size_t primary(uint32_t partition) const { return primary_[partition]; }
   // Of servers that are the primary of some partition.
   const std::vector<std::string>& primary_addresses() const { return primary_addresses_; }
@@ -37,7 +39,7 @@ class Routing {
 
   uint64_t epoch_ = 0;
   std::vector<std::string> addresses_;
-  std::vector<uint32_t> primary_;
+  std::vector<size_t> primary_;
   std::vector<std::string> primary_addresses_;
 };
 

@@ -38,6 +38,14 @@ TEST(RoutingTest, TablesThatContradictThemselvesOrTheJobAreRefused) {
   EXPECT_EQ(router.current()->epoch(), 1);
 }
 
+TEST(RoutingTest, APartitionMayHaveNoPrimary) {
+  const auto routing = Routing::FromProto(MakeTable(1, {1, UINT32_MAX}), 7);
+  ASSERT_TRUE(routing.ok());
+  EXPECT_EQ((*routing)->primary(0), 1u);
+  EXPECT_EQ((*routing)->primary(1), Routing::kNoServer);
+  EXPECT_EQ((*routing)->primary_addresses(), std::vector<std::string>{"b:2"});
+}
+
 TEST(RoutingTest, ServersWithoutAPartitionAreNoPrimaries) {
   const auto routing = Routing::FromProto(MakeTable(1, {2, 0, 2}), 7);
   ASSERT_TRUE(routing.ok());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -86,11 +87,11 @@ absl::Status NoTurn() {
 class Outbox {
  public:
   Outbox(Messenger& messenger, std::shared_ptr<Call> call, std::shared_ptr<const Routing> routing)
-      : messenger_(messenger), call_(std::move(call)), routing_(std::move(routing)), open_(routing_->servers()) {}
+      : messenger_(messenger), call_(std::move(call)), routing_(std::move(routing)), open_(routing_->servers() + 1) {}
 
   // A segment for the caller to fill in, before the next call.
   Segment& Add(uint32_t partition, size_t bytes) {
-    std::shared_ptr<Messenger::Message>& message = open_[routing_->primary(partition)];
+    std::shared_ptr<Messenger::Message>& message = open_[std::min(routing_->primary(partition), routing_->servers())];
     if (message != nullptr &&
         (message->bytes + bytes > kMessageBytes || message->segments.size() == kMessageSegments)) {
       Flush(message);
@@ -123,7 +124,7 @@ class Outbox {
   Messenger& messenger_;
   const std::shared_ptr<Call> call_;
   const std::shared_ptr<const Routing> routing_;
-  std::vector<std::shared_ptr<Messenger::Message>> open_;  // by server
+  std::vector<std::shared_ptr<Messenger::Message>> open_;  // by server; the last is for partitions without a primary
 };
 
 }  // namespace
@@ -132,7 +133,9 @@ class SenderSession::PushCall final : public Call, public std::enable_shared_fro
  public:
   PushCall(std::shared_ptr<SenderSession> session, absl::Span<const PushItem> items, uint64_t step,
            MonotonicTime deadline, Callback done)
-      : Call(Method::kPush, session->Header(step), deadline, step, /*may_park=*/false),
+      // In SYNC it waits at the server until the step before has closed.
+      : Call(Method::kPush, session->Header(step), deadline, step,
+             session->identity_.rank.has_value() && session->core_->is_sync()),
         session_(std::move(session)),
         items_(items.begin(), items.end()),
         done_(std::move(done)) {
@@ -484,7 +487,10 @@ bool SenderSession::PumpOne() {
     return true;
   }
   if (operation.push == nullptr) {
-    core_->messenger().EndStep(Header(operation.step), operation.deadline,
+    BeginOrdinals(operation.step);
+    std::vector<uint32_t> partitions(next_ordinal_.size());
+    std::iota(partitions.begin(), partitions.end(), 0);
+    core_->messenger().EndStep(Header(operation.step), std::move(partitions), next_ordinal_, operation.deadline,
                                [self = shared_from_this(), step = operation.step,
                                 done = std::move(operation.done)](const absl::Status& status) mutable {
                                  self->OnStepEnded(step, status);
@@ -543,12 +549,15 @@ bool SenderSession::SendPush(const std::shared_ptr<PushCall>& push) {
     push->MessageDone(refused);
     return true;
   }
-  if (identity_.rank && push->flow_step != ordinals_of_step_) {
-    std::fill(next_ordinal_.begin(), next_ordinal_.end(), 0);
-    ordinals_of_step_ = push->flow_step;
-  }
+  if (identity_.rank) BeginOrdinals(push->flow_step);
   push->SendSegments(next_ordinal_);
   return true;
+}
+
+void SenderSession::BeginOrdinals(uint64_t step) {
+  if (step == ordinals_of_step_) return;
+  std::fill(next_ordinal_.begin(), next_ordinal_.end(), 0);
+  ordinals_of_step_ = step;
 }
 
 void SenderSession::OnPushDone(std::optional<std::list<Ahead>::iterator> ahead, const absl::Status& status) {

@@ -103,6 +103,9 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
   std::vector<uint64_t> next_ordinal_;  // by partition; of the step, or of the incarnation
   uint64_t ordinals_of_step_ = 0;
 
+  // Counts from 0 again if the step is another one. The caller has pumping_.
+  void BeginOrdinals(uint64_t step);
+
   mutable Mutex mu_;
   absl::Status broken_ PAWL_GUARDED_BY(mu_);
   // The step that calls made now belong to, and the one that is being sent.

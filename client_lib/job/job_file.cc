@@ -96,9 +96,10 @@ absl::StatusOr<Job> ReadJobFile(const std::string& path) {
 }
 
 void ResolvePaths(Job& job, const std::string& folder) {
-  if (!job.has_data()) return;
   std::error_code error;
   const std::filesystem::path base = std::filesystem::absolute(folder.empty() ? "." : folder, error);
+  if (!job.checkpoint().dir().empty()) job.mutable_checkpoint()->set_dir(Absolute(job.checkpoint().dir(), base));
+  if (!job.has_data()) return;
   Data& data = *job.mutable_data();
   if (!data.train().empty()) data.set_train(Absolute(data.train(), base));
   if (!data.eval().empty()) data.set_eval(Absolute(data.eval(), base));
@@ -172,6 +173,9 @@ void FillDefaults(Job& job, uint32_t workers) {
   if (job.logical_workers() == 0) job.set_logical_workers(workers > 0 ? workers : 1);
   if (job.consistency().mode() == CONSISTENCY_MODE_UNSPECIFIED) job.mutable_consistency()->set_mode(SYNC);
   if (job.dense_path() == DENSE_PATH_UNSPECIFIED) job.set_dense_path(SERVER);
+  if (job.replicas() == 0) job.set_replicas(1);
+  if (job.durability() == DURABILITY_UNSPECIFIED) job.set_durability(LOG);
+  if (job.has_checkpoint() && job.checkpoint().keep() == 0) job.mutable_checkpoint()->set_keep(3);
   if (!job.has_model()) return;
 
   if (job.epochs() == 0) job.set_epochs(1);

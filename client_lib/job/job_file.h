@@ -39,7 +39,8 @@ void ResolvePaths(Job& job, const std::string& folder);
 // part of the path or the value that is wrong and what is possible; the job is then unchanged.
 absl::Status ApplyOverride(Job& job, absl::string_view override_text);
 
-// Puts in what 0 or an unset field means: partitions, consistency.mode SYNC, dense_path SERVER,
+// Puts in what 0 or an unset field means: partitions, consistency.mode SYNC, dense_path SERVER, replicas 1,
+// durability LOG, checkpoint.keep 3,
 // logical_workers (one for each of `workers`, at least 1), epochs 1, the model's loss, the metric and
 // patience of early stopping. Idempotent.
 void FillDefaults(Job& job, uint32_t workers);

@@ -356,6 +356,28 @@ absl::Status ValidateConsistency(const Job& job, uint32_t logical_workers) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateReplication(const Job& job, uint32_t servers) {
+  if (job.replicas() > kMaxReplicas) {
+    return Invalid("replicas is ", job.replicas(), "; at most ", kMaxReplicas, " are possible");
+  }
+  if (servers != 0 && job.replicas() > servers) {
+    return Invalid("replicas is ", job.replicas(), ", but there are ", servers,
+                   " servers, and each replica of a partition needs one of its own; start more servers or lower it");
+  }
+  if (!Durability_IsValid(job.durability())) {
+    return Invalid("durability is ", static_cast<int>(job.durability()), "; it must be MEMORY, LOG or FSYNC");
+  }
+  const CheckpointPolicy& checkpoint = job.checkpoint();
+  if (checkpoint.keep() > kMaxCheckpointsKept) {
+    return Invalid("checkpoint.keep is ", checkpoint.keep(), "; at most ", kMaxCheckpointsKept, " are possible");
+  }
+  if (checkpoint.dir().empty() && (checkpoint.every_steps() != 0 || checkpoint.every_seconds() != 0)) {
+    return Invalid("checkpoint.dir is empty; it must name the folder for the checkpoints that checkpoint.every_steps or "
+                   "every_seconds asks for");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool IsServeOnly(const Job& job) { return !job.has_data() && !job.has_model(); }
@@ -382,6 +404,7 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   if (job.dense_path() == ALLREDUCE) {
     return absl::UnimplementedError("dense_path: ALLREDUCE is not available yet; use dense_path: SERVER");
   }
+  PAWL_RETURN_IF_ERROR(ValidateReplication(job, options.servers));
   PAWL_RETURN_IF_ERROR(ValidateConsistency(job, logical_workers));
   if (job.has_optimizer()) PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.optimizer(), "optimizer"));
   if (job.has_sparse_optimizer()) PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.sparse_optimizer(), "sparse_optimizer"));

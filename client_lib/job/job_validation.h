@@ -24,12 +24,17 @@ inline constexpr uint32_t kMaxLayerWidth = 65536;
 inline constexpr uint32_t kMaxEmbeddingDim = 4095;
 inline constexpr uint32_t kMaxClasses = 65536;
 inline constexpr int kMaxCsvColumns = 4096;
+// Every push goes to each replica.
+inline constexpr uint32_t kMaxReplicas = 16;
+inline constexpr uint32_t kMaxCheckpointsKept = 1024;
 
 struct JobValidationOptions {
   // Look whether the data files can be opened.
   bool check_files = true;
   // Physical workers that the job will be given; 0: not known.
   uint32_t workers = 0;
+  // Servers that it will be given; 0: not known.
+  uint32_t servers = 0;
 };
 
 // True if the job only serves tables: neither data nor model.
