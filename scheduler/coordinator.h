@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
@@ -27,6 +28,7 @@
 #include "scheduler/metrics_file.h"
 #include "scheduler/parked_calls.h"
 #include "scheduler/replica_director.h"
+#include "scheduler/running_clock.h"
 #include "scheduler/save_gate.h"
 #include "scheduler/server_caller.h"
 #include "scheduler/server_rounds.h"
@@ -40,7 +42,7 @@ inline constexpr size_t kMaxParkedCalls = 16384;
 // How often the owner calls Coordinator::Tick: a death is noticed at most this long after the lease ran out.
 inline constexpr std::chrono::milliseconds kTickInterval{50};
 // How long servers may take, all together, with retries, once all partitions have a primary.
-inline constexpr std::chrono::seconds kCreateTableTimeout{20};
+inline constexpr std::chrono::seconds kCreateTableTimeout{60};
 inline constexpr std::chrono::seconds kKeepBestTimeout{60};
 inline constexpr std::chrono::seconds kReleaseTimeout{60};
 // Reads every parameter.
@@ -50,6 +52,9 @@ inline constexpr std::chrono::seconds kFiguresSaveInterval{10};
 
 // Adds up the servers' figures.
 void AddCounters(const ServerCounters& from, ServerCounters& to);
+
+// A pause of less is none: the owner's thread may come late.
+inline constexpr std::chrono::milliseconds kShortestPause{200};
 
 // Decides everything the scheduler decides and knows neither gRPC nor files nor threads: requests, time and servers'
 // answers come in, answers and calls go out. Rpcs that wait are kept as callbacks; nothing polls and nothing blocks.
@@ -62,6 +67,7 @@ void AddCounters(const ServerCounters& from, ServerCounters& to);
 //  3. A life whose lease has run out gets ABORTED, for good.
 //  4. With Options::state_changed, nothing is told to anybody, by whatever rpc or call, before the state that it
 //     comes from is saved.
+//  5. Nobody is late for a time in which this process did not run.
 class Coordinator {
  public:
   struct Options {
@@ -74,6 +80,9 @@ class Coordinator {
     std::chrono::milliseconds heartbeat_interval{200};
     // A node that was silent for longer is dead. Several intervals, so that one lost heartbeat is none.
     std::chrono::milliseconds lease{1000};
+    // After a restart nobody is dead before this and a lease have passed. Nodes try once a second to reach a scheduler
+    // that is away.
+    std::chrono::milliseconds restart_grace{2000};
     // The job fails if its first nodes are not there by then.
     std::chrono::milliseconds start_timeout{300000};
     // The job fails if nobody takes over the ranks of a worker that has gone for so long.
@@ -85,6 +94,8 @@ class Coordinator {
     // Called under the lock whenever there is something to save, with TakeUnsaved and StateIsSaved; must not call
     // back or block. Null: nothing is ever saved.
     std::function<void()> state_changed;
+    // False once another scheduler may direct the job: no lease is renewed then. Called under the lock; null: true.
+    std::function<bool()> leads;
     // The wall clock, only for how long the training took over restarts. Null: that counts anew with each.
     std::function<uint64_t()> unix_ms;
   };
@@ -167,7 +178,7 @@ class Coordinator {
   // `view` is saved.
   void Tell(View view, DeferredActions& actions) PAWL_REQUIRES(mu_);
 
-  // Something has changed: what follows from it.
+  // coordinator_nodes.cc: what follows when something has changed.
   void PlaceIfServersAreThere(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void RoutingHasChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void AnswerAssignments(DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -178,7 +189,7 @@ class Coordinator {
                     DeferredActions& actions) PAWL_REQUIRES(mu_);
   void WorkerIsGone(const Node& worker, const std::string& how, bool dead, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
-  // After a restart.
+  // After a restart, once there is time to act.
   void TakeUpWhatWasUnderWay(DeferredActions& actions) PAWL_REQUIRES(mu_);
 
   // coordinator_rounds.cc: what is asked of servers.
@@ -198,6 +209,7 @@ class Coordinator {
   // The same for answers that say nothing.
   ServerRounds::Ask AskBy(std::function<void(const ServerRounds::Question&, ServerCaller::Done)> call);
 
+  // coordinator_end.cc.
   void ReportIsWritten(const absl::Status& status) PAWL_EXCLUDES(mu_);
   void FailJob(const std::string& failure, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void StopJobFor(const std::string& reason, DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -217,13 +229,18 @@ class Coordinator {
 
   const Options options_;
   const bool serve_only_;
+  // Only for how long the training took.
   const Clock& clock_;
   ServerCaller& servers_;
-  const MonotonicTime created_;
 
   mutable Mutex mu_;
-  Ticket last_ticket_ PAWL_GUARDED_BY(mu_) = 0;
+  // For everything that has a limit in time.
+  RunningClock running_ PAWL_GUARDED_BY(mu_);
+  const MonotonicTime created_;
   MonotonicTime last_tick_ PAWL_GUARDED_BY(mu_);
+  // After a restart: nothing is moved before, since not everybody has said yet what it is about.
+  MonotonicTime moves_from_ PAWL_GUARDED_BY(mu_);
+  Ticket last_ticket_ PAWL_GUARDED_BY(mu_) = 0;
   JobStateMachine state_ PAWL_GUARDED_BY(mu_);
   Membership membership_ PAWL_GUARDED_BY(mu_);
   ReplicaDirector director_ PAWL_GUARDED_BY(mu_);
@@ -265,6 +282,17 @@ class Coordinator {
   // Keyed by the evaluation's number.
   ParkedCalls<uint64_t, ReportEvaluationResponse> evaluation_calls_ PAWL_GUARDED_BY(mu_);
 };
+
+template <typename Response>
+bool Coordinator::RefuseIfTooManyAreHeld(Done<Response>& done) {
+  {
+    MutexLock lock(mu_);
+    if (gate_.held() < kMaxParkedCalls) return false;
+  }
+  done(absl::ResourceExhaustedError(
+      absl::StrCat(kMaxParkedCalls, " answers wait until the scheduler's state is saved, the limit")));
+  return true;
+}
 
 }  // namespace pawl
 

@@ -65,7 +65,7 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
   request.set_job_id(options_.job_id);
   *request.mutable_table() = tables_.Find(table)->spec;
   rounds_.Start(
-      absl::StrCat("creating table ", request.table().name()), clock_.Now(), kCreateTableTimeout,
+      absl::StrCat("creating table ", request.table().name()), running_.Now(), kCreateTableTimeout,
       AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
         CreateTableOnServerRequest asked = request;
         asked.set_routing_epoch(question.epoch);
@@ -96,7 +96,7 @@ void Coordinator::ReleaseOnServers(LogicalWorkers::FreeRank rank, DeferredAction
   request.set_logical_worker(rank.rank);
   request.set_incarnation(rank.incarnation);
   rounds_.Start(
-      absl::StrCat("releasing rank ", rank.rank), clock_.Now(), kReleaseTimeout,
+      absl::StrCat("releasing rank ", rank.rank), running_.Now(), kReleaseTimeout,
       AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
         ReleaseLogicalWorkerRequest asked = request;
         asked.set_routing_epoch(question.epoch);
@@ -138,7 +138,7 @@ void Coordinator::EvaluationIsComplete(const EvaluationInput& input) {
   request.set_job_id(options_.job_id);
   request.set_evaluation(result.evaluation());
   rounds_.Start(
-      "keeping the best parameters", clock_.Now(), kKeepBestTimeout,
+      "keeping the best parameters", running_.Now(), kKeepBestTimeout,
       AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
         KeepBestRequest asked = request;
         asked.set_routing_epoch(question.epoch);
@@ -173,7 +173,7 @@ void Coordinator::FinishOnServers(DeferredActions& actions) {
   RestoreBestRequest request;
   request.set_job_id(options_.job_id);
   rounds_.Start(
-      "restoring the best parameters", clock_.Now(), kKeepBestTimeout,
+      "restoring the best parameters", running_.Now(), kKeepBestTimeout,
       AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
         RestoreBestRequest asked = request;
         asked.set_routing_epoch(question.epoch);
@@ -201,7 +201,7 @@ void Coordinator::InspectServers(DeferredActions& actions) {
   };
   auto answers = std::make_shared<Answers>();
   rounds_.Start(
-      "inspecting", clock_.Now(), kInspectTimeout,
+      "inspecting", running_.Now(), kInspectTimeout,
       AskBy<InspectResponse>(
           [this, request](const ServerRounds::Question& question, ServerCaller::InspectDone done) {
             InspectRequest asked = request;

@@ -32,14 +32,14 @@ absl::StatusOr<GetStatusResponse> Coordinator::GetStatus(const GetStatusRequest&
 }
 
 GetStatusResponse Coordinator::Status() const {
-  const MonotonicTime now = clock_.Now();
+  const MonotonicTime now = running_.Peek();
   GetStatusResponse status;
   *status.mutable_job() = options_.job;
   status.set_job_id(options_.job_id);
   status.set_state(state_.state());
   status.set_failure(state_.reason());
   status.set_routing_epoch(told_.routing == nullptr ? 0 : told_.routing->epoch());
-  status.set_train_s(state_.TrainSeconds(now));
+  status.set_train_s(state_.TrainSeconds(clock_.Now()));
   for (const EvaluationResult& result : evaluations_.results()) *status.add_evaluations() = result;
   if (digest_.has_value()) status.set_digest(*digest_);
 
@@ -102,7 +102,6 @@ JobReport Coordinator::Report() const {
 }
 
 SchedulerState Coordinator::State() const {
-  const MonotonicTime now = clock_.Now();
   SchedulerState stored;
   stored.set_job_id(options_.job_id);
   *stored.mutable_job() = options_.job;
@@ -110,7 +109,7 @@ SchedulerState Coordinator::State() const {
   stored.set_workers(options_.workers);
   stored.set_state(state_.state());
   stored.set_reason(state_.reason());
-  stored.set_train_s(state_.TrainSeconds(now));
+  stored.set_train_s(state_.TrainSeconds(clock_.Now()));
   if (options_.unix_ms != nullptr && state_.state() == RUNNING) {
     stored.set_started_unix_ms(options_.unix_ms() - static_cast<uint64_t>(stored.train_s() * 1000));
   }
@@ -127,7 +126,7 @@ SchedulerState Coordinator::State() const {
 }
 
 void Coordinator::Restore(const SchedulerState& stored) {
-  const MonotonicTime now = clock_.Now();
+  const MonotonicTime now = running_.Now();
   double train_s = stored.train_s();
   if (options_.unix_ms != nullptr && stored.started_unix_ms() != 0) {
     // A wall clock that was set back makes no time of it.
@@ -136,8 +135,8 @@ void Coordinator::Restore(const SchedulerState& stored) {
     train_s = std::max(train_s, since_start);
   }
   state_.Restore(stored.state(), stored.reason(),
-                 std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(train_s)), now);
-  membership_.Restore(stored.membership(), now);
+                 std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(train_s)), clock_.Now());
+  membership_.Restore(stored.membership(), now + options_.restart_grace);
   director_.Restore(stored.placement(), now);
   logical_workers_.Restore(stored.ranks(), now);
   tables_.Restore(stored.tables());
@@ -149,7 +148,9 @@ void Coordinator::Restore(const SchedulerState& stored) {
   restored_ = true;
   spdlog::info("job '{}' goes on: {}, routing epoch {}, {} nodes", options_.job.name(),
                JobState_Name(state_.state()), director_.epoch(), membership_.PresentCount());
-  if (!director_.placed()) return;
+  moves_from_ = now + options_.restart_grace + options_.lease;
+  // After the job's end nobody keeps account of where the replicas are.
+  if (!director_.placed() || state_.over()) return;
   DeferredActions actions;
   RoutingHasChanged(actions);
   // It is as it was saved.

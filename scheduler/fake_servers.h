@@ -13,8 +13,8 @@
 
 namespace pawl {
 
-// Notes every call as "address Method". Answers at once: with an error queued for that call, else
-// with OK; while `hold` is set, answers wait for Release. Thread-safe.
+// Notes every call as "address Method". Answers at once: UNAVAILABLE while the server has not adopted the call's routing
+// epoch, else with an error queued for that call, else with OK; while held, answers wait for Release. Thread-safe.
 class FakeServers final : public ServerCaller {
  public:
   void CreateTable(const std::string& address, const CreateTableOnServerRequest& request, MonotonicDuration timeout,
@@ -22,13 +22,12 @@ class FakeServers final : public ServerCaller {
     {
       MutexLock lock(mu_);
       last_table_ = request.table();
-      last_routing_epoch_ = request.routing_epoch();
     }
-    Answer(address + " CreateTable", std::move(done));
+    Answer(address, "CreateTable", request.routing_epoch(), std::move(done));
   }
   void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
                InspectDone done) override {
-    Answer(address + " Inspect", [this, address, done = std::move(done)](absl::Status status) mutable {
+    Answer(address, "Inspect", request.routing_epoch(), [this, address, done = std::move(done)](absl::Status status) mutable {
       InspectResponse response;
       {
         MutexLock lock(mu_);
@@ -43,17 +42,18 @@ class FakeServers final : public ServerCaller {
   }
   void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout,
                 Done done) override {
-    Answer(address + " KeepBest " + std::to_string(request.evaluation()), std::move(done));
+    Answer(address, "KeepBest " + std::to_string(request.evaluation()), request.routing_epoch(), std::move(done));
   }
   void RestoreBest(const std::string& address, const RestoreBestRequest& request, MonotonicDuration timeout,
                    Done done) override {
-    Answer(address + " RestoreBest", std::move(done));
+    Answer(address, "RestoreBest", request.routing_epoch(), std::move(done));
   }
   void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
                             MonotonicDuration timeout, Done done) override {
-    Answer(address + " ReleaseLogicalWorker " + std::to_string(request.logical_worker()) + " " +
+    Answer(address,
+           "ReleaseLogicalWorker " + std::to_string(request.logical_worker()) + " " +
                std::to_string(request.incarnation()),
-           std::move(done));
+           request.routing_epoch(), std::move(done));
   }
 
   // The next calls noted as `call` answer with these, in order.
@@ -94,20 +94,32 @@ class FakeServers final : public ServerCaller {
     MutexLock lock(mu_);
     return last_table_;
   }
-  // Of the last CreateTable.
+  // The server acts by this routing epoch; one of which nothing was said, by whatever it is asked.
+  void SetAdopted(const std::string& address, uint64_t epoch) {
+    MutexLock lock(mu_);
+    adopted_[address] = epoch;
+  }
+  // Of the last call of all.
   uint64_t last_routing_epoch() {
     MutexLock lock(mu_);
     return last_routing_epoch_;
   }
 
  private:
-  void Answer(const std::string& call, Done done) {
+  void Answer(const std::string& address, const std::string& method, uint64_t epoch, Done done) {
+    const std::string call = address + " " + method;
     absl::Status status;
     {
       MutexLock lock(mu_);
-      calls_.push_back(call);
+      last_routing_epoch_ = epoch;
+      const auto adopted = adopted_.find(address);
+      if (adopted != adopted_.end() && adopted->second < epoch) {
+        status = absl::UnavailableError("the routing has not reached this server");
+      } else {
+        calls_.push_back(call);
+      }
       std::deque<absl::Status>& failures = failures_[call];
-      if (!failures.empty()) {
+      if (status.ok() && !failures.empty()) {
         status = failures.front();
         failures.pop_front();
       }
@@ -125,6 +137,7 @@ class FakeServers final : public ServerCaller {
   std::vector<std::pair<Done, absl::Status>> held_ PAWL_GUARDED_BY(mu_);
   std::map<std::string, std::deque<absl::Status>> failures_ PAWL_GUARDED_BY(mu_);
   std::map<std::string, InspectResponse> inspections_ PAWL_GUARDED_BY(mu_);
+  std::map<std::string, uint64_t> adopted_ PAWL_GUARDED_BY(mu_);
   TableSpec last_table_ PAWL_GUARDED_BY(mu_);
   uint64_t last_routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;
 };

@@ -239,6 +239,7 @@ int Direct(EndSignal& signal) {
 
   const std::string job_name = options->job.name();
   std::atomic<StateSaver*> notified = nullptr;
+  options->leads = [&store] { return (*store)->IsLeader(); };
   options->state_changed = [&notified] {
     if (StateSaver* const saver = notified.load(); saver != nullptr) saver->Notify();
   };

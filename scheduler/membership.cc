@@ -213,10 +213,6 @@ std::vector<Node> Membership::ExpireLeases(MonotonicTime now) {
   return dead;
 }
 
-void Membership::ExtendLeases(MonotonicDuration by) {
-  for (auto& [key, node] : nodes_) node.last_heard += by;
-}
-
 std::vector<const Node*> Membership::All() const {
   std::vector<const Node*> all;
   for (const auto& [key, node] : nodes_) all.push_back(&node);

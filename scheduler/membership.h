@@ -107,9 +107,6 @@ class Membership {
   // Declares dead whoever has been silent for longer than the lease, and returns what they were.
   std::vector<Node> ExpireLeases(MonotonicTime now);
 
-  // Moves every lease by a time in which the scheduler itself did not run: their heartbeats lie unread.
-  void ExtendLeases(MonotonicDuration by);
-
   // By role and number; gone ones too.
   std::vector<const Node*> All() const;
   // Those of one role that are there.
@@ -117,7 +114,7 @@ class Membership {
   size_t PresentCount() const;
 
   StoredMembership Save() const;
-  // All that were there are heard of `now`. REQUIRES: nobody has registered yet.
+  // The leases of all that were there count from `now`. REQUIRES: nobody has registered yet.
   void Restore(const StoredMembership& stored, MonotonicTime now);
 
  private:

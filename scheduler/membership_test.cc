@@ -253,15 +253,6 @@ TEST_F(MembershipTest, ClientNumberIsUsedAgainOnlyWithAHigherIncarnation) {
   EXPECT_GT(second.incarnation, first.incarnation);
 }
 
-TEST_F(MembershipTest, ExtendedLeasesRunOutLater) {
-  ASSERT_TRUE(Join(Server(1)).ok());
-  clock_.Advance(milliseconds(3000));
-  membership_.ExtendLeases(milliseconds(3000));
-  EXPECT_TRUE(membership_.ExpireLeases(clock_.Now()).empty());
-  clock_.Advance(milliseconds(1001));
-  EXPECT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
-}
-
 TEST_F(MembershipTest, HeartbeatsKeepTheFiguresOfTheirRole) {
   const Node worker = *Join(Other(WORKER_ROLE, 1));
   HeartbeatRequest request;

@@ -20,6 +20,12 @@ using Ticket = uint64_t;
 template <typename Response>
 using Done = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
 
+// Gives the answer with the other actions.
+template <typename Response>
+void AnswerNow(Done<Response> done, absl::StatusOr<Response> answer, DeferredActions& actions) {
+  actions.Add([done = std::move(done), answer = std::move(answer)]() mutable { done(std::move(answer)); });
+}
+
 // The parked calls of one rpc, each with what it waits for. Answers go into
 // DeferredActions, to be given outside the owner's lock. Not thread-safe.
 template <typename Key, typename Response>

@@ -90,16 +90,17 @@ std::optional<std::string> ReplicaDirector::ServerIsThere(const Node& server, st
   return absl::StrCat(LossText(recovery.lost, how), ", and it has come back without them");
 }
 
-bool ReplicaDirector::LearnersHaveCaughtUp(const Node& primary, const std::vector<CaughtUpReplica>& replicas,
+bool ReplicaDirector::LearnersHaveCaughtUp(const Node& primary, const HeartbeatRequest& report,
                                            const Membership& membership) {
   bool changed = false;
-  for (const CaughtUpReplica& replica : replicas) {
+  for (const CaughtUpReplica& replica : report.caught_up()) {
     const Node* const learner = membership.FindByName(replica.node());
     if (learner == nullptr || learner->gone || learner->role != SERVER_ROLE ||
         learner->incarnation != replica.incarnation()) {
       continue;
     }
-    changed |= CaughtUp(replica.partition(), primary.number, learner->number, primary.adopted_epoch, placement_);
+    // By the report's own epoch: one that comes late speaks of its time.
+    changed |= CaughtUp(replica.partition(), primary.number, learner->number, report.routing_epoch(), placement_);
   }
   return changed;
 }

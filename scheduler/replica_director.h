@@ -51,8 +51,7 @@ class ReplicaDirector {
   std::optional<std::string> ServerIsThere(const Node& server, std::vector<uint32_t> recovered);
 
   // Whether the placement has changed.
-  bool LearnersHaveCaughtUp(const Node& primary, const std::vector<CaughtUpReplica>& replicas,
-                            const Membership& membership);
+  bool LearnersHaveCaughtUp(const Node& primary, const HeartbeatRequest& report, const Membership& membership);
   bool Step(const std::vector<const Node*>& servers, bool move);
 
   // What the job fails with: a partition has waited too long.

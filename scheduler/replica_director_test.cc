@@ -94,13 +94,18 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
   ASSERT_TRUE(director.placement().partitions[0].Learns(1));
   Node primary = Server(0);
   primary.adopted_epoch = director.epoch();
-  CaughtUpReplica report;
+  HeartbeatRequest heartbeat;
+  heartbeat.set_routing_epoch(director.epoch());
+  CaughtUpReplica& report = *heartbeat.add_caught_up();
   report.set_partition(0);
   report.set_node("server-1");
   report.set_incarnation(1);
-  EXPECT_FALSE(director.LearnersHaveCaughtUp(primary, {report}, membership));
+  EXPECT_FALSE(director.LearnersHaveCaughtUp(primary, heartbeat, membership));
   report.set_incarnation(membership.FindByName("server-1")->incarnation);
-  EXPECT_TRUE(director.LearnersHaveCaughtUp(primary, {report}, membership));
+  heartbeat.set_routing_epoch(director.epoch() - 1);
+  EXPECT_FALSE(director.LearnersHaveCaughtUp(primary, heartbeat, membership)) << "said before it was a learner";
+  heartbeat.set_routing_epoch(director.epoch());
+  EXPECT_TRUE(director.LearnersHaveCaughtUp(primary, heartbeat, membership));
   EXPECT_TRUE(director.placement().partitions[0].InSync(1));
 }
 

@@ -54,12 +54,16 @@ void ServerRounds::Answer(uint64_t attempt, size_t server, const absl::Status& s
     return;
   }
   const absl::Status error = Annotate(status, absl::StrCat(targets_->servers[server].node, ": ", round.what));
-  if (!absl::IsUnavailable(status)) {
+  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
     End(attempt, error, actions);
     return;
   }
   round.standing[server] = Standing::kToAskAgain;
   round.last_error = error;
+}
+
+void ServerRounds::Postpone(MonotonicDuration by) {
+  for (auto& [attempt, round] : rounds_) round.deadline += by;
 }
 
 void ServerRounds::Tick(MonotonicTime now, DeferredActions& actions) {

@@ -20,8 +20,9 @@ namespace pawl {
 // primaries it begins anew with them, since what it asks is idempotent: so it ends only when those that are primaries
 // of all partitions have all done it. While some partition has no primary, rounds wait, without a deadline.
 //
-// A server that is UNAVAILABLE is asked again at the next Tick, until the deadline, which counts from the last change of
-// the primaries: whether it is dead, its lease decides. Any other error ends the round.
+// A server that is UNAVAILABLE, or did not get it done in its time (DEADLINE_EXCEEDED), is asked again at the next Tick,
+// until the round's deadline, which counts from the last change of the primaries: whether it is dead, its lease decides.
+// Any other error ends the round.
 // Not thread-safe; time is passed in, calls leave through DeferredActions.
 class ServerRounds {
  public:
@@ -59,6 +60,8 @@ class ServerRounds {
   // Answers that nobody waits for are ignored.
   void Answer(uint64_t attempt, size_t server, const absl::Status& status, DeferredActions& actions);
 
+  // Moves all deadlines by a time in which no question could go out.
+  void Postpone(MonotonicDuration by);
   // Asks again and ends what is too late.
   void Tick(MonotonicTime now, DeferredActions& actions);
 

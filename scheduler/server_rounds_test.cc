@@ -85,6 +85,26 @@ TEST_F(ServerRoundsTest, UnavailableServerIsAskedAgainAtTheNextTick) {
   EXPECT_TRUE(result_->ok());
 }
 
+TEST_F(ServerRoundsTest, ServerThatDoesNotGetItDoneInItsTimeIsAskedAgain) {
+  Start(1);
+  Answer(0, absl::DeadlineExceededError("a backup is away"));
+  EXPECT_FALSE(result_.has_value());
+  Tick();
+  Answer(0, absl::OkStatus());
+  EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, TimeInWhichNoQuestionCouldGoOutIsGiven) {
+  Start(1);
+  clock_.Advance(seconds(60));
+  rounds_.Postpone(seconds(60));
+  Tick();
+  EXPECT_FALSE(result_.has_value());
+  clock_.Advance(seconds(2));
+  Tick();
+  EXPECT_TRUE(result_.has_value());
+}
+
 TEST_F(ServerRoundsTest, AnyOtherErrorEndsTheRoundNamingTheServer) {
   Start(2);
   Answer(1, absl::InvalidArgumentError("row_width is 0"));

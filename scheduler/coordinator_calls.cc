@@ -1,0 +1,198 @@
+// The rpcs that may wait for others.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "scheduler/coordinator.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+
+Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  if (const absl::Status status = CheckCanWait(); !status.ok()) {
+    AnswerNow<RoutingTable>(std::move(done), status, actions);
+    return 0;
+  }
+  if (told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
+    AnswerNow<RoutingTable>(std::move(done), *told_.routing, actions);
+    return 0;
+  }
+  routing_calls_.Park(++last_ticket_, request.newer_than_epoch(), std::move(done));
+  return last_ticket_;
+}
+
+Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request, Done<GetAssignmentResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  absl::Status status = CheckCanWait();
+  if (status.ok()) status = FindWorker(request.node(), request.incarnation()).status();
+  if (!status.ok()) {
+    AnswerNow<GetAssignmentResponse>(std::move(done), status, actions);
+    return 0;
+  }
+  const Ticket ticket = ++last_ticket_;
+  assignment_calls_.Park(ticket, request.node(), std::move(done));
+  AnswerAssignments(actions);
+  return ticket;
+}
+
+void Coordinator::AnswerAssignments(DeferredActions& actions) {
+  for (const Node* worker : membership_.Present(WORKER_ROLE)) {
+    const std::optional<std::vector<uint32_t>> ranks = logical_workers_.RanksOf(worker->name);
+    if (!ranks.has_value()) continue;
+    GetAssignmentResponse response;
+    response.set_logical_workers_total(logical_workers_.total());
+    for (const uint32_t rank : *ranks) response.add_logical_workers()->set_rank(rank);
+    assignment_calls_.AnswerIf([&](const std::string& node) { return node == worker->name; }, response, actions);
+  }
+}
+
+Ticket Coordinator::CreateTable(const CreateTableRequest& request, Done<CreateTableResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  absl::Status status = CheckCanWait();
+  if (status.ok() && state_.state() == FINISHING) status = absl::UnavailableError("the job is ending");
+  if (!status.ok()) {
+    AnswerNow<CreateTableResponse>(std::move(done), status, actions);
+    return 0;
+  }
+  const absl::StatusOr<TableCatalogue::Creation> creation = tables_.Create(request.table());
+  if (!creation.ok()) {
+    AnswerNow<CreateTableResponse>(std::move(done), creation.status(), actions);
+    return 0;
+  }
+  const TableSpec& spec = creation->entry->spec;
+  if (creation->entry->ready) {
+    CreateTableResponse response;
+    *response.mutable_table() = spec;
+    AnswerNow<CreateTableResponse>(std::move(done), response, actions);
+    return 0;
+  }
+  const Ticket ticket = ++last_ticket_;
+  table_calls_.Park(ticket, spec.id(), std::move(done));
+  if (creation->is_new) gate_.Changed();
+  if (creation->is_new && director_.placed()) CreateTableOnServers(spec.id(), actions);
+  return ticket;
+}
+
+Ticket Coordinator::ListTables(const ListTablesRequest& request, Done<ListTablesResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  ListTablesResponse response;
+  for (const TableCatalogue::Entry* table : tables_.All()) {
+    if (table->ready) *response.add_tables() = table->spec;
+  }
+  AnswerNow<ListTablesResponse>(std::move(done), response, actions);
+  return 0;
+}
+
+Ticket Coordinator::Barrier(const BarrierRequest& request, Done<BarrierResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  absl::Status status = CheckCanWait();
+  if (status.ok()) status = membership_.Find(request.node(), request.incarnation()).status();
+  if (!status.ok()) {
+    AnswerNow<BarrierResponse>(std::move(done), status, actions);
+    return 0;
+  }
+  const absl::StatusOr<Barriers::Outcome> outcome =
+      barriers_.Arrive(request.name(), request.parties(), request.party(), request.node());
+  if (!outcome.ok()) {
+    AnswerNow<BarrierResponse>(std::move(done), outcome.status(), actions);
+    return 0;
+  }
+  const Ticket ticket = ++last_ticket_;
+  barrier_calls_.Park(ticket, BarrierParty{request.name(), request.party()}, std::move(done));
+  if (*outcome == Barriers::Outcome::kComplete) {
+    gate_.Changed();
+    barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == request.name(); },
+                            BarrierResponse(), actions);
+  }
+  return ticket;
+}
+
+void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
+  if (ticket == 0) return;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  const absl::Status status =
+      deadline_passed ? absl::DeadlineExceededError("the call's deadline passed while it waited in the scheduler")
+                      : absl::CancelledError("the caller is gone");
+  // A caller that lost its connection may ask again; one that gave up will not come back.
+  const std::optional<BarrierParty> party = barrier_calls_.AnswerOne(ticket, status, actions);
+  if (party.has_value() && deadline_passed) {
+    const absl::Status failure = barriers_.FailParty(party->barrier, party->party, "gave up: its deadline passed");
+    if (!failure.ok()) {
+      gate_.Changed();
+      spdlog::warn("{}", failure.ToString());
+      barrier_calls_.AnswerIf([&](const BarrierParty& other) { return other.barrier == party->barrier; }, failure,
+                              actions);
+    }
+  }
+  if (party.has_value()) return;
+  if (routing_calls_.AnswerOne(ticket, status, actions).has_value()) return;
+  if (table_calls_.AnswerOne(ticket, status, actions).has_value()) return;
+  if (assignment_calls_.AnswerOne(ticket, status, actions).has_value()) return;
+  evaluation_calls_.AnswerOne(ticket, status, actions);
+}
+
+Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  // Says nothing to anybody, so it need not wait until anything is saved, nor keep the saving waiting.
+  DeferredActions computation;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  const auto answer = [&](absl::StatusOr<ReportEvaluationResponse> response) {
+    AnswerNow<ReportEvaluationResponse>(std::move(done), std::move(response), actions);
+    return Ticket{0};
+  };
+  if (const absl::Status status = CheckCanWait(); !status.ok()) return answer(status);
+  if (const auto worker = FindWorker(request.node(), request.incarnation()); !worker.ok()) {
+    return answer(worker.status());
+  }
+  if (request.rank() < logical_workers_.total() && logical_workers_.HostOf(request.rank()) != request.node()) {
+    return answer(absl::InvalidArgumentError(absl::StrCat("rank ", request.rank(), " is not hosted by ",
+                                                          request.node())));
+  }
+  const bool last_part = request.part() + 1 == request.parts();
+  // A part that came before, whose answer was lost, or whose sender was.
+  if (const EvaluationResult* const result = evaluations_.Find(request.evaluation()); result != nullptr) {
+    ReportEvaluationResponse response;
+    if (last_part) {
+      *response.mutable_result() = *result;
+      response.set_stop(evaluations_.stop_training());
+    }
+    return answer(response);
+  }
+  if (const absl::Status status = evaluations_.Add(request); !status.ok()) return answer(status);
+  Ticket ticket = 0;
+  if (last_part) {
+    ticket = ++last_ticket_;
+    evaluation_calls_.Park(ticket, request.evaluation(), std::move(done));
+  } else {
+    answer(ReportEvaluationResponse());
+  }
+  if (std::optional<EvaluationInput> input = evaluations_.Take(); input.has_value()) {
+    computation.Add([this, input = *std::move(input)] { EvaluationIsComplete(input); });
+  }
+  return ticket;
+}
+
+}  // namespace pawl

@@ -1,0 +1,202 @@
+// Nodes come, speak and go, and what follows for the placement and the ranks.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client_lib/base/status_macros.h"
+#include "scheduler/coordinator.h"
+#include "scheduler/routing.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+
+Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  const auto answer = [&](absl::StatusOr<RegisterResponse> response) {
+    AnswerNow<RegisterResponse>(std::move(done), std::move(response), actions);
+    return Ticket{0};
+  };
+  if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return answer(status);
+  const std::vector<uint32_t> wishes(request.logical_workers().begin(), request.logical_workers().end());
+  const Node* const before = membership_.FindReturning(request);
+  const bool repeated = before != nullptr && !before->gone && before->process_nonce == request.process_nonce();
+  if (request.role() == WORKER_ROLE && !repeated) {
+    const absl::Status status = logical_workers_.CheckWishes(before == nullptr ? "" : before->name, wishes);
+    if (!status.ok()) return answer(status);
+  }
+  const absl::StatusOr<Membership::Registration> registration = membership_.Register(request, running_.Now());
+  if (!registration.ok()) return answer(registration.status());
+  const Node& node = *registration->node;
+
+  RegisterResponse response;
+  response.set_node(node.name);
+  response.set_incarnation(node.incarnation);
+  response.set_job_id(options_.job_id);
+  *response.mutable_job() = options_.job;
+  response.set_heartbeat_interval_ms(static_cast<uint32_t>(options_.heartbeat_interval.count()));
+  response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
+  if (node.role == CLIENT_ROLE) response.set_client(node.number);
+  answer(response);
+  if (!registration->is_new) return 0;
+
+  gate_.Changed();
+  spdlog::info("node {}: {} incarnation {}", registration->returned ? "came back" : "joined", NodeText(node),
+               node.incarnation);
+  if (registration->former.has_value()) {
+    NodesAreGone({*registration->former}, {"was restarted"}, /*dead=*/true, actions);
+  }
+  if (node.role == SERVER_ROLE && !director_.placed()) {
+    PlaceIfServersAreThere(actions);
+  } else if (node.role == SERVER_ROLE && !state_.over()) {
+    std::vector<uint32_t> recovered;
+    for (const RecoveredReplica& replica : request.recovered()) recovered.push_back(replica.partition());
+    const std::optional<std::string> loss = director_.ServerIsThere(node, std::move(recovered));
+    RoutingHasChanged(actions);
+    if (loss.has_value()) FailJob(*loss, actions);
+  }
+  if (node.role == WORKER_ROLE) {
+    logical_workers_.Join(node.name, wishes);
+    AnswerAssignments(actions);
+  }
+  StartIfAllAreThere();
+  return 0;
+}
+
+absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest& request) {
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  if (options_.leads != nullptr && !options_.leads()) {
+    return absl::UnavailableError("this scheduler does not know whether it still directs the job");
+  }
+  const Node* const known = membership_.FindByName(request.node());
+  const bool was_draining = known != nullptr && known->draining;
+  const uint64_t had_adopted = known == nullptr ? 0 : known->adopted_epoch;
+  const absl::StatusOr<Node*> found = membership_.Heartbeat(request, running_.Now());
+  if (absl::IsAborted(found.status()) && !gate_.all_saved()) {
+    // A scheduler that goes on from what is saved may know that life still.
+    return absl::UnavailableError("the scheduler's state is being saved");
+  }
+  PAWL_RETURN_IF_ERROR(found.status());
+  const Node* const node = *found;
+  if (!node->progress.failure().empty()) FailJob(absl::StrCat(NodeText(*node), ": ", node->progress.failure()), actions);
+  if (node->role == SERVER_ROLE && director_.placed() && !state_.over()) {
+    replan_ = replan_ || node->draining != was_draining || node->adopted_epoch != had_adopted;
+    if (director_.LearnersHaveCaughtUp(*node, request, membership_)) RoutingHasChanged(actions);
+  }
+  HeartbeatResponse response;
+  response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
+  response.set_routing_epoch(told_.routing == nullptr ? 0 : told_.routing->epoch());
+  response.set_job_state(told_.state);
+  response.set_failure(told_.reason);
+  return response;
+}
+
+Ticket Coordinator::Goodbye(const GoodbyeRequest& request, Done<GoodbyeResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  const absl::StatusOr<Node*> found = membership_.Find(request.node(), request.incarnation());
+  std::optional<Node> leaving;
+  if (found.ok()) leaving = **found;
+  const absl::Status left = membership_.Leave(request.node(), request.incarnation());
+  AnswerNow<GoodbyeResponse>(std::move(done), left.ok() ? absl::StatusOr<GoodbyeResponse>(GoodbyeResponse()) : left,
+                             actions);
+  if (left.ok() && leaving.has_value()) {
+    spdlog::info("node left: {}", NodeText(*leaving));
+    NodesAreGone({*leaving}, {absl::StrCat("left while the job was ", JobState_Name(state_.state()))}, /*dead=*/false,
+                 actions);
+  }
+  return 0;
+}
+
+void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector<std::string>& how, bool dead,
+                               DeferredActions& actions) {
+  if (nodes.empty()) return;
+  gate_.Changed();
+  if (state_.over()) return;
+  std::vector<Node> servers;
+  std::vector<std::string> how_servers;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const Node& node = nodes[i];
+    for (const Barriers::Failure& failure : barriers_.FailNode(node.name, how[i])) {
+      spdlog::warn("{}", failure.status.ToString());
+      barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == failure.name; },
+                              failure.status, actions);
+    }
+    if (node.role == WORKER_ROLE) WorkerIsGone(node, how[i], dead, actions);
+    if (node.role != SERVER_ROLE) continue;
+    servers.push_back(node);
+    how_servers.push_back(how[i]);
+  }
+  // All at once: who died together may each be the one that comes back first.
+  if (servers.empty() || !director_.placed()) return;
+  const std::optional<std::string> loss = director_.ServersAreGone(servers, how_servers, running_.Now());
+  // The table is for those that are there; a restarted server is again.
+  RoutingHasChanged(actions);
+  if (loss.has_value()) FailJob(*loss, actions);
+}
+
+void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool dead, DeferredActions& actions) {
+  const bool must_return = dead || !serve_only_;
+  const std::vector<uint32_t> ranks = logical_workers_.Leave(
+      {worker.name, worker.incarnation, absl::StrCat(NodeText(worker), " ", how), must_return}, running_.Now());
+  for (const uint32_t rank : ranks) {
+    evaluations_.Forget(rank);
+    if (options_.job.consistency().mode() != SYNC) ReleaseOnServers({rank, worker.incarnation}, actions);
+  }
+  if (!ranks.empty()) {
+    spdlog::warn("{} {}; rank{} {} {} free", NodeText(worker), how, ranks.size() == 1 ? "" : "s",
+                 absl::StrJoin(ranks, ", "), ranks.size() == 1 ? "is" : "are");
+  }
+  assignment_calls_.AnswerIf([&](const std::string& other) { return other == worker.name; },
+                             absl::AbortedError(absl::StrCat(worker.name, " ", how)), actions);
+}
+
+void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
+  const std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
+  if (servers.size() < options_.servers) return;
+  director_.PlaceFirst(servers);
+  RoutingHasChanged(actions);
+  for (const TableCatalogue::Entry* entry : tables_.All()) CreateTableOnServers(entry->spec.id(), actions);
+}
+
+void Coordinator::RoutingHasChanged(DeferredActions& actions) {
+  const std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
+  routing_ = std::make_shared<RoutingTable>(MakeRoutingTable(options_.job_id, director_.placement(), servers));
+  gate_.Changed();
+  replan_ = true;
+  const uint64_t since = director_.primaries_since();
+  if (since == targets_since_) return;
+  targets_since_ = since;
+  if (!director_.EveryPartitionHasAPrimary()) {
+    rounds_.SetTargets(std::nullopt, running_.Now(), actions);
+    return;
+  }
+  std::vector<bool> is_primary(routing_->servers_size());
+  for (const uint32_t server : routing_->primary()) is_primary[server] = true;
+  ServerRounds::Targets targets;
+  targets.epoch = routing_->epoch();
+  for (int i = 0; i < routing_->servers_size(); ++i) {
+    if (is_primary[i]) targets.servers.push_back({routing_->servers(i).node(), routing_->servers(i).address()});
+  }
+  rounds_.SetTargets(std::move(targets), running_.Now(), actions);
+}
+
+void Coordinator::StartIfAllAreThere() {
+  if (!director_.placed()) return;
+  if (!serve_only_ && !logical_workers_.AllHosted()) return;
+  const JobState from = state_.state();
+  if (!state_.Start(clock_.Now())) return;
+  gate_.Changed();
+  LogState(JobState_Name(from));
+}
+
+}  // namespace pawl
