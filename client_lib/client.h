@@ -113,8 +113,10 @@ struct ClientOptions {
   Role role = CLIENT_ROLE;
   // WORKER_ROLE: the ranks to host; empty: the scheduler assigns some (Client::Assignment).
   std::vector<uint32_t> logical_workers;
-  // Client::node() of this process's life before, which is over with the registration; empty: there was none.
+  // Client::node() and Client::job_id() of this process's life before, which is over with the registration. They count
+  // for nothing in another job; empty: there was none.
   std::string node;
+  uint64_t node_job_id = 0;
   // What logs and `pawlctl nodes` show; empty: "host:pid".
   std::string description;
   // How long Connect waits for the scheduler, and for the job's servers to be there.

@@ -68,6 +68,7 @@ absl::Status ClientCore::Join() {
   RegisterRequest request;
   request.set_role(options_.role);
   request.set_node(options_.node);
+  request.set_job_id(options_.node_job_id);
   request.set_description(options_.description.empty() ? DefaultDescription() : options_.description);
   for (const uint32_t rank : options_.logical_workers) request.add_logical_workers(rank);
   PAWL_ASSIGN_OR_RETURN(registration_, link_->Register(std::move(request), deadline).get());
@@ -212,8 +213,8 @@ void ClientCore::Control(const std::string& method, std::shared_ptr<const google
         return;
       }
       const absl::Status why = core->messenger_ == nullptr ? absl::OkStatus() : core->failure();
-      const bool again = status.code() == absl::StatusCode::kUnavailable ||
-                         status.code() == absl::StatusCode::kDeadlineExceeded;
+      // A scheduler that ends cancels what waits there.
+      const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
       const MonotonicDuration delay = Backoff(state->retries, std::random_device()());
       if (!why.ok() || !again || core->clock_.Now() + delay >= state->deadline) {
         state->done(why.ok() ? status : why);

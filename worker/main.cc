@@ -11,11 +11,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/daemon/daemon.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
@@ -25,7 +28,11 @@
 
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler; default: the environment's PAWL_SCHEDULER");
 ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU");
-ABSL_FLAG(int, connect_timeout_s, 60, "how long to try to reach the scheduler and to wait for the job's servers");
+ABSL_FLAG(std::string, data_dir, "",
+          "folder in which it keeps who it is, made if missing: started again with it, it is the same worker and has its "
+          "ranks back at once; default: none, and then it gets them when the scheduler has noticed that it died");
+ABSL_FLAG(int, connect_timeout_s, 300,
+          "how long to try to reach the scheduler and to wait for the job's servers, and for ranks if all have a worker");
 ABSL_FLAG(int, step_delay_ms, 0,
           "for tests and demonstrations: wait so long in each step before ending it, to play a slow worker");
 
@@ -34,23 +41,27 @@ namespace {
 
 constexpr char kUsage[] =
     "computes gradients for a job.\n\n"
-    "  pawl-worker --scheduler=HOST:PORT [--device=cpu|cuda:N]\n\n"
+    "  pawl-worker --scheduler=HOST:PORT [--data_dir=FOLDER] [--device=cpu|cuda:N]\n\n"
     "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid on this machine), "
     "trains the logical workers that the scheduler assigns to it, and ends with the job. Start as many workers as "
     "pawl-scheduler's --workers says; `pawlctl run` does all of that on one machine.\n\n"
+    "A worker that has died is started again with the same command: it goes on where the servers say that it was. "
+    "SIGTERM makes it end the step under way and leave; its ranks wait until it, or another worker, comes.\n\n"
     "Exit codes: 0 the job has completed or was stopped, or a signal asked this process to end; 1 the job has failed, "
-    "or "
-    "the scheduler cannot be reached; 2 wrong usage, or this worker cannot do the job (bad data, say).";
+    "the scheduler cannot be reached, or it has declared this process dead; 2 wrong usage, or this worker cannot do the "
+    "job (bad data, say).";
 
-// How long the process takes at most to end after a signal: something may be stuck.
-constexpr std::chrono::seconds kSignalGrace{3};
+// How long the steps under way may take after a signal, and what comes after them: something may be stuck.
+constexpr std::chrono::seconds kStepGrace{15};
+constexpr std::chrono::seconds kEndGrace{3};
 constexpr std::chrono::milliseconds kSignalInterval{50};
 
-// Sets the interrupt when a signal has come. Ends the process if that is not enough.
+// Sets `leave` when a signal has come, and `abandon` if the worker has not left after a while. Ends the process if that
+// is not enough.
 class SignalWatcher {
  public:
-  SignalWatcher(EndSignal& signal, Interrupt& interrupt)
-      : signal_(signal), interrupt_(interrupt), thread_([this] { Watch(); }) {}
+  SignalWatcher(EndSignal& signal, Interrupt& leave, Interrupt& abandon)
+      : signal_(signal), leave_(leave), abandon_(abandon), thread_([this] { Watch(); }) {}
   ~SignalWatcher() {
     ending_ = true;
     thread_.join();
@@ -61,16 +72,19 @@ class SignalWatcher {
     while (!signal_.Wait(kSignalInterval)) {
       if (ending_) return;
     }
-    interrupt_.Set(absl::CancelledError("it was asked to end by a signal"));
-    const MonotonicTime deadline = Clock::Real().Now() + kSignalGrace;
+    leave_.Set(absl::CancelledError("it was asked to end by a signal"));
+    const MonotonicTime asked = Clock::Real().Now();
     while (!ending_) {
-      if (Clock::Real().Now() >= deadline) std::_Exit(kExitDone);
+      const MonotonicTime now = Clock::Real().Now();
+      if (now >= asked + kStepGrace) abandon_.Set(absl::CancelledError("the steps under way take too long"));
+      if (now >= asked + kStepGrace + kEndGrace) std::_Exit(kExitDone);
       std::this_thread::sleep_for(kSignalInterval);
     }
   }
 
   EndSignal& signal_;
-  Interrupt& interrupt_;
+  Interrupt& leave_;
+  Interrupt& abandon_;
   std::atomic<bool> ending_{false};
   std::thread thread_;
 };
@@ -105,6 +119,12 @@ int Main(int argc, char** argv) {
   if (options.scheduler.empty()) {
     return UsageError("--scheduler is missing, and so is PAWL_SCHEDULER in the environment");
   }
+  options.data_dir = absl::GetFlag(FLAGS_data_dir);
+  if (!options.data_dir.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.data_dir, error);
+    if (error) return UsageError(absl::StrCat("--data_dir=", options.data_dir, " cannot be made: ", error.message()));
+  }
   options.device = absl::GetFlag(FLAGS_device);
   if (absl::GetFlag(FLAGS_connect_timeout_s) < 1) return UsageError("--connect_timeout_s must be at least 1");
   options.connect_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_connect_timeout_s));
@@ -112,11 +132,12 @@ int Main(int argc, char** argv) {
   options.step_delay = std::chrono::milliseconds(absl::GetFlag(FLAGS_step_delay_ms));
 
   EndSignal signal;
-  Interrupt interrupt;
+  Interrupt leave;
+  Interrupt abandon;
   WorkerOutcome outcome;
   {
-    SignalWatcher watcher(signal, interrupt);
-    outcome = RunWorker(options, interrupt);
+    SignalWatcher watcher(signal, leave, abandon);
+    outcome = RunWorker(options, leave, abandon);
   }
   const int exit_code = Report(outcome);
   // A thread may still be reading data: what it uses must not be torn down under it.

@@ -46,21 +46,29 @@ RankTrainer::RankTrainer(const Shared& shared, size_t index, LogicalWorker& sess
 RankTrainer::~RankTrainer() = default;
 
 absl::Status RankTrainer::Run() {
+  const absl::Status status = RunSteps();
+  if (!status.ok()) EndStepsUnderWay();
+  return status;
+}
+
+absl::Status RankTrainer::RunSteps() {
   const uint64_t total = shared_.plan.total_steps();
   uint64_t step = session_.step();
   train_stream_ = std::make_unique<BatchStream>(step, total, [this](uint64_t number, Batch* batch) {
     shared_.sampler.Indices(shared_.sampler.PositionOf(number), rank_, &indices_);
     return train_assembler_.Assemble(indices_, batch);
   });
-  while (step < total) {
+  while (true) {
+    // The first of them may have been done by a predecessor: the scheduler then has the result already.
+    if (shared_.eval != nullptr && shared_.plan.IsPause(step)) {
+      PAWL_ASSIGN_OR_RETURN(const bool stop, Evaluate(step));
+      if (stop) return absl::OkStatus();
+    }
+    if (step >= total) return absl::OkStatus();
     const uint64_t pause = shared_.plan.NextPause(step);
     PAWL_RETURN_IF_ERROR(Train(step, pause));
     step = pause;
-    if (shared_.eval == nullptr) continue;
-    PAWL_ASSIGN_OR_RETURN(const bool stop, Evaluate(step));
-    if (stop) break;
   }
-  return absl::OkStatus();
 }
 
 absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
@@ -72,10 +80,10 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
     LossSum loss;
     // A share may be empty: there is nothing to push then, but the step ends for this rank too.
     if (slot.batch->samples > 0) PAWL_RETURN_IF_ERROR(ComputeAndPush(slot, step, &loss));
-    if (shared_.step_delay > MonotonicDuration::zero()) {
-      PAWL_RETURN_IF_ERROR(shared_.interrupt.SleepFor(shared_.step_delay));
-    }
+    absl::Status interrupted;
+    if (shared_.step_delay > MonotonicDuration::zero()) interrupted = shared_.interrupt.SleepFor(shared_.step_delay);
     EndStep(slot, step, loss);
+    PAWL_RETURN_IF_ERROR(interrupted);
   }
   for (Slot& slot : slots_) PAWL_RETURN_IF_ERROR(Finish(slot));
   return absl::OkStatus();
@@ -164,6 +172,7 @@ Callback RankTrainer::FulfilOrEndAll(std::future<absl::Status>& future, absl::st
     if (!status.ok()) {
       status = Annotate(status, absl::StrCat(what, " of logical worker ", rank_, " at step ", step));
       shared_.interrupt.Set(status);
+      shared_.abandon.Set(status);
     }
     done(std::move(status));
   };
@@ -191,13 +200,47 @@ absl::Status RankTrainer::Finish(Slot& slot) {
   return absl::OkStatus();
 }
 
+void RankTrainer::EndStepsUnderWay() {
+  for (Slot& slot : slots_) {
+    for (std::future<absl::Status>* call : {&slot.pushed, &slot.ended}) {
+      if (call->valid()) AwaitReady(*call, kStepTimeout + kGrace, shared_.abandon, "end of the step").IgnoreError();
+    }
+  }
+}
+
+absl::Status RankTrainer::Meet(uint64_t evaluation) {
+  absl::Status status;
+  for (int attempt = 0; attempt < kMaxRendezvousAttempts; ++attempt) {
+    // One that dies while it waits fails the barrier for all. They, and its successor, meet again under the next name.
+    auto all_there = shared_.rendezvous.Barrier(
+        absl::StrCat("evaluation-", evaluation, attempt == 0 ? "" : absl::StrCat("-again-", attempt)),
+        shared_.logical_workers, rank_);
+    status = Await(all_there, kRendezvousTimeout + kGrace, shared_.interrupt, "barrier before the evaluation");
+    if (!absl::IsAborted(status)) break;
+  }
+  return status;
+}
+
+absl::StatusOr<ReportEvaluationResponse> RankTrainer::Report(const std::vector<ReportEvaluationRequest>& parts) {
+  absl::StatusOr<ReportEvaluationResponse> response = absl::InternalError("an evaluation without parts");
+  for (int attempt = 0; attempt < kMaxRendezvousAttempts; ++attempt) {
+    // Only the last one waits for the other ranks.
+    for (const ReportEvaluationRequest& part : parts) {
+      auto answer = shared_.rendezvous.ReportEvaluation(part);
+      response = Await(answer, kRendezvousTimeout + kGrace, shared_.interrupt, "report of the evaluation");
+      if (!response.ok()) break;
+    }
+    // A scheduler that was restarted meanwhile lacks the parts before, and wants all of them again.
+    if (!absl::IsFailedPrecondition(response.status()) || parts.size() == 1) break;
+  }
+  return response;
+}
+
 absl::StatusOr<bool> RankTrainer::Evaluate(uint64_t step) {
   const uint64_t number = shared_.plan.EvaluationNumber(step);
   if (shared_.job.consistency().mode() == BOUNDED || shared_.job.consistency().mode() == ASYNC) {
     // Everybody evaluates, and the best are kept, when all pushes so far have been applied.
-    auto all_there = shared_.rendezvous.Barrier(absl::StrCat("evaluation-", number), shared_.logical_workers, rank_);
-    PAWL_RETURN_IF_ERROR(
-        Await(all_there, kRendezvousTimeout + kGrace, shared_.interrupt, "barrier before the evaluation"));
+    PAWL_RETURN_IF_ERROR(Meet(number));
   }
   const SampleRange share = EvaluationShard(shared_.eval->size(), rank_, shared_.logical_workers);
   const uint64_t batches = (share.size() + kEvaluationBatchSize - 1) / kEvaluationBatchSize;
@@ -226,15 +269,8 @@ absl::StatusOr<bool> RankTrainer::Evaluate(uint64_t step) {
   header.set_step(step);
   header.set_rank(rank_);
   header.set_final(step == shared_.plan.total_steps());
-  std::vector<ReportEvaluationRequest> parts = report.TakeParts(header);
-  // Only the last one waits for the other ranks.
-  for (ReportEvaluationRequest& part : parts) {
-    auto answer = shared_.rendezvous.ReportEvaluation(std::move(part));
-    PAWL_ASSIGN_OR_RETURN(const ReportEvaluationResponse response,
-                          Await(answer, kRendezvousTimeout + kGrace, shared_.interrupt, "report of the evaluation"));
-    if (&part == &parts.back()) return response.stop();
-  }
-  return absl::InternalError("an evaluation without parts");
+  PAWL_ASSIGN_OR_RETURN(const ReportEvaluationResponse response, Report(report.TakeParts(header)));
+  return response.stop();
 }
 
 }  // namespace pawl

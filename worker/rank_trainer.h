@@ -36,6 +36,9 @@ namespace pawl {
 inline constexpr std::chrono::minutes kStepTimeout{10};
 // Deadline of what waits for all ranks to come to the same place, in ASYNC perhaps from far behind.
 inline constexpr std::chrono::hours kRendezvousTimeout{24};
+// How often ranks meet anew before an evaluation because one of them died there, and how often one reports anew because
+// the scheduler was restarted.
+inline constexpr int kMaxRendezvousAttempts = 100;
 // Samples that a rank evaluates at a time.
 inline constexpr uint64_t kEvaluationBatchSize = 8192;
 
@@ -51,8 +54,9 @@ float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t ste
 // evaluations. The pull of the next step is on its way while this one is computed (in SYNC the servers
 // park it until its version is there), and the push of the one before while this one is computed.
 //
-// What a rank pushes depends on the job, the data, the rank and what it pulls,
-// not on what else the process hosts.
+// What a rank pushes depends on the job, the data, the rank, the step and what it pulls, not on what else the process
+// hosts or on when it began: a successor takes the rank up at its session's step, an evaluation that is due there
+// included, whether the predecessor has done that or not.
 //
 // Used by one thread. Owns the memory that its calls borrow: it must outlive the
 // client of its session.
@@ -72,7 +76,10 @@ class RankTrainer {
     DenseSnapshots* dense = nullptr;
     Rendezvous& rendezvous;
     ProgressBoard& progress;
+    // The ranks are to end: nothing is begun or waited for any more, but a step of which something was pushed is ended.
     Interrupt& interrupt;
+    // They are not to wait for that either.
+    Interrupt& abandon;
     // Waited in each step before it is ended, to play a slow worker.
     MonotonicDuration step_delay = MonotonicDuration::zero();
   };
@@ -83,8 +90,8 @@ class RankTrainer {
   RankTrainer(const RankTrainer&) = delete;
   RankTrainer& operator=(const RankTrainer&) = delete;
 
-  // From the session's step to the end of the job, or until an evaluation says stop. To be called once. An
-  // error leaves calls under way.
+  // From the session's step to the end of the job, or until an evaluation says stop, or until the interrupt: then it
+  // returns its reason. To be called once. An error leaves calls under way.
   absl::Status Run();
 
  private:
@@ -105,8 +112,13 @@ class RankTrainer {
   static constexpr size_t kSlots = 3;
   static_assert(kSlots < BatchStream::kMaxBatches);
 
+  absl::Status RunSteps();
   absl::Status Train(uint64_t begin, uint64_t end);
+  // True: no step is to follow.
   absl::StatusOr<bool> Evaluate(uint64_t step);
+  // Waits until all ranks have come to the evaluation.
+  absl::Status Meet(uint64_t evaluation);
+  absl::StatusOr<ReportEvaluationResponse> Report(const std::vector<ReportEvaluationRequest>& parts);
 
   // Takes the next batch and sends off its pull for `step`.
   absl::Status StartPull(Slot& slot, BatchStream& stream, uint64_t step);
@@ -114,11 +126,13 @@ class RankTrainer {
   absl::Status AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters);
   absl::Status ComputeAndPush(Slot& slot, uint64_t step, LossSum* loss);
   void EndStep(Slot& slot, uint64_t step, const LossSum& loss);
-  // A callback that makes `future` ready, and that sets the interrupt if the call has failed: this rank
+  // A callback that makes `future` ready, and that sets both interrupts if the call has failed: this rank
   // and its peers may be waiting for pulls that only this call would have let through.
   Callback FulfilOrEndAll(std::future<absl::Status>& future, absl::string_view what, uint64_t step);
   // Waits until the calls of the slot are done, and gives its batch back.
   absl::Status Finish(Slot& slot);
+  // Waits until the steps are ended of which something was pushed, as far as it is not to abandon them.
+  void EndStepsUnderWay();
 
   bool IsShared(size_t table) const { return shared_.dense != nullptr && shared_.tables[table].dense(); }
 

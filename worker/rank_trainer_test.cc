@@ -1,6 +1,7 @@
 #include "worker/rank_trainer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "worker/device/open_device.h"
+#include "worker/evaluation_report.h"
 
 namespace pawl {
 namespace {
@@ -23,7 +25,8 @@ constexpr float kLearningRate = 0.25f;
 // them ready, SYNC as in the design (a step closes when all ranks have ended it).
 class FakeServers {
  public:
-  FakeServers(ConsistencyMode mode, uint32_t logical_workers) : mode_(mode), clocks_(logical_workers) {}
+  // `clocks`: the step that each rank begins with.
+  FakeServers(ConsistencyMode mode, std::vector<uint64_t> clocks) : mode_(mode), clocks_(std::move(clocks)) {}
 
   struct PullCall {
     uint32_t rank;
@@ -50,6 +53,8 @@ class FakeServers {
       Log(rank, absl::StrCat("push ", step));
       std::string& bytes = pushed_[rank];
       for (const PushItem& item : items) {
+        std::vector<uint64_t>& keys = pushed_keys_[rank][step];
+        keys.insert(keys.end(), item.keys.begin(), item.keys.end());
         bytes.append(reinterpret_cast<const char*>(item.keys.data()), item.keys.size() * sizeof(uint64_t));
         bytes.append(reinterpret_cast<const char*>(item.gradients.data()), item.gradients.size() * sizeof(float));
         waiting_[step][rank].push_back({item.table.name(),
@@ -75,6 +80,13 @@ class FakeServers {
     if (!broken.ok()) return done(broken);
     {
       MutexLock lock(mu_);
+      if (hold_ends_) {
+        held_ends_.push_back([this, rank, step, done = std::move(done)]() mutable { EndStep(rank, step, std::move(done)); });
+        return;
+      }
+    }
+    {
+      MutexLock lock(mu_);
       EXPECT_EQ(clocks_[rank], step);
       clocks_[rank] = step + 1;
       if (mode_ == SYNC && *std::min_element(clocks_.begin(), clocks_.end()) == step + 1) {
@@ -86,6 +98,25 @@ class FakeServers {
     for (auto& [d, status] : answers) d(status);
   }
 
+  // Ends of steps are taken, but nothing comes of them until they are released.
+  void HoldEnds() {
+    MutexLock lock(mu_);
+    hold_ends_ = true;
+  }
+  void ReleaseEnds() {
+    std::vector<absl::AnyInvocable<void()>> held;
+    {
+      MutexLock lock(mu_);
+      hold_ends_ = false;
+      held.swap(held_ends_);
+    }
+    for (auto& end : held) end();
+  }
+  // By step.
+  std::map<uint64_t, std::vector<uint64_t>> pushed_keys(uint32_t rank) {
+    MutexLock lock(mu_);
+    return pushed_keys_[rank];
+  }
   void FailPushes(absl::Status status) {
     MutexLock lock(mu_);
     push_failure_ = std::move(status);
@@ -183,11 +214,15 @@ class FakeServers {
   std::map<uint32_t, std::vector<std::string>> logs_ PAWL_GUARDED_BY(mu_);
   std::map<uint32_t, std::string> pushed_ PAWL_GUARDED_BY(mu_);
   absl::Status push_failure_ PAWL_GUARDED_BY(mu_);
+  std::map<uint32_t, std::map<uint64_t, std::vector<uint64_t>>> pushed_keys_ PAWL_GUARDED_BY(mu_);
+  bool hold_ends_ PAWL_GUARDED_BY(mu_) = false;
+  std::vector<absl::AnyInvocable<void()>> held_ends_ PAWL_GUARDED_BY(mu_);
 };
 
 class FakeLogicalWorker final : public LogicalWorker {
  public:
-  FakeLogicalWorker(FakeServers& servers, uint32_t rank) : servers_(servers), rank_(rank) {}
+  FakeLogicalWorker(FakeServers& servers, uint32_t rank, uint64_t first_step)
+      : servers_(servers), rank_(rank), step_(first_step) {}
 
   void Push(absl::Span<const PushItem> items, const CallOptions&, Callback done) override {
     servers_.Push(rank_, step_, items, std::move(done));
@@ -205,7 +240,7 @@ class FakeLogicalWorker final : public LogicalWorker {
  private:
   FakeServers& servers_;
   const uint32_t rank_;
-  uint64_t step_ = 0;
+  uint64_t step_;
 };
 
 // Answers when all ranks are there.
@@ -220,6 +255,10 @@ class FakeRendezvous final : public Rendezvous {
     barrier_names_.insert(name);
     std::promise<absl::Status> promise;
     auto future = promise.get_future();
+    if (broken_barriers_.contains(name)) {
+      promise.set_value(absl::AbortedError("a party died"));
+      return future;
+    }
     waiting.push_back(std::move(promise));
     if (waiting.size() == ranks_) {
       for (auto& each : waiting) each.set_value(absl::OkStatus());
@@ -234,6 +273,11 @@ class FakeRendezvous final : public Rendezvous {
     const uint64_t evaluation = request.evaluation();
     const bool last_part = request.part() + 1 == request.parts();
     reports_.push_back(std::move(request));
+    if (last_part && restarts_ > 0) {
+      --restarts_;
+      promise.set_value(absl::FailedPreconditionError("send all of them again"));
+      return future;
+    }
     if (!last_part) {
       promise.set_value(ReportEvaluationResponse());
       return future;
@@ -248,6 +292,16 @@ class FakeRendezvous final : public Rendezvous {
     return future;
   }
 
+  // Barriers of this name have failed.
+  void BreakBarrier(const std::string& name) {
+    MutexLock lock(mu_);
+    broken_barriers_.insert(name);
+  }
+  // So often the last part finds a scheduler that does not know the parts before it.
+  void RestartScheduler(int times) {
+    MutexLock lock(mu_);
+    restarts_ = times;
+  }
   std::vector<ReportEvaluationRequest> reports() {
     MutexLock lock(mu_);
     return reports_;
@@ -266,12 +320,16 @@ class FakeRendezvous final : public Rendezvous {
   std::map<uint64_t, std::vector<std::promise<absl::StatusOr<ReportEvaluationResponse>>>> evaluations_
       PAWL_GUARDED_BY(mu_);
   std::vector<ReportEvaluationRequest> reports_ PAWL_GUARDED_BY(mu_);
+  std::set<std::string> broken_barriers_ PAWL_GUARDED_BY(mu_);
+  int restarts_ PAWL_GUARDED_BY(mu_) = 0;
 };
 
-std::string WriteFile(const std::string& name, int samples) {
+std::string WriteFile(const std::string& name, int samples, bool distinct = false) {
   const std::string path = absl::StrCat(testing::TempDir(), "/", name);
   std::ofstream file(path);
-  for (int s = 0; s < samples; ++s) file << (s % 3 == 0) << " " << 1 + s % 5 << ":1 " << 10 + s % 7 << ":1\n";
+  for (int s = 0; s < samples; ++s) {
+    file << (s % 3 == 0) << " " << 1 + s % 5 << ":" << (distinct ? 1 + s : 1) << " " << 10 + s % 7 << ":1\n";
+  }
   return path;
 }
 
@@ -285,6 +343,10 @@ struct Setting {
   uint64_t stop_after = 0;
   bool share_dense = true;
   MonotonicDuration step_delay = MonotonicDuration::zero();
+  // By rank; empty: 0.
+  std::vector<uint64_t> first_steps = {};
+  // Each evaluation sample has a score of its own.
+  bool distinct_scores = false;
 };
 
 // All ranks of a job in this process, over the fakes. The members that tests look at are public.
@@ -301,7 +363,7 @@ class Cluster {
     job_.mutable_data()->set_train(WriteFile("train", setting.train_samples));
     train_ = Dataset::Load(job_.data(), job_.data().train()).value();
     if (setting.eval_samples > 0) {
-      job_.mutable_data()->set_eval(WriteFile("eval", setting.eval_samples));
+      job_.mutable_data()->set_eval(WriteFile("eval", setting.eval_samples, setting.distinct_scores));
       eval_ = Dataset::Load(job_.data(), job_.data().eval()).value();
     }
     job_.mutable_model()->mutable_logistic_regression();
@@ -314,10 +376,11 @@ class Cluster {
     sampling.seed = job_.seed();
     sampler_.emplace(Sampler::Create(sampling).value());
     plan_.emplace(job_, sampler_->steps_per_epoch());
-    servers_ = std::make_unique<FakeServers>(setting.mode, setting.logical_workers);
+    std::vector<uint64_t> first_steps = setting.first_steps;
+    first_steps.resize(setting.logical_workers);
+    servers_ = std::make_unique<FakeServers>(setting.mode, first_steps);
     rendezvous_ = std::make_unique<FakeRendezvous>(setting.logical_workers, setting.stop_after);
-    progress_ = std::make_unique<ProgressBoard>(std::vector<uint64_t>(setting.logical_workers), plan_->total_steps(),
-                                                [](const WorkerProgress&) {});
+    progress_ = std::make_unique<ProgressBoard>(first_steps, plan_->total_steps(), [](const WorkerProgress&) {});
     auto model = TrainingModel::Create(job_, train_->shape(), *device_).value();
     std::vector<Table> dense;
     for (TableSpec spec : model->tables()) {
@@ -327,7 +390,7 @@ class Cluster {
     }
     if (setting.share_dense) dense_ = std::make_unique<DenseSnapshots>(dense);
     for (uint32_t rank = 0; rank < setting.logical_workers; ++rank) {
-      sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank));
+      sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank, first_steps[rank]));
       trainers_.push_back(std::make_unique<RankTrainer>(
           SharedFor(setting), rank, *sessions_.back(), TrainingModel::Create(job_, train_->shape(), *device_).value()));
     }
@@ -345,6 +408,7 @@ class Cluster {
             .rendezvous = *rendezvous_,
             .progress = *progress_,
             .interrupt = interrupt_,
+            .abandon = abandon_,
             .step_delay = setting.step_delay};
   }
 
@@ -381,6 +445,7 @@ class Cluster {
   std::unique_ptr<FakeRendezvous> rendezvous_;
   std::unique_ptr<ProgressBoard> progress_;
   Interrupt interrupt_;
+  Interrupt abandon_;
   std::vector<std::unique_ptr<FakeLogicalWorker>> sessions_;
   std::vector<std::unique_ptr<RankTrainer>> trainers_;
 };
@@ -492,6 +557,100 @@ TEST(RankTrainerTest, OutsideSyncRanksMeetBeforeTheyEvaluate) {
   Cluster cluster({.mode = ASYNC, .logical_workers = 2, .eval_samples = 10, .share_dense = false});
   cluster.RunAllOk();
   EXPECT_EQ(cluster.rendezvous_->barrier_names(), (std::set<std::string>{"evaluation-1", "evaluation-2"}));
+}
+
+TEST(RankTrainerTest, RanksMeetAgainWhereOneOfThemDied) {
+  Cluster cluster({.mode = ASYNC, .logical_workers = 2, .eval_samples = 10, .epochs = 1, .share_dense = false});
+  cluster.rendezvous_->BreakBarrier("evaluation-1");
+  cluster.rendezvous_->BreakBarrier("evaluation-1-again-1");
+  cluster.RunAllOk();
+  EXPECT_EQ(cluster.rendezvous_->barrier_names(),
+            (std::set<std::string>{"evaluation-1", "evaluation-1-again-1", "evaluation-1-again-2"}));
+  EXPECT_EQ(cluster.rendezvous_->reports().size(), 2u);
+}
+
+TEST(RankTrainerTest, AnEvaluationIsReportedAgainToASchedulerThatLacksItsParts) {
+  constexpr int kSamples = static_cast<int>(kMaxScoresInPart) + 1000;
+  Cluster cluster({.logical_workers = 1, .eval_samples = kSamples, .epochs = 1, .distinct_scores = true});
+  cluster.rendezvous_->RestartScheduler(2);
+  cluster.RunAllOk();
+  std::vector<uint32_t> parts;
+  for (const ReportEvaluationRequest& report : cluster.rendezvous_->reports()) parts.push_back(report.part());
+  EXPECT_EQ(parts, (std::vector<uint32_t>{0, 1, 0, 1, 0, 1}));
+}
+
+TEST(RankTrainerTest, SuccessorsBeginWhereTheirSessionsAreWithTheSameSamples) {
+  // 3 steps an epoch. Rank 0 has ended step 3, rank 1 has not.
+  const Setting whole = {.logical_workers = 2, .epochs = 3};
+  Setting rest = whole;
+  rest.first_steps = {4, 3};
+  Cluster cluster(rest);
+  cluster.RunAllOk();
+  EXPECT_EQ(cluster.servers_->LogOf(0).front(), "pull 4 bias");
+  EXPECT_EQ(cluster.servers_->LogOf(0).back(), "end 8");
+  EXPECT_EQ(cluster.servers_->LogOf(1).front(), "pull 3 bias");
+  EXPECT_EQ(cluster.CountInLogs("end"), 11);
+  EXPECT_EQ(cluster.progress_->progress().steps_max(), 9u);
+  // The keys of a step are those of its samples, whoever pushes them.
+  Cluster undisturbed(whole);
+  undisturbed.RunAllOk();
+  for (const uint32_t rank : {0u, 1u}) {
+    const auto all = undisturbed.servers_->pushed_keys(rank);
+    const auto pushed = cluster.servers_->pushed_keys(rank);
+    ASSERT_EQ(pushed.size(), 9 - rest.first_steps[rank]);
+    for (const auto& [step, keys] : pushed) EXPECT_EQ(keys, all.at(step)) << "rank " << rank << " step " << step;
+  }
+}
+
+TEST(RankTrainerTest, ASuccessorDoesTheEvaluationThatIsDueWhereItBegins) {
+  Cluster cluster({.logical_workers = 2, .eval_samples = 10, .first_steps = {3, 3}});
+  cluster.RunAllOk();
+  std::multiset<uint64_t> steps;
+  for (const ReportEvaluationRequest& report : cluster.rendezvous_->reports()) steps.insert(report.step());
+  EXPECT_EQ(steps, (std::multiset<uint64_t>{3, 3, 6, 6}));
+  EXPECT_EQ(cluster.CountInLogs("end"), 6);
+}
+
+TEST(RankTrainerTest, ASuccessorOfARankThatHasDoneAllStepsOnlyEvaluates) {
+  Cluster cluster({.logical_workers = 1, .eval_samples = 10, .first_steps = {6}});
+  cluster.RunAllOk();
+  ASSERT_EQ(cluster.rendezvous_->reports().size(), 1u);
+  EXPECT_EQ(cluster.rendezvous_->reports()[0].evaluation(), 2u);
+  EXPECT_TRUE(cluster.rendezvous_->reports()[0].final());
+  EXPECT_EQ(cluster.CountInLogs("push") + cluster.CountInLogs("end"), 0);
+}
+
+TEST(RankTrainerTest, AnInterruptedRankEndsTheStepOfWhichItHasPushedSomething) {
+  Cluster cluster({.logical_workers = 1, .share_dense = false, .step_delay = std::chrono::hours(1)});
+  cluster.servers_->HoldEnds();
+  absl::Status result;
+  std::atomic<bool> returned = false;
+  std::thread thread([&] {
+    result = cluster.trainers_[0]->Run();
+    returned = true;
+  });
+  while (cluster.CountInLogs("push 0") == 0) std::this_thread::yield();
+  cluster.interrupt_.Set(absl::CancelledError("enough"));
+  while (cluster.CountInLogs("end 0") == 0) std::this_thread::yield();
+  EXPECT_FALSE(returned);
+  cluster.servers_->ReleaseEnds();
+  thread.join();
+  EXPECT_EQ(result, absl::CancelledError("enough"));
+  EXPECT_EQ(cluster.CountInLogs("push"), 1);
+  EXPECT_EQ(cluster.progress_->progress().steps_min(), 1u);
+}
+
+TEST(RankTrainerTest, ARankThatIsToAbandonItsStepsDoesNotWaitForThem) {
+  Cluster cluster({.logical_workers = 1, .share_dense = false, .step_delay = std::chrono::hours(1)});
+  cluster.servers_->HoldEnds();
+  absl::Status result;
+  std::thread thread([&] { result = cluster.trainers_[0]->Run(); });
+  while (cluster.CountInLogs("push 0") == 0) std::this_thread::yield();
+  cluster.interrupt_.Set(absl::CancelledError("enough"));
+  cluster.abandon_.Set(absl::CancelledError("at once"));
+  thread.join();
+  EXPECT_EQ(result, absl::CancelledError("enough"));
+  cluster.servers_->ReleaseEnds();
 }
 
 TEST(RankTrainerTest, AFailedPushEndsAllRanksOfTheProcess) {

@@ -20,6 +20,10 @@ uint64_t StepPlan::NextPause(uint64_t steps_done) const {
   return (done_intervals + 1) * evaluation_interval_;
 }
 
+bool StepPlan::IsPause(uint64_t steps_done) const {
+  return evaluates_ && steps_done > 0 && steps_done <= total_steps_ && NextPause(steps_done - 1) == steps_done;
+}
+
 uint64_t StepPlan::EvaluationNumber(uint64_t steps_done) const {
   const uint64_t whole = steps_done / evaluation_interval_;
   return steps_done % evaluation_interval_ == 0 ? whole : whole + 1;

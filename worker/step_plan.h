@@ -23,6 +23,8 @@ class StepPlan {
   uint64_t NextPause(uint64_t steps_done) const;
 
   bool evaluates() const { return evaluates_; }
+  // Whether there is an evaluation after so many steps.
+  bool IsPause(uint64_t steps_done) const;
   // 1, 2, ...: the number of the evaluation that comes after so many steps. REQUIRES: steps_done is a pause.
   uint64_t EvaluationNumber(uint64_t steps_done) const;
 

@@ -70,6 +70,12 @@ TEST(StepPlanTest, ASuccessorInTheMiddleFindsTheSamePauses) {
   EXPECT_EQ(plan.NextPause(7), 8u);
   EXPECT_EQ(plan.NextPause(8), 16u);
   EXPECT_EQ(plan.NextPause(17), 20u);
+  std::vector<uint64_t> pauses;
+  for (uint64_t step = 0; step <= 21; ++step) {
+    if (plan.IsPause(step)) pauses.push_back(step);
+  }
+  EXPECT_EQ(pauses, Pauses(plan));
+  EXPECT_FALSE(StepPlan(JobOf(2, 8, 0, /*has_eval=*/false), 10).IsPause(20));
 }
 
 }  // namespace

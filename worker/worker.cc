@@ -1,5 +1,6 @@
 #include "worker/worker.h"
 
+#include <atomic>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "client_lib/base/env.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
 #include "proto/job.pb.h"
@@ -25,14 +27,13 @@
 #include "worker/rank_trainer.h"
 #include "worker/rendezvous.h"
 #include "worker/step_plan.h"
+#include "worker/worker_identity.h"
 
 namespace pawl {
 namespace {
 
-// Tables are created by a round trip to every server.
-constexpr std::chrono::minutes kCreateTableTimeout{2};
-// FinishWork is one message to the scheduler.
-constexpr std::chrono::seconds kFinishTimeout{30};
+// Deadline of what is done at once where nothing is wrong: longer than servers and scheduler may be away.
+constexpr std::chrono::minutes kCallTimeout{10};
 // The last words of a worker that has to end soon.
 constexpr std::chrono::milliseconds kLastWordsTimeout{1000};
 // The client library ends a call by its deadline; a little later the library itself is at fault.
@@ -136,37 +137,93 @@ struct Training {
   std::unique_ptr<DenseSnapshots> dense;
   std::unique_ptr<ClientRendezvous> rendezvous;
   std::unique_ptr<ProgressBoard> progress;
-  // Set when one rank has failed or the process is to end.
+  // Set when one rank has failed, the process is to end or the job is over.
   Interrupt interrupt;
   std::vector<std::unique_ptr<RankTrainer>> ranks;
 };
 
-absl::Status CreateTables(Client& client, const TrainingModel& model, const Interrupt& interrupt,
-                          std::vector<Table>& tables) {
+// Sets the training's interrupt when the process is to leave, and both interrupts when the job is over, or is so for
+// this client: then nobody answers any more what is waited for.
+class EndWatcher {
+ public:
+  EndWatcher(const Client& client, const Interrupt& leave, Interrupt& interrupt, Interrupt& abandon)
+      : client_(client), leave_(leave), interrupt_(interrupt), abandon_(abandon), thread_([this] { Watch(); }) {}
+  ~EndWatcher() {
+    ending_ = true;
+    thread_.join();
+  }
+
+ private:
+  void Watch() {
+    while (!ending_) {
+      if (absl::Status reason = leave_.reason(); !reason.ok()) interrupt_.Set(std::move(reason));
+      if (!client_.WaitForEnd(kInterruptInterval)) continue;
+      absl::Status reason = client_.status();
+      if (reason.ok()) reason = absl::CancelledError("the job has completed without this worker");
+      interrupt_.Set(reason);
+      abandon_.Set(std::move(reason));
+      return;
+    }
+  }
+
+  const Client& client_;
+  const Interrupt& leave_;
+  Interrupt& interrupt_;
+  Interrupt& abandon_;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+absl::Status CreateTables(Client& client, const TrainingModel& model, Training& training) {
   // One after the other on every worker: ids are given in the order of creation and say which partition a key is in, so
   // the order must not depend on which message arrives first.
   for (const TableSpec& spec : model.tables()) {
-    auto created = client.CreateTable(spec, {.timeout = kCreateTableTimeout});
-    auto table = Await(created, kCreateTableTimeout + kGrace, interrupt, "creation of a table");
+    auto created = client.CreateTable(spec, {.timeout = kCallTimeout});
+    auto table = Await(created, kCallTimeout + kGrace, training.interrupt, "creation of a table");
     if (!table.ok()) return Annotate(table.status(), absl::StrCat("table ", spec.name()));
-    tables.push_back(*std::move(table));
+    training.tables.push_back(*std::move(table));
   }
   return absl::OkStatus();
 }
 
+// The sessions of the assigned ranks, in their order, each at the step that it begins with.
+absl::StatusOr<std::vector<LogicalWorker*>> OpenRanks(Client& client, const GetAssignmentResponse& assignment,
+                                                      const Interrupt& interrupt) {
+  struct Opening {
+    const LogicalWorkerAssignment& rank;
+    std::future<absl::StatusOr<LogicalWorker*>> taken_over;
+  };
+  std::vector<Opening> openings;
+  for (const LogicalWorkerAssignment& rank : assignment.logical_workers()) {
+    Opening& opening = openings.emplace_back(Opening{rank, {}});
+    // 0: a predecessor may have begun, which the servers know.
+    if (rank.first_step() == 0) opening.taken_over = client.TakeOver(rank.rank(), {.timeout = kCallTimeout});
+  }
+  std::vector<LogicalWorker*> sessions;
+  for (Opening& opening : openings) {
+    if (!opening.taken_over.valid()) {
+      PAWL_ASSIGN_OR_RETURN(sessions.emplace_back(),
+                            client.OpenLogicalWorker(opening.rank.rank(), opening.rank.first_step()));
+      continue;
+    }
+    PAWL_ASSIGN_OR_RETURN(sessions.emplace_back(),
+                          Await(opening.taken_over, kCallTimeout + kGrace, interrupt, "taking a rank over"));
+  }
+  return sessions;
+}
+
 // Everything up to the first step.
-absl::Status Prepare(const WorkerOptions& options, Client& client, Interrupt& interrupt, Training& training) {
+absl::Status Prepare(const WorkerOptions& options, Client& client, Training& training, Interrupt& abandon) {
   const Job& job = training.job;
   PAWL_RETURN_IF_ERROR(CheckJob(job));
   auto assigned = client.Assignment({.timeout = options.assignment_timeout});
   auto loaded = StartLoading(job);
   while (loaded.wait_for(kInterruptInterval) != std::future_status::ready) {
-    PAWL_RETURN_IF_ERROR(interrupt.reason());
-    PAWL_RETURN_IF_ERROR(client.status());
+    PAWL_RETURN_IF_ERROR(training.interrupt.reason());
   }
   PAWL_ASSIGN_OR_RETURN(training.data, loaded.get());
   PAWL_ASSIGN_OR_RETURN(const GetAssignmentResponse assignment,
-                        Await(assigned, options.assignment_timeout + kGrace, interrupt, "assignment of ranks"));
+                        Await(assigned, options.assignment_timeout + kGrace, training.interrupt, "assignment of ranks"));
   const uint32_t logical_workers = assignment.logical_workers_total();
   const size_t hosted = static_cast<size_t>(assignment.logical_workers_size());
   if (hosted > kMaxHostedRanks) {
@@ -188,7 +245,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Interrupt& in
     PAWL_ASSIGN_OR_RETURN(models.emplace_back(),
                           TrainingModel::Create(job, training.data.train->shape(), *training.device));
   }
-  PAWL_RETURN_IF_ERROR(CreateTables(client, *models.front(), interrupt, training.tables));
+  PAWL_RETURN_IF_ERROR(CreateTables(client, *models.front(), training));
   if (job.consistency().mode() != ASYNC && job.consistency().mode() != BOUNDED &&
       job.consistency().backup_workers() == 0) {
     std::vector<Table> dense;
@@ -199,11 +256,14 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Interrupt& in
   }
 
   training.rendezvous = std::make_unique<ClientRendezvous>(client);
+  // The last thing before the training: from here on the ranks hold the others back again, where they did not.
+  PAWL_ASSIGN_OR_RETURN(const std::vector<LogicalWorker*> sessions, OpenRanks(client, assignment, training.interrupt));
   std::vector<uint64_t> first_steps;
   std::string names;
-  for (const LogicalWorkerAssignment& rank : assignment.logical_workers()) {
-    first_steps.push_back(rank.first_step());
-    absl::StrAppend(&names, names.empty() ? "" : ", ", rank.rank());
+  for (const LogicalWorker* session : sessions) {
+    first_steps.push_back(session->step());
+    absl::StrAppend(&names, names.empty() ? "" : ", ", session->rank(),
+                    session->step() == 0 ? "" : absl::StrCat(" (from step ", session->step(), ")"));
   }
   training.progress =
       std::make_unique<ProgressBoard>(std::move(first_steps), training.plan->total_steps(),
@@ -219,32 +279,31 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Interrupt& in
                                    .rendezvous = *training.rendezvous,
                                    .progress = *training.progress,
                                    .interrupt = training.interrupt,
+                                   .abandon = abandon,
                                    .step_delay = options.step_delay};
   for (size_t i = 0; i < hosted; ++i) {
-    const LogicalWorkerAssignment& rank = assignment.logical_workers(static_cast<int>(i));
-    PAWL_ASSIGN_OR_RETURN(LogicalWorker* const session, client.OpenLogicalWorker(rank.rank(), rank.first_step()));
-    training.ranks.push_back(std::make_unique<RankTrainer>(shared, i, *session, std::move(models[i])));
+    training.ranks.push_back(std::make_unique<RankTrainer>(shared, i, *sessions[i], std::move(models[i])));
   }
   spdlog::info("training logical workers {} of {} for {} steps", names, logical_workers, training.plan->total_steps());
   return absl::OkStatus();
 }
 
 // Runs the ranks to their end; the first error, after all of them have stopped.
-absl::Status Train(Interrupt& interrupt, Training& training) {
+absl::Status Train(Training& training, Interrupt& abandon) {
   const MonotonicTime begin = Clock::Real().Now();
   std::vector<std::future<absl::Status>> results;
   for (const auto& rank : training.ranks) {
-    results.push_back(std::async(std::launch::async, [&training, &rank = *rank] {
+    results.push_back(std::async(std::launch::async, [&training, &abandon, &rank = *rank] {
       const absl::Status status = rank.Run();
-      if (!status.ok()) training.interrupt.Set(status);
+      // A rank that ends because all are to end says nothing new.
+      if (!status.ok() && training.interrupt.reason().ok()) {
+        training.interrupt.Set(status);
+        abandon.Set(status);
+      }
       return status;
     }));
   }
-  for (std::future<absl::Status>& result : results) {
-    while (result.wait_for(kInterruptInterval) != std::future_status::ready) {
-      if (absl::Status reason = interrupt.reason(); !reason.ok()) training.interrupt.Set(std::move(reason));
-    }
-  }
+  for (std::future<absl::Status>& result : results) result.wait();
   PAWL_RETURN_IF_ERROR(training.interrupt.reason());
   const WorkerProgress progress = training.progress->progress();
   const double seconds = Seconds(Clock::Real().Now() - begin);
@@ -253,8 +312,8 @@ absl::Status Train(Interrupt& interrupt, Training& training) {
   return absl::OkStatus();
 }
 
-absl::Status AwaitEnd(const Client& client, const Interrupt& interrupt) {
-  while (!client.WaitForEnd(kInterruptInterval)) PAWL_RETURN_IF_ERROR(interrupt.reason());
+absl::Status AwaitEnd(const Client& client, const Interrupt& leave) {
+  while (!client.WaitForEnd(kInterruptInterval)) PAWL_RETURN_IF_ERROR(leave.reason());
   return absl::OkStatus();
 }
 
@@ -267,21 +326,18 @@ absl::Status TellWhy(Client& client, const Training& training, absl::string_view
   return told;
 }
 
-WorkerOutcome Conclude(Client& client, const Interrupt& interrupt, const Training& training, absl::Status status) {
+WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& training, absl::Status status) {
   if (status.ok()) {
-    auto finished = client.FinishWork(training.progress->progress(), {.timeout = kFinishTimeout});
-    status = Await(finished, kFinishTimeout + kGrace, interrupt, "end of the work");
+    auto finished = client.FinishWork(training.progress->progress(), {.timeout = kCallTimeout});
+    status = Await(finished, kCallTimeout + kGrace, leave, "end of the work");
   }
-  if (status.ok()) status = AwaitEnd(client, interrupt);
-  if (absl::Status reason = interrupt.reason(); !reason.ok()) {
-    if (client.status().ok() && client.job_state() != COMPLETED) {
-      TellWhy(client, training, reason.message()).IgnoreError();
-    }
-    return {WorkerEnd::kInterrupted, std::move(reason)};
-  }
+  if (status.ok()) status = AwaitEnd(client, leave);
+  // The ranks wait for whoever takes them over.
+  if (absl::Status reason = leave.reason(); !reason.ok()) return {WorkerEnd::kInterrupted, std::move(reason)};
   switch (client.job_state()) {
     case COMPLETED:
-      return {WorkerEnd::kCompleted, absl::OkStatus()};
+      if (status.ok()) return {WorkerEnd::kCompleted, absl::OkStatus()};
+      return {WorkerEnd::kStopped, std::move(status)};
     case STOPPED:
       return {WorkerEnd::kStopped, client.status()};
     case FAILED:
@@ -290,6 +346,8 @@ WorkerOutcome Conclude(Client& client, const Interrupt& interrupt, const Trainin
       break;
   }
   if (!client.status().ok()) return {WorkerEnd::kFailed, client.status()};
+  // This life of the worker is over; the ranks are another's, and its work is in no danger.
+  if (absl::IsAborted(status)) return {WorkerEnd::kFailed, std::move(status)};
   const absl::Status told = TellWhy(client, training, status.message());
   // The job had failed before, and this worker has only seen what came of it.
   if (absl::IsFailedPrecondition(told)) return {WorkerEnd::kFailed, told};
@@ -298,7 +356,7 @@ WorkerOutcome Conclude(Client& client, const Interrupt& interrupt, const Trainin
 
 }  // namespace
 
-WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& interrupt) {
+WorkerOutcome RunWorker(const WorkerOptions& options, const Interrupt& leave, Interrupt& abandon) {
   auto device = OpenDevice(options.device);
   if (!device.ok()) return {WorkerEnd::kUnable, Annotate(device.status(), "--device")};
 
@@ -306,19 +364,36 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& interrupt) {
   client_options.scheduler = options.scheduler;
   client_options.role = WORKER_ROLE;
   client_options.connect_timeout = options.connect_timeout;
+  std::unique_ptr<WorkerIdentity> identity;
+  if (!options.data_dir.empty()) {
+    auto opened = WorkerIdentity::Open(Env::Real(), options.data_dir);
+    if (!opened.ok()) return {WorkerEnd::kUnable, Annotate(opened.status(), "--data_dir")};
+    identity = *std::move(opened);
+    client_options.node = identity->node();
+    client_options.node_job_id = identity->job_id();
+  }
   // Declared before the client, which is destroyed first and whose calls write into it.
   std::unique_ptr<Training> training;
   auto client = Client::Connect(std::move(client_options));
   if (!client.ok()) {
-    return {interrupt.reason().ok() ? WorkerEnd::kFailed : WorkerEnd::kInterrupted, client.status()};
+    return {leave.reason().ok() ? WorkerEnd::kFailed : WorkerEnd::kInterrupted, client.status()};
   }
   spdlog::info("joined job '{}' as {}", (*client)->job().name(), (*client)->node());
   training = std::make_unique<Training>((*client)->job(), *std::move(device));
   // Leaves such a job as it was: others may be using its tables.
   if (absl::Status status = CheckHasModel(training->job); !status.ok()) return {WorkerEnd::kUnable, std::move(status)};
-  absl::Status status = Prepare(options, **client, interrupt, *training);
-  if (status.ok()) status = Train(interrupt, *training);
-  WorkerOutcome outcome = Conclude(**client, interrupt, *training, std::move(status));
+  if (identity != nullptr) {
+    // Without it the next life would only begin later.
+    const absl::Status kept = identity->Become((*client)->node(), (*client)->job_id());
+    if (!kept.ok()) spdlog::warn("--data_dir does not keep who this worker is: {}", kept.ToString());
+  }
+  absl::Status status;
+  {
+    const EndWatcher watcher(**client, leave, training->interrupt, abandon);
+    status = Prepare(options, **client, *training, abandon);
+    if (status.ok()) status = Train(*training, abandon);
+  }
+  WorkerOutcome outcome = Conclude(**client, leave, *training, std::move(status));
   client->reset();
   return outcome;
 }

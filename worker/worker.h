@@ -20,8 +20,11 @@ struct WorkerOptions {
   std::string scheduler;
   // A name for OpenDevice.
   std::string device = "cpu";
-  // How long to try to reach the scheduler, and to wait for the job's servers.
-  MonotonicDuration connect_timeout = std::chrono::seconds(60);
+  // Where it keeps who it is, so that it is the same worker when it is started again; empty: nowhere.
+  std::string data_dir;
+  // How long to try to reach the scheduler, and to wait for the job's servers and, as a worker beyond the job's number,
+  // for one that dies.
+  MonotonicDuration connect_timeout = std::chrono::minutes(5);
   // How long to wait for the job's other workers before the ranks are given out.
   MonotonicDuration assignment_timeout = std::chrono::minutes(10);
   // See RankTrainer::Shared.
@@ -30,13 +33,13 @@ struct WorkerOptions {
 
 enum class WorkerEnd {
   kCompleted,
-  // Somebody stopped the job.
+  // Somebody stopped the job, or it has completed without this worker.
   kStopped,
   // The job has failed, or this worker is no longer a member of it.
   kFailed,
   // This worker cannot do its part: the job, its data or the device is at fault. The job fails by that.
   kUnable,
-  // By the interrupt.
+  // It was to leave.
   kInterrupted,
 };
 
@@ -46,10 +49,12 @@ struct WorkerOutcome {
   absl::Status status = absl::OkStatus();
 };
 
-// Joins the job as a worker, trains the ranks that the scheduler assigns, waits for the job's end. Ends
-// soon after `interrupt` is set, leaving the job. Unless the end is kCompleted, a thread that
-// still reads data may be left behind, so the process should end too.
-WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& interrupt);
+// Joins the job as a worker, trains the ranks that the scheduler assigns, each from where the servers say that its last
+// host had come, and waits for the job's end. After `leave` is set it ends the steps of which it has pushed something and
+// leaves the job, whose ranks then wait for a successor; after `abandon`, which it may set itself, it does not wait for
+// those steps. Unless the end is kCompleted, a thread that still reads data may be left behind, so the process should
+// end too.
+WorkerOutcome RunWorker(const WorkerOptions& options, const Interrupt& leave, Interrupt& abandon);
 
 }  // namespace pawl
 

@@ -1,0 +1,54 @@
+#include "worker/worker_identity.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kFile[] = "node";
+constexpr uint64_t kMaxBytes = 1024;
+
+}  // namespace
+
+WorkerIdentity::WorkerIdentity(Env& env, std::string path, std::unique_ptr<FolderLock> lock)
+    : env_(env), path_(std::move(path)), lock_(std::move(lock)) {}
+
+absl::StatusOr<std::unique_ptr<WorkerIdentity>> WorkerIdentity::Open(Env& env, const std::string& data_dir) {
+  PAWL_RETURN_IF_ERROR(env.MakeFolder(data_dir));
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock, env.LockFolder(data_dir));
+  std::unique_ptr<WorkerIdentity> identity(new WorkerIdentity(env, JoinPath(data_dir, kFile), std::move(lock)));
+  const absl::StatusOr<std::string> text = ReadWholeFile(env, identity->path_, kMaxBytes);
+  if (absl::IsNotFound(text.status())) return identity;
+  std::vector<std::string> words;
+  if (text.ok()) words = absl::StrSplit(absl::StripSuffix(*text, "\n"), ' ');
+  uint64_t job_id = 0;
+  if (words.size() != 2 || words[0].empty() || !absl::SimpleHexAtoi(words[1], &job_id)) {
+    spdlog::warn("{} does not say who this worker was, so it is a new one: {}", identity->path_,
+                 text.ok() ? "it is damaged" : text.status().ToString());
+    return identity;
+  }
+  identity->node_ = std::move(words[0]);
+  identity->job_id_ = job_id;
+  return identity;
+}
+
+absl::Status WorkerIdentity::Become(const std::string& node, uint64_t job_id) {
+  if (node == node_ && job_id == job_id_) return absl::OkStatus();
+  const std::string line = absl::StrFormat("%s %016x\n", node, job_id);
+  const WritableFile::Fragment fragment(line.data(), line.size());
+  PAWL_RETURN_IF_ERROR(WriteFileDurably(env_, path_, {fragment}));
+  node_ = node;
+  job_id_ = job_id;
+  return absl::OkStatus();
+}
+
+}  // namespace pawl
