@@ -18,6 +18,8 @@ namespace {
 // After this many refused requests only every so many-th is logged: a broken client must not fill the disk.
 constexpr uint64_t kRefusalsLogged = 100;
 constexpr uint64_t kRefusalLogInterval = 1000;
+// How old a heartbeat's figures may be.
+constexpr std::chrono::milliseconds kReportInterval{50};
 
 absl::string_view MethodName(Method method) {
   switch (method) {
@@ -75,16 +77,14 @@ class DataPlane::Reservation {
   const size_t bytes_;
 };
 
-DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers, ChangeLog* log,
+DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers,
                      std::function<MonotonicTime()> lease_until)
     : options_(options),
       clock_(clock),
-      log_(log),
       lease_until_(std::move(lease_until)),
       hosting_(clock),
       waiting_(options.max_waiting_calls, clock, hosting_),
-      receiver_(hosting_, waiting_, log) {
-  hosting_.SetLog(log);
+      receiver_(hosting_, waiting_) {
   if (peers == nullptr) return;
   replicator_ = std::make_unique<Replicator>(
       options.replication, *peers, clock,
@@ -102,6 +102,12 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
           },
           .advanced = [this](const std::shared_ptr<Replica>& replica) { OnAdvanced(replica); }});
   hosting_.SetReplicator(replicator_.get());
+}
+
+void DataPlane::SetLog(ChangeLog& log) {
+  log_ = &log;
+  hosting_.SetLog(&log);
+  receiver_.SetLog(&log);
 }
 
 DataPlane::~DataPlane() { Close(absl::UnavailableError("the server is going away")); }
@@ -154,14 +160,51 @@ void DataPlane::OnAdvanced(const std::shared_ptr<Replica>& replica) {
   WaitingCalls::GoOn(ready);
 }
 
-void DataPlane::FillHeartbeat(HeartbeatRequest& request) {
-  *request.mutable_server() = Counters(/*may_be_old=*/true);
-  const auto view = hosting_.view();
-  request.set_routing_epoch(view->epoch);
-  if (replicator_ == nullptr) return;
-  for (const auto& replica : view->replicas) {
-    if (replica != nullptr) replicator_->AddCaughtUp(*replica, request);
+void DataPlane::FillHeartbeat(HeartbeatRequest& request) const {
+  MutexLock lock(report_mu_);
+  *request.mutable_server() = report_.server();
+  *request.mutable_caught_up() = report_.caught_up();
+  request.set_routing_epoch(report_.routing_epoch());
+}
+
+void DataPlane::PrepareReport() {
+  {
+    MutexLock lock(report_mu_);
+    const MonotonicTime now = clock_.Now();
+    if (now < next_report_) return;
+    next_report_ = now + kReportInterval;
   }
+  HeartbeatRequest report;
+  *report.mutable_server() = Counters(/*may_be_old=*/true);
+  const auto view = hosting_.view();
+  report.set_routing_epoch(view->epoch);
+  if (replicator_ != nullptr) {
+    for (const auto& replica : view->replicas) {
+      if (replica != nullptr) replicator_->AddCaughtUp(*replica, report);
+    }
+  }
+  MutexLock lock(report_mu_);
+  report_ = std::move(report);
+}
+
+std::vector<RecoveredReplica> DataPlane::ReplicasInSync() const {
+  std::vector<RecoveredReplica> replicas;
+  const auto view = hosting_.view();
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (replica->partition == nullptr || replica->role == ReplicaRole::kLearner) continue;
+    RecoveredReplica& entry = replicas.emplace_back();
+    entry.set_partition(replica->index);
+    entry.set_log_index(replica->partition->log_index());
+  }
+  return replicas;
+}
+
+bool DataPlane::HostsNothing() const {
+  const auto view = hosting_.view();
+  return std::all_of(view->replicas.begin(), view->replicas.end(),
+                     [](const auto& replica) { return replica == nullptr; });
 }
 
 absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const RequestHeader& header,
@@ -772,6 +815,7 @@ absl::StatusOr<FingerprintResponse> DataPlane::Fingerprint(uint64_t epoch) {
 
 void DataPlane::Tick() {
   waiting_.Expire();
+  PrepareReport();
   if (replicator_ == nullptr) return;
   bool asks = SchedulerIsSilent();
   if (asks) {

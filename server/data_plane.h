@@ -51,12 +51,14 @@ class DataPlane final : public RequestHandler {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
-  // `peers` reaches other servers; null: nothing can be replicated. `log` writes changes down; null: durability
-  // MEMORY. `lease_until` says until when this server is alive by the scheduler's word; null: for ever. All of
-  // them outlive this, and no callback of theirs runs after its destruction.
-  DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers = nullptr, ChangeLog* log = nullptr,
+  // `peers` reaches other servers; null: nothing can be replicated. `lease_until` says until when this server is alive
+  // by the scheduler's word; null: for ever. Both outlive this, and no callback of theirs runs after its destruction.
+  DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers = nullptr,
             std::function<MonotonicTime()> lease_until = nullptr);
   ~DataPlane() override;
+
+  // Where changes are written down; without it durability is MEMORY. REQUIRES: not after Begin; as for `peers`.
+  void SetLog(ChangeLog& log);
 
   // Tells what job this is (with its defaults resolved, as registration gives it) and who this server is. Before it,
   // and before the first routing table, every call gets UNAVAILABLE. Again: in another life.
@@ -72,8 +74,15 @@ class DataPlane final : public RequestHandler {
   uint64_t epoch() const { return hosting_.view()->epoch; }
   // Changes of the partition up to `index` are in the log.
   void OnDurable(uint32_t partition, uint64_t index);
-  // Says in a heartbeat how the replicas stand.
-  void FillHeartbeat(HeartbeatRequest& request);
+  // Says in a heartbeat how the replicas stood at the last Tick: never waits for work that is being done on one.
+  void FillHeartbeat(HeartbeatRequest& request) const;
+  // The replicas that have every change that was ever acknowledged, as far as this server knows: what it can bring
+  // into its next life.
+  std::vector<RecoveredReplica> ReplicasInSync() const;
+  // By the newest routing no replica is here.
+  bool HostsNothing() const;
+  // There are other servers by the newest routing.
+  bool HasPeers() const { return hosting_.view()->routing.servers_size() > 1; }
 
   // RequestHandler.
   void Handle(Method method, IncomingMessage request, CallContext context, Reply reply) override;
@@ -137,6 +146,7 @@ class DataPlane final : public RequestHandler {
   void ChangeAll(uint64_t epoch, const ChangeView& change, const std::function<absl::Status(Partition&)>& apply, Done done);
   absl::StatusOr<std::shared_ptr<const View>> ViewAt(uint64_t epoch) const;
   void OnAdvanced(const std::shared_ptr<Replica>& replica);
+  void PrepareReport();
   // Half of the lease has gone by without an answer: it is time to ask backups for promises.
   bool SchedulerIsSilent() const;
   // Answers with an error, counting and logging what was refused for its content.
@@ -144,7 +154,8 @@ class DataPlane final : public RequestHandler {
 
   const DataPlaneOptions options_;
   const Clock& clock_;
-  ChangeLog* const log_;
+  // Not changed once there is a routing table.
+  ChangeLog* log_ = nullptr;
   const std::function<MonotonicTime()> lease_until_;
   Hosting hosting_;
   WaitingCalls waiting_;
@@ -155,6 +166,11 @@ class DataPlane final : public RequestHandler {
   absl::Status closed_ PAWL_GUARDED_BY(closed_mu_);
   MonotonicDuration lease_ PAWL_GUARDED_BY(closed_mu_) = MonotonicDuration::zero();
   MonotonicTime next_promise_ PAWL_GUARDED_BY(closed_mu_) = MonotonicTime::min();
+
+  mutable Mutex report_mu_;
+  // What the next heartbeat says.
+  HeartbeatRequest report_ PAWL_GUARDED_BY(report_mu_);
+  MonotonicTime next_report_ PAWL_GUARDED_BY(report_mu_) = MonotonicTime::min();
 
   // Shared with reservations, which gRPC may hold a little longer than this lives.
   const std::shared_ptr<std::atomic<size_t>> bytes_in_flight_ = std::make_shared<std::atomic<size_t>>(0);

@@ -131,7 +131,9 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       if (promise != promises_.end()) replica->serves_from = promise->second;
     }
     if (replicator_ != nullptr && p < static_cast<uint32_t>(routing.replicas_size())) {
-      replicator_->SetFollowers(*replica, routing, /*is_new=*/replica->partition != nullptr && replica->partition->log_index() == 0);
+      // The partition's first primary has not changed it yet: so nobody has, and empty backups have everything.
+      const bool is_new = wanted.primary_since() == 1 && replica->partition != nullptr && replica->partition->log_index() == 0;
+      replicator_->SetFollowers(*replica, routing, is_new);
     }
     replica->TakeReady(ready);
   }

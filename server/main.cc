@@ -13,20 +13,22 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
-#include "client_lib/base/mutex.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/rpc/grpc_transport.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "server/control_service.h"
 #include "server/data_plane.h"
 #include "server/parameter_service.h"
-#include "server/scheduler_link.h"
+#include "server/replication_service.h"
+#include "server/server_node.h"
 #include "spdlog/spdlog.h"
 
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler; default: the environment's PAWL_SCHEDULER");
@@ -34,7 +36,12 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port to listen on; port 0 takes a free one. Workers must be able to reach this address.");
 ABSL_FLAG(std::string, advertise, "", "host:port that workers reach this server at, where it is not the one it listens on");
 ABSL_FLAG(std::string, data_dir, "", "folder for this server's files; made if missing");
-ABSL_FLAG(int, register_timeout_s, 60, "how long to try to reach the scheduler");
+ABSL_FLAG(int, register_timeout_s, 60, "how long to try to reach the scheduler at the start");
+ABSL_FLAG(int, scheduler_timeout_s, 600,
+          "how long the scheduler may be silent later; parameters are served meanwhile, and it may come back");
+ABSL_FLAG(int, drain_timeout_s, 20, "how long to wait, when asked to end, for others to take over the replicas");
+ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{200} << 20,
+          "what snapshots for new replicas may take of the network, so that it is left to the training");
 ABSL_FLAG(int64_t, max_bytes_in_flight, int64_t{2} << 30,
           "bytes of requests and answers being worked on; beyond it requests are refused for a moment");
 ABSL_FLAG(int64_t, max_rows_per_partition, int64_t{1} << 26, "rows in one partition, all tables together");
@@ -42,29 +49,10 @@ ABSL_FLAG(int64_t, max_rows_per_partition, int64_t{1} << 26, "rows in one partit
 namespace pawl {
 namespace {
 
-// How often waiting calls are looked through for passed deadlines.
-constexpr std::chrono::milliseconds kExpiryInterval{20};
-// Between tries to reach a scheduler that may not have started yet.
-constexpr std::chrono::milliseconds kRegisterInterval{200};
+// How often the node looks what has happened.
+constexpr std::chrono::milliseconds kTickInterval{20};
 // Calls under way get this long to end when the server stops.
 constexpr std::chrono::seconds kShutdownGrace{2};
-
-// Tells the job's end to the main thread. Thread-safe.
-class EndOfJob {
- public:
-  void Set(absl::Status status) {
-    MutexLock lock(mu_);
-    status_ = std::move(status);
-  }
-  std::optional<absl::Status> Get() {
-    MutexLock lock(mu_);
-    return status_;
-  }
-
- private:
-  Mutex mu_;
-  std::optional<absl::Status> status_ PAWL_GUARDED_BY(mu_);
-};
 
 int Serve(const std::string& scheduler, EndSignal& signal) {
   const Clock& clock = Clock::Real();
@@ -77,18 +65,32 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   if (absl::GetFlag(FLAGS_max_bytes_in_flight) < 1) return UsageError("--max_bytes_in_flight must be at least 1");
   if (absl::GetFlag(FLAGS_max_rows_per_partition) < 1) return UsageError("--max_rows_per_partition must be at least 1");
   if (absl::GetFlag(FLAGS_register_timeout_s) < 0) return UsageError("--register_timeout_s must be at least 0");
+  if (absl::GetFlag(FLAGS_scheduler_timeout_s) < 1) return UsageError("--scheduler_timeout_s must be at least 1");
+  if (absl::GetFlag(FLAGS_drain_timeout_s) < 0) return UsageError("--drain_timeout_s must be at least 0");
+  if (absl::GetFlag(FLAGS_repair_bytes_per_s) < 1) return UsageError("--repair_bytes_per_s must be at least 1");
   if (const std::string data_dir = absl::GetFlag(FLAGS_data_dir); !data_dir.empty()) {
     std::error_code error;
     std::filesystem::create_directories(data_dir, error);
     if (error) return UsageError(absl::StrCat("--data_dir=", data_dir, " cannot be made: ", error.message()));
   }
 
-  DataPlaneOptions options;
-  options.max_bytes_in_flight = absl::GetFlag(FLAGS_max_bytes_in_flight);
-  options.max_rows_per_partition = absl::GetFlag(FLAGS_max_rows_per_partition);
-  DataPlane data_plane(options, clock);
-  ParameterService parameter_service(data_plane, clock);
-  ControlService control_service(data_plane);
+  ServerNodeOptions node_options;
+  node_options.scheduler = scheduler;
+  node_options.description = ProcessDescription();
+  node_options.register_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_register_timeout_s));
+  node_options.scheduler_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_scheduler_timeout_s));
+  node_options.drain_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_drain_timeout_s));
+  DataPlaneOptions data_plane_options;
+  data_plane_options.max_bytes_in_flight = absl::GetFlag(FLAGS_max_bytes_in_flight);
+  data_plane_options.max_rows_per_partition = absl::GetFlag(FLAGS_max_rows_per_partition);
+  data_plane_options.replication.repair_bytes_per_s = absl::GetFlag(FLAGS_repair_bytes_per_s);
+
+  GrpcControlChannel channel(scheduler);
+  GrpcTransport peers;
+  ServerNode node(std::move(node_options), data_plane_options, channel, peers, clock);
+  ParameterService parameter_service(node.data_plane(), clock);
+  ReplicationService replication_service(node.data_plane(), clock);
+  ControlService control_service(node.data_plane());
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -96,6 +98,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   int port = 0;
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&parameter_service);
+  builder.RegisterService(&replication_service);
   builder.RegisterService(&control_service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
@@ -106,53 +109,29 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   if (address.empty()) address = absl::StrCat(listen.substr(0, colon), ":", port);
   spdlog::info("listening on {}, registering with the scheduler at {}", address, scheduler);
 
-  EndOfJob end;
+  node.Start(address);
   bool asked_to_end = false;
-  absl::Status result;
-  {
-    SchedulerLink link(scheduler, clock);
-    const MonotonicTime give_up = clock.Now() + std::chrono::seconds(absl::GetFlag(FLAGS_register_timeout_s));
-    absl::StatusOr<RegisterResponse> registration = link.Register(address, ProcessDescription());
-    while ((absl::IsUnavailable(registration.status()) || absl::IsDeadlineExceeded(registration.status())) &&
-           clock.Now() < give_up && !asked_to_end) {
-      asked_to_end = signal.Wait(kRegisterInterval);
-      registration = link.Register(address, ProcessDescription());
+  bool serving = false;
+  std::optional<absl::Status> ended;
+  while (!(ended = node.Tick()).has_value()) {
+    if (asked_to_end) {
+      std::this_thread::sleep_for(kTickInterval);
+    } else if (signal.Wait(kTickInterval)) {
+      asked_to_end = true;
+      node.Drain();
     }
-    if (registration.ok()) {
-      spdlog::info("registered as {}, incarnation {}, for job '{}'", registration->node(), registration->incarnation(),
-                   registration->job().name());
-      data_plane.Begin(*registration);
-      link.Start({
-          .counters = [&] { return data_plane.Counters(/*may_be_old=*/true); },
-          .routing =
-              [&](const RoutingTable& routing) {
-                data_plane.AdoptRouting(routing);
-                server->GetHealthCheckService()->SetServingStatus(true);
-              },
-          .ended =
-              [&](absl::Status status) {
-                data_plane.Close(status.ok() ? absl::UnavailableError("the job has completed") : status);
-                end.Set(std::move(status));
-              },
-      });
-      std::optional<absl::Status> ended;
-      while (!asked_to_end && !(ended = end.Get()).has_value()) {
-        asked_to_end = signal.Wait(kExpiryInterval);
-        data_plane.Tick();
-      }
-      if (ended.has_value()) result = *ended;
-    } else {
-      result = registration.status();
-    }
+    if (node.serving() != serving) server->GetHealthCheckService()->SetServingStatus(serving = !serving);
   }
   server->GetHealthCheckService()->SetServingStatus(false);
-  data_plane.Close(absl::UnavailableError("the server is ending"));
+  node.Close();
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
-  if (result.ok() || absl::IsCancelled(result) || asked_to_end) {
-    spdlog::info("ended{}", result.ok() ? "" : absl::StrCat(": ", result.message()));
+  peers.Shutdown();
+  channel.Shutdown();
+  if (ended->ok() || absl::IsCancelled(*ended) || asked_to_end) {
+    spdlog::info("ended{}", ended->ok() ? "" : absl::StrCat(": ", ended->message()));
     return kExitDone;
   }
-  spdlog::error("ended: {}", result.ToString());
+  spdlog::error("ended: {}", ended->ToString());
   return kExitFailed;
 }
 

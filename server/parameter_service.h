@@ -6,11 +6,11 @@
 #include "client_lib/rpc/request_handler.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/parameter.grpc.pb.h"
+#include "server/raw_call.h"
 
 namespace pawl {
 
-// Hands the raw bytes of every call to a RequestHandler: protobuf would copy keys
-// and values. Thread-safe. `handler` must outlive the gRPC server.
+// Hands every call to a RequestHandler. Thread-safe. `handler` must outlive the gRPC server.
 class ParameterService final
     : public Parameter::WithRawCallbackMethod_Push<Parameter::WithRawCallbackMethod_Pull<
           Parameter::WithRawCallbackMethod_EndStep<Parameter::WithRawCallbackMethod_TakeOver<Parameter::Service>>>> {
@@ -18,18 +18,23 @@ class ParameterService final
   ParameterService(RequestHandler& handler, const Clock& clock) : handler_(handler), clock_(clock) {}
 
   grpc::ServerUnaryReactor* Push(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                 grpc::ByteBuffer* response) override;
+                                 grpc::ByteBuffer* response) override {
+    return ServeRaw(handler_, clock_, Method::kPush, context, request, response);
+  }
   grpc::ServerUnaryReactor* Pull(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                 grpc::ByteBuffer* response) override;
+                                 grpc::ByteBuffer* response) override {
+    return ServeRaw(handler_, clock_, Method::kPull, context, request, response);
+  }
   grpc::ServerUnaryReactor* EndStep(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                    grpc::ByteBuffer* response) override;
+                                    grpc::ByteBuffer* response) override {
+    return ServeRaw(handler_, clock_, Method::kEndStep, context, request, response);
+  }
   grpc::ServerUnaryReactor* TakeOver(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
-                                     grpc::ByteBuffer* response) override;
+                                     grpc::ByteBuffer* response) override {
+    return ServeRaw(handler_, clock_, Method::kTakeOver, context, request, response);
+  }
 
  private:
-  grpc::ServerUnaryReactor* Serve(Method method, grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
-
   RequestHandler& handler_;
   const Clock& clock_;
 };

@@ -26,8 +26,11 @@ inline constexpr size_t kMaxSnapshotsArriving = 64;
 // Replicate and InstallSnapshot of proto/replication.proto. Thread-safe; owns no thread.
 class ReplicaReceiver {
  public:
-  // All outlive this; `log` may be null.
-  ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting, ChangeLog* log) : hosting_(hosting), waiting_(waiting), log_(log) {}
+  // Both outlive this.
+  ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting) : hosting_(hosting), waiting_(waiting) {}
+
+  // Before the first routing; without it nothing is written down.
+  void SetLog(ChangeLog* log) { log_ = log; }
 
   // How long a primary that asks is promised that this server will not take its place; zero, at first: not at all.
   void SetPromise(MonotonicDuration promise);
@@ -53,7 +56,7 @@ class ReplicaReceiver {
 
   Hosting& hosting_;
   WaitingCalls& waiting_;
-  ChangeLog* const log_;
+  ChangeLog* log_ = nullptr;
 
   Mutex mu_;
   MonotonicDuration promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();

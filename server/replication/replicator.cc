@@ -60,7 +60,7 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
       follower.node = address.node();
       follower.incarnation = address.incarnation();
       follower.lane = LaneTo(address, replica.index);
-      if (is_new) follower.state = Follower::State::kStreaming;
+      if (is_new && !is_learner) follower.state = Follower::State::kStreaming;
     }
     // A learner that was reported as caught up goes on counting: the scheduler may be about to make it a backup.
     follower.counts = follower.counts || !is_learner;
@@ -129,16 +129,19 @@ MonotonicTime Replicator::PromisedUntil(const std::string& node, uint64_t incarn
 }
 
 void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
-  MutexLock lock(replica.mu);
-  if (!replica.IsPrimary()) return;
-  for (const Follower& follower : replica.followers) {
-    if (follower.state == Follower::State::kNeedsSnapshot) WantSnapshot(replica.index);
-    if (!follower.is_learner || !follower.counts) continue;
-    CaughtUpReplica& entry = *request.add_caught_up();
-    entry.set_partition(replica.index);
-    entry.set_node(follower.node);
-    entry.set_incarnation(follower.incarnation);
+  // A replica that is busy is told of the next time.
+  if (!replica.mu.TryLock()) return;
+  if (replica.IsPrimary()) {
+    for (const Follower& follower : replica.followers) {
+      if (follower.state == Follower::State::kNeedsSnapshot) WantSnapshot(replica.index);
+      if (!follower.is_learner || !follower.counts) continue;
+      CaughtUpReplica& entry = *request.add_caught_up();
+      entry.set_partition(replica.index);
+      entry.set_node(follower.node);
+      entry.set_incarnation(follower.incarnation);
+    }
   }
+  replica.mu.Unlock();
 }
 
 void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position) {

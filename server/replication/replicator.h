@@ -54,7 +54,8 @@ class Replicator {
   Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, Events events);
 
   // The followers that a primary has by the routing; those that it had already go on where they are.
-  // `is_new`: the partition has had no change yet, so an empty replica has everything.
+  // `is_new`: the partition has never been changed, so its backups have everything. (A learner may not even have an
+  // empty partition.)
   void SetFollowers(Replica& replica, const RoutingTable& routing, bool is_new) PAWL_REQUIRES(replica.mu);
   // Lanes to lives of servers that the routing does not name are closed.
   void ForgetServersNotIn(const RoutingTable& routing);
@@ -69,7 +70,8 @@ class Replicator {
   // Until when the server has promised not to take over; MonotonicTime::min() if it has not.
   MonotonicTime PromisedUntil(const std::string& node, uint64_t incarnation) const;
 
-  // Tells of the replica's learners that have caught up, and begins anew with those that fell too far behind.
+  // Tells of the replica's learners that have caught up, and begins anew with those that fell too far behind. Does nothing
+  // while somebody holds the replica's lock.
   void AddCaughtUp(Replica& replica, HeartbeatRequest& request);
 
  private:

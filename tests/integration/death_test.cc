@@ -1,4 +1,5 @@
-// A process that dies, hangs or cannot go on: every other one ends within 10 s, says who it was, and nobody hangs.
+// A process that dies, hangs or cannot go on, where nothing can take its place: every other one ends within 10 s, says who it
+// was, and nobody hangs.
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -21,7 +22,9 @@ class DeathTest : public ClusterTest {
     ProcessClusterOptions options;
     options.job = absl::StrCat("name: 'doomed' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
                                "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { ", consistency,
-                               " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2");
+                               " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
+    options.flags["scheduler"] = {"--worker_return_timeout_s=1"};
+    for (const char* server : {"server-0", "server-1"}) options.flags[server] = {"--scheduler_timeout_s=3"};
     options.servers = 2;
     options.workers = 2;
     return StartCluster(options);
@@ -47,7 +50,6 @@ class DeathTest : public ClusterTest {
       EXPECT_EQ(cluster->node(other).HowItEnded(), "exited with code 1");
       EXPECT_NE(cluster->Log(other).find(name), std::string::npos) << cluster->Log(other);
     }
-    if (victim == "scheduler") return;
     const auto metrics = cluster->Metrics();
     ASSERT_TRUE(metrics.ok()) << metrics.status();
     EXPECT_EQ((*metrics)["state"], "FAILED");
@@ -60,7 +62,18 @@ TEST_F(DeathTest, AKilledServerEndsTheJob) { KillAndExpectTheEnd("server-1", SIG
 
 TEST_F(DeathTest, AKilledWorkerEndsTheJob) { KillAndExpectTheEnd("worker-0", SIGKILL, "worker-0"); }
 
-TEST_F(DeathTest, AKilledSchedulerEndsEverybody) { KillAndExpectTheEnd("scheduler", SIGKILL, "scheduler"); }
+TEST_F(DeathTest, ServersGiveUpASchedulerThatStaysAway) {
+  ProcessCluster* const cluster = StartTraining(TrainFile());
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 5; }, kStartTimeout).ok());
+  ASSERT_TRUE(cluster->Kill("scheduler").ok());
+  for (const char* server : {"server-0", "server-1"}) {
+    SCOPED_TRACE(server);
+    ASSERT_TRUE(cluster->node(server).WaitUntil(Clock::Real().Now() + kEndTimeout));
+    EXPECT_EQ(cluster->node(server).HowItEnded(), "exited with code 1");
+    EXPECT_NE(cluster->Log(server).find("has been silent for 3 s"), std::string::npos) << cluster->Log(server);
+  }
+}
 
 TEST_F(DeathTest, AServerThatHangsIsDead) { KillAndExpectTheEnd("server-0", SIGSTOP, "server-0"); }
 
@@ -80,7 +93,7 @@ TEST_F(DeathTest, AServerThatWakesAfterItsLeaseEndsItself) {
 
 TEST_F(DeathTest, AServerThatDiesBeforeTheJobHasBegunEndsTheJob) {
   ProcessClusterOptions options;
-  options.job = "name: 'early' seed: 1 partitions: 8 logical_workers: 1 consistency { mode: SYNC }";
+  options.job = "name: 'early' seed: 1 partitions: 8 logical_workers: 1 consistency { mode: SYNC } durability: MEMORY";
   options.servers = 1;
   options.expected_workers = 1;
   ProcessCluster* const cluster = StartCluster(options);

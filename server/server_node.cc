@@ -1,0 +1,157 @@
+#include "server/server_node.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// A server that is asked to end waits so long to hear what it has.
+constexpr std::chrono::milliseconds kRoutingGrace{500};
+
+}  // namespace
+
+ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, ControlChannel& channel,
+                       Transport& peers, const Clock& clock)
+    : options_(std::move(options)),
+      clock_(clock),
+      link_(channel, clock, options_.scheduler, Events()),
+      data_plane_(data_plane, clock, &peers, [this] { return link_.lease_until(); }),
+      node_(options_.earlier_node) {}
+
+ServerNode::~ServerNode() { Close(); }
+
+NodeLink::Events ServerNode::Events() {
+  NodeLink::Events events;
+  events.fill_heartbeat = [this](HeartbeatRequest& request) {
+    data_plane_.FillHeartbeat(request);
+    MutexLock lock(mu_);
+    request.set_draining(draining_);
+  };
+  events.routing = [this](const RoutingTable& routing) { data_plane_.AdoptRouting(routing); };
+  events.job_state = [this](JobState state, const std::string& failure) {
+    MutexLock lock(mu_);
+    news_.job_state = state;
+    news_.failure = failure;
+  };
+  events.disowned = [this](const absl::Status& why) {
+    MutexLock lock(mu_);
+    news_.disowned = why;
+  };
+  return events;
+}
+
+void ServerNode::Start(const std::string& address) {
+  address_ = address;
+  Register(clock_.Now() + options_.register_timeout);
+}
+
+void ServerNode::Register(MonotonicTime deadline) {
+  member_ = false;
+  RegisterRequest request;
+  request.set_role(SERVER_ROLE);
+  request.set_address(address_);
+  request.set_description(options_.description);
+  request.set_node(node_);
+  const bool first = job_id_ == 0;
+  request.set_job_id(first ? options_.earlier_job_id : job_id_);
+  for (RecoveredReplica& replica : first ? std::vector(options_.recovered) : data_plane_.ReplicasInSync()) {
+    *request.add_recovered() = std::move(replica);
+  }
+  link_.Register(std::move(request), deadline, [this](absl::StatusOr<RegisterResponse> registered) {
+    MutexLock lock(mu_);
+    news_.registered = std::move(registered);
+  });
+}
+
+absl::Status ServerNode::Join(const RegisterResponse& registration) {
+  spdlog::info("registered as {}, incarnation {}, for job '{}'", registration.node(), registration.incarnation(),
+               registration.job().name());
+  const bool first = job_id_ == 0;
+  if (!first && registration.job_id() != job_id_) {
+    return absl::AbortedError(absl::StrCat("the scheduler at ", options_.scheduler, " directs another job now, '",
+                                           registration.job().name(), "'"));
+  }
+  if (first && options_.begin != nullptr) PAWL_RETURN_IF_ERROR(options_.begin(registration, data_plane_));
+  data_plane_.Begin(registration);
+  node_ = registration.node();
+  job_id_ = registration.job_id();
+  member_ = true;
+  link_.Start();
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> ServerNode::Tick() {
+  data_plane_.Tick();
+  News news;
+  {
+    MutexLock lock(mu_);
+    news = news_;
+    news_.registered.reset();
+    news_.disowned.reset();
+  }
+  if (news.registered.has_value()) {
+    if (!news.registered->ok()) return news.registered->status();
+    if (absl::Status status = Join(**news.registered); !status.ok()) return status;
+  }
+  if (auto end = JobEnd(news); end.has_value()) return end;
+  if (news.disowned.has_value()) {
+    spdlog::warn("the scheduler has taken this server for dead ({}); it joins again", std::string(news.disowned->message()));
+    Register(MonotonicTime::max());
+  }
+  if (job_id_ != 0 && link_.silence() > options_.scheduler_timeout) {
+    return absl::UnavailableError(absl::StrCat("the scheduler at ", options_.scheduler, " has been silent for ",
+                                               options_.scheduler_timeout.count(), " s"));
+  }
+  return DrainEnd();
+}
+
+std::optional<absl::Status> ServerNode::JobEnd(const News& news) const {
+  switch (news.job_state) {
+    case COMPLETED:
+      return absl::OkStatus();
+    case STOPPED:
+      return absl::CancelledError("the job was stopped");
+    case FAILED:
+      return absl::FailedPreconditionError(absl::StrCat("the job has failed: ", news.failure));
+    default:
+      return std::nullopt;
+  }
+}
+
+void ServerNode::Drain() {
+  if (drain_until_.has_value()) return;
+  drain_until_ = clock_.Now() + options_.drain_timeout;
+  MutexLock lock(mu_);
+  draining_ = true;
+}
+
+std::optional<absl::Status> ServerNode::DrainEnd() const {
+  if (!drain_until_.has_value()) return std::nullopt;
+  if (!member_ || data_plane_.epoch() == 0) {
+    // The routing that gives it replicas may be on its way.
+    return clock_.Now() < *drain_until_ - options_.drain_timeout + kRoutingGrace ? std::nullopt
+                                                                                 : std::optional(absl::OkStatus());
+  }
+  if (data_plane_.HostsNothing()) return absl::OkStatus();
+  if (!data_plane_.HasPeers()) {
+    spdlog::info("ending with all replicas: there is no other server to take them");
+    return absl::OkStatus();
+  }
+  if (clock_.Now() < *drain_until_) return std::nullopt;
+  spdlog::warn("ending with replicas that nobody has taken over within {} s", options_.drain_timeout.count());
+  return absl::OkStatus();
+}
+
+bool ServerNode::serving() const { return member_ && data_plane_.epoch() > 0 && !drain_until_.has_value(); }
+
+void ServerNode::Close() {
+  if (std::exchange(closed_, true)) return;
+  data_plane_.Close(absl::UnavailableError("the server is ending"));
+  link_.Close();
+}
+
+}  // namespace pawl

@@ -1,0 +1,113 @@
+// A server's part in its job: registration, roles, lives, and the end.
+#ifndef PAWL_SERVER_SERVER_NODE_H_
+#define PAWL_SERVER_SERVER_NODE_H_
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/node_link.h"
+#include "client_lib/rpc/transport.h"
+#include "proto/scheduler.pb.h"
+#include "server/data_plane.h"
+
+namespace pawl {
+
+struct ServerNodeOptions {
+  // Where the scheduler, as messages call it, is reached by the channel.
+  std::string scheduler;
+  std::string description;
+  // How long to try to reach the scheduler first.
+  std::chrono::seconds register_timeout{60};
+  // How long a scheduler that was reached may be silent. The replicas are served meanwhile.
+  std::chrono::seconds scheduler_timeout{600};
+  // How long others may take to take over the replicas when this server is asked to end.
+  std::chrono::seconds drain_timeout{20};
+
+  // What a former life in the data directory says: who it was, in which job, with which replicas.
+  std::string earlier_node;
+  uint64_t earlier_job_id = 0;
+  std::vector<RecoveredReplica> recovered;
+  // Prepares the data plane for the job that the scheduler has told: its log, and the replicas that were recovered. Once,
+  // on the thread of the first Tick after the registration. An error ends the server. May be null.
+  std::function<absl::Status(const RegisterResponse&, DataPlane&)> begin;
+};
+
+// Joins the job, takes the roles that the scheduler gives, and, when the scheduler has taken this server for dead, joins it
+// again as the same node with what it has in memory. Asked to end, it hands its replicas over first.
+//
+// For one thread, which calls Tick often; but data_plane() may be used by all.
+class ServerNode {
+ public:
+  // `channel`, `peers` and `clock` outlive it. The owner shuts `peers` down, and everything that calls the data plane,
+  // before the destruction.
+  ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, ControlChannel& channel, Transport& peers,
+             const Clock& clock);
+  // Close.
+  ~ServerNode();
+  ServerNode(const ServerNode&) = delete;
+  ServerNode& operator=(const ServerNode&) = delete;
+
+  DataPlane& data_plane() { return data_plane_; }
+
+  // Begins to register as reachable at `address`.
+  void Start(const std::string& address);
+
+  // Follows what has happened, and keeps the data plane going. Once it is over, how it ended: OK for COMPLETED or when
+  // nothing is left to do after Drain, CANCELLED for STOPPED, else what happened.
+  std::optional<absl::Status> Tick();
+
+  // Asks the scheduler to give the replicas to others. Idempotent.
+  void Drain();
+
+  // There is a routing table and no end in sight: callers may come.
+  bool serving() const;
+
+  // Answers all waiting calls, says good-bye. Idempotent.
+  void Close();
+
+ private:
+  // What the link's events have brought, until Tick takes it.
+  struct News {
+    std::optional<absl::StatusOr<RegisterResponse>> registered;
+    std::optional<absl::Status> disowned;
+    JobState job_state = JOB_STATE_UNSPECIFIED;
+    std::string failure;
+  };
+
+  NodeLink::Events Events();
+  void Register(MonotonicTime deadline);
+  // This server is in the job as `registration` says.
+  absl::Status Join(const RegisterResponse& registration);
+  // How the job has ended, if it has.
+  std::optional<absl::Status> JobEnd(const News& news) const;
+  // Asked to end: whether it can.
+  std::optional<absl::Status> DrainEnd() const;
+
+  const ServerNodeOptions options_;
+  const Clock& clock_;
+  NodeLink link_;
+  DataPlane data_plane_;
+  std::string address_;
+  // Those of the last life; job_id is 0 before the first registration.
+  std::string node_;
+  uint64_t job_id_ = 0;
+  bool member_ = false;
+  bool closed_ = false;
+  std::optional<MonotonicTime> drain_until_;
+
+  mutable Mutex mu_;
+  News news_ PAWL_GUARDED_BY(mu_);
+  bool draining_ PAWL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_SERVER_NODE_H_
