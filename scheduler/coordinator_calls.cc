@@ -13,15 +13,18 @@ namespace pawl {
 
 Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions at_once;
   DeferredActions actions;
   MutexLock lock(mu_);
   const Ending ending(*this, actions);
-  if (const absl::Status status = CheckCanWait(); !status.ok()) {
-    AnswerNow<RoutingTable>(std::move(done), status, actions);
+  const bool over_is_told = told_.state == state_.state() && state_.over();
+  if (!over_is_told && told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
+    // It is saved, whatever else is not.
+    AnswerNow<RoutingTable>(std::move(done), *told_.routing, at_once);
     return 0;
   }
-  if (told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
-    AnswerNow<RoutingTable>(std::move(done), *told_.routing, actions);
+  if (const absl::Status status = CheckCanWait(); !status.ok()) {
+    AnswerNow<RoutingTable>(std::move(done), status, actions);
     return 0;
   }
   routing_calls_.Park(++last_ticket_, request.newer_than_epoch(), std::move(done));

@@ -2,7 +2,9 @@
 #ifndef PAWL_SCHEDULER_COORDINATOR_FIXTURE_H_
 #define PAWL_SCHEDULER_COORDINATOR_FIXTURE_H_
 
-#include <cstring>
+#include <algorithm>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client_lib/base/simulated_clock.h"
 #include "client_lib/job/job_file.h"
 #include "gtest/gtest.h"
@@ -45,19 +48,61 @@ Done<Response> Into(Answer<Response> answer) {
   };
 }
 
-// What a node says with its heartbeats, and whether it lives.
+// A node as the scheduler sees it.
 struct FakeNode {
   RegisterResponse registration;
   RegisterRequest request;
+  // Dead, or cut off.
   bool silent = false;
+  // A server that is asked to end; it leaves once it has no replicas.
   bool draining = false;
-  // Of a server: acts by the newest routing that it has heard of; else by none.
+  // A server acts by each routing that it is told, and its learners have caught up by its next heartbeat.
   bool adopts = true;
-  uint64_t adopted_epoch = 0;
-  std::vector<CaughtUpReplica> caught_up;
+  bool feeds = true;
+  RoutingTable routing;
 
   const std::string& name() const { return registration.node(); }
 };
+
+// The replicas of one partition, by the names of their servers.
+struct Replicas {
+  std::string primary;
+  std::vector<std::string> backups;
+  std::vector<std::string> learners;
+  uint64_t primary_since = 0;
+
+  bool InSync(const std::string& server) const {
+    return primary == server || std::find(backups.begin(), backups.end(), server) != backups.end();
+  }
+  bool Has(const std::string& server) const {
+    return InSync(server) || std::find(learners.begin(), learners.end(), server) != learners.end();
+  }
+  size_t in_sync() const { return !primary.empty() + backups.size(); }
+};
+
+inline std::vector<Replicas> ReplicasIn(const RoutingTable& routing) {
+  const auto name = [&](uint32_t server) {
+    return server < static_cast<uint32_t>(routing.servers_size()) ? routing.servers(static_cast<int>(server)).node()
+                                                                  : std::string();
+  };
+  std::vector<Replicas> all;
+  for (int partition = 0; partition < routing.primary_size(); ++partition) {
+    Replicas& set = all.emplace_back();
+    set.primary = name(routing.primary(partition));
+    for (const uint32_t backup : routing.replicas(partition).backups()) set.backups.push_back(name(backup));
+    for (const uint32_t learner : routing.replicas(partition).learners()) set.learners.push_back(name(learner));
+    set.primary_since = routing.replicas(partition).primary_since();
+  }
+  return all;
+}
+
+// "server-0 server-1 (server-2)", the learner in brackets; "-" for no primary.
+inline std::string ReplicasText(const Replicas& set) {
+  std::string text = set.primary.empty() ? "-" : set.primary;
+  for (const std::string& backup : set.backups) absl::StrAppend(&text, " ", backup);
+  for (const std::string& learner : set.learners) absl::StrAppend(&text, " (", learner, ")");
+  return text;
+}
 
 class CoordinatorFixture : public testing::Test {
  protected:
@@ -98,13 +143,21 @@ class CoordinatorFixture : public testing::Test {
     coordinator_ = std::make_unique<Coordinator>(options_, clock_, servers_, &state);
   }
 
+  // Nothing is saved any more, or not after so many times.
   void HoldSaves() { hold_saves_ = true; }
+  void HoldSavesAfter(int saves) { saves_left_ = saves; }
   void ReleaseSaves() {
     hold_saves_ = false;
+    saves_left_.reset();
     Save();
   }
   void Save() {
     while (state_has_changed_ && !hold_saves_) {
+      if (saves_left_.has_value() && (*saves_left_)-- == 0) {
+        hold_saves_ = true;
+        return;
+      }
+      ++saves_;
       state_has_changed_ = false;
       std::optional<UnsavedState> unsaved = coordinator_->TakeUnsaved();
       if (!unsaved.has_value()) continue;
@@ -142,27 +195,43 @@ class CoordinatorFixture : public testing::Test {
     const absl::StatusOr<RegisterResponse> response = Register(request);
     EXPECT_TRUE(response.ok()) << response.status();
     if (!response.ok()) return RegisterResponse();
-    FakeNode node;
-    node.registration = *response;
-    node.request = request;
-    nodes_.push_back(node);
+    Add(request, *response);
     return *response;
+  }
+  void Add(const RegisterRequest& request, const RegisterResponse& response) {
+    FakeNode node;
+    node.registration = response;
+    node.request = request;
+    for (FakeNode& other : nodes_) {
+      if (other.name() != node.name()) continue;
+      other = node;
+      return;
+    }
+    nodes_.push_back(node);
   }
 
   // Another process takes up the node, with these partitions from its data directory; the former one is dead.
   absl::StatusOr<RegisterResponse> ComeBack(const std::string& name, const std::vector<uint32_t>& recovered = {}) {
-    FakeNode& node = NodeNamed(name);
-    RegisterRequest request = Registration(node.request.role(), ++nonce_);
+    const RegisterRequest request = Return(name, ++nonce_, recovered);
+    const absl::StatusOr<RegisterResponse> response = Register(request);
+    if (response.ok()) Add(request, *response);
+    return response;
+  }
+  RegisterRequest Return(const std::string& name, uint64_t nonce, const std::vector<uint32_t>& recovered = {}) {
+    RegisterRequest request = Registration(NodeNamed(name).request.role(), nonce);
     request.set_node(name);
     request.set_job_id(options_.job_id);
     for (const uint32_t partition : recovered) request.add_recovered()->set_partition(partition);
-    const absl::StatusOr<RegisterResponse> response = Register(request);
-    if (!response.ok()) return response;
-    FakeNode successor;
-    successor.registration = *response;
-    successor.request = request;
-    node = successor;
-    return response;
+    return request;
+  }
+  // The partitions that the server has in sync by the routing that it acts by.
+  std::vector<uint32_t> InSyncAt(const std::string& name) {
+    std::vector<uint32_t> partitions;
+    const std::vector<Replicas> all = ReplicasIn(NodeNamed(name).routing);
+    for (uint32_t partition = 0; partition < all.size(); ++partition) {
+      if (all[partition].InSync(name)) partitions.push_back(partition);
+    }
+    return partitions;
   }
 
   FakeNode& NodeNamed(const std::string& name) {
@@ -186,23 +255,47 @@ class CoordinatorFixture : public testing::Test {
     request.set_node(node.name());
     request.set_incarnation(node.registration.incarnation());
     request.set_draining(node.draining);
-    request.set_routing_epoch(node.adopted_epoch);
-    for (const CaughtUpReplica& replica : node.caught_up) *request.add_caught_up() = replica;
+    request.set_routing_epoch(node.routing.epoch());
+    if (node.feeds) AddCaughtUp(node, request);
     const absl::StatusOr<HeartbeatResponse> response = coordinator_->Heartbeat(request);
-    if (response.ok() && node.adopts) node.adopted_epoch = response->routing_epoch();
     Save();
+    if (!response.ok() || node.request.role() != SERVER_ROLE) return response;
+    if (node.adopts && response->routing_epoch() > node.routing.epoch()) {
+      const auto routing = GetRouting(node.routing.epoch());
+      if (routing->has_value() && (*routing)->ok()) node.routing = Noted(***routing);
+    }
+    const std::vector<Replicas> all = ReplicasIn(node.routing);
+    if (node.draining && std::none_of(all.begin(), all.end(), [&](const Replicas& set) { return set.Has(node.name()); })) {
+      node.silent = Goodbye(node.registration).ok();
+      EXPECT_TRUE(node.silent || hold_saves_);
+    }
     return response;
   }
+  static void AddCaughtUp(const FakeNode& node, HeartbeatRequest& request) {
+    const std::vector<Replicas> all = ReplicasIn(node.routing);
+    for (uint32_t partition = 0; partition < all.size(); ++partition) {
+      if (all[partition].primary != node.name()) continue;
+      for (const uint32_t learner : node.routing.replicas(static_cast<int>(partition)).learners()) {
+        CaughtUpReplica& replica = *request.add_caught_up();
+        replica.set_partition(partition);
+        replica.set_node(node.routing.servers(static_cast<int>(learner)).node());
+        replica.set_incarnation(node.routing.servers(static_cast<int>(learner)).incarnation());
+      }
+    }
+  }
 
-  // Time passes as it does in the process: ticks, and heartbeats of all but `silent` and those killed.
-  void Pass(MonotonicDuration duration, const std::string& silent = "") {
+  // Time passes as it does in the process: ticks, and heartbeats of all who live.
+  void Pass(MonotonicDuration duration) {
     for (MonotonicDuration passed{}; passed < duration; passed += kTickInterval) {
       clock_.Advance(kTickInterval);
       for (FakeNode& node : nodes_) {
-        if (!node.silent && node.name() != silent) Beat(node).IgnoreError();
+        if (node.silent) continue;
+        const absl::Status status = Beat(node).status();
+        EXPECT_TRUE(node.silent || !absl::IsAborted(status)) << "declared dead in its life: " << status;
       }
       coordinator_->Tick();
       Save();
+      if (each_tick_ != nullptr) each_tick_();
     }
   }
 
@@ -217,7 +310,22 @@ class CoordinatorFixture : public testing::Test {
   RoutingTable Routing() {
     const auto answer = GetRouting();
     EXPECT_TRUE(answer->has_value() && (*answer)->ok());
-    return answer->has_value() && (*answer)->ok() ? ***answer : RoutingTable();
+    return answer->has_value() && (*answer)->ok() ? Noted(***answer) : RoutingTable();
+  }
+  const RoutingTable& Noted(const RoutingTable& table) {
+    // Whatever lives the scheduler has had.
+    EXPECT_GE(table.epoch(), told_.empty() ? 0 : told_.rbegin()->first) << "the epoch fell";
+    const std::string& told = told_.try_emplace(table.epoch(), table.SerializeAsString()).first->second;
+    EXPECT_EQ(table.SerializeAsString(), told) << "two tables of epoch " << table.epoch();
+    if (options_.state_changed != nullptr) {
+      EXPECT_LE(table.epoch(), Saved().placement().epoch()) << "told and not saved";
+    }
+    return table;
+  }
+  std::vector<Replicas> Sets() { return ReplicasIn(Routing()); }
+  // "server-0 server-1 | server-1 -", by partition.
+  std::string SetsText() {
+    return absl::StrJoin(Sets(), " | ", [](std::string* out, const Replicas& set) { *out += ReplicasText(set); });
   }
 
   Answer<GetAssignmentResponse> GetAssignment(const RegisterResponse& node) {
@@ -337,11 +445,16 @@ class CoordinatorFixture : public testing::Test {
   Coordinator::Options options_;
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<FakeNode> nodes_;
+  // All that was told, by epoch.
+  std::map<uint64_t, std::string> told_;
+  std::function<void()> each_tick_;
   uint64_t nonce_ = 0;
   Ticket ticket_ = 0;
 
   bool state_has_changed_ = false;
   bool hold_saves_ = false;
+  std::optional<int> saves_left_;
+  int saves_ = 0;
   std::string saved_;
 };
 

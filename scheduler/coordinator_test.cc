@@ -292,9 +292,10 @@ TEST_F(CoordinatorTest, DeathOfAServerFailsTheJobByNameAndAnswersEverybody) {
   const auto evaluation = Report(worker, 0, 1, true);
   servers_.Hold();
   const auto table = CreateTable("t");
-  Pass(milliseconds(950), victim.node());
+  Kill(victim.node());
+  Pass(milliseconds(950));
   EXPECT_EQ(Status().state(), RUNNING);
-  Pass(milliseconds(150), victim.node());
+  Pass(milliseconds(150));
 
   const std::string failure =
       "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s; partitions 1, 3, 5, 7 are nowhere else, and durability "
@@ -327,7 +328,8 @@ TEST_F(CoordinatorTest, WorkerThatDoesNotComeBackFailsTheJobUnlessItsWorkIsDone)
   const RegisterResponse done = Join(WORKER_ROLE);
   const RegisterResponse busy = Join(WORKER_ROLE);
   ASSERT_TRUE(Finish(done).ok());
-  Pass(seconds(2), done.node());
+  Kill(done.node());
+  Pass(seconds(2));
   EXPECT_EQ(Status().state(), RUNNING);
   Kill(busy.node());
   Pass(seconds(60));
@@ -344,7 +346,8 @@ TEST_F(CoordinatorTest, DeathOfAClientIsNoFailureButFailsItsBarrier) {
   const RegisterResponse worker = Join(WORKER_ROLE);
   const RegisterResponse client = Join(CLIENT_ROLE);
   const auto theirs = Barrier(client, 2, 0);
-  Pass(seconds(2), client.node());
+  Kill(client.node());
+  Pass(seconds(2));
   EXPECT_EQ(Status().state(), RUNNING);
   EXPECT_EQ((*theirs)->status().code(), absl::StatusCode::kAborted);
   EXPECT_NE((*Barrier(worker, 2, 1))->status().message().find("client-0"), absl::string_view::npos);
@@ -384,7 +387,8 @@ TEST_F(CoordinatorTest, SchedulerThatDidNotRunDeclaresNobodyDeadForIt) {
   clock_.Advance(seconds(30));
   coordinator_->Tick();
   EXPECT_EQ(Status().state(), STARTING);
-  Pass(milliseconds(1200), server.node());
+  Kill(server.node());
+  Pass(milliseconds(1200));
   EXPECT_EQ(Status().state(), FAILED);
 }
 

@@ -1,0 +1,458 @@
+// A scheduler that dies, and the one that goes on from what was saved: the same or a standby.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "scheduler/coordinator.h"
+#include "scheduler/coordinator_fixture.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// The default grace and lease.
+constexpr milliseconds kUntilDead{3000};
+
+std::string Job(uint32_t partitions, uint32_t replicas, const std::string& more = "") {
+  return absl::StrCat(R"(
+    name: "flights"
+    data { train: "train.libsvm" eval: "eval.libsvm" format: LIBSVM }
+    model { fm { dim: 4 } }
+    optimizer { sgd { learning_rate: 0.1 } }
+    batch_size: 64
+    logical_workers: 4
+  )",
+                      "partitions: ", partitions, " replicas: ", replicas, " ", more);
+}
+
+class RestartTest : public CoordinatorFixture {
+ protected:
+  void Run(uint32_t servers, const std::string& job) {
+    BeginWithStore(job, servers, 1);
+    for (uint32_t i = 0; i < servers; ++i) Join(SERVER_ROLE);
+    worker_ = Join(WORKER_ROLE);
+    Pass(milliseconds(100));
+    ASSERT_EQ(Status().state(), RUNNING);
+  }
+
+  RegisterResponse worker_;
+};
+
+TEST_F(RestartTest, EverybodyGoesOnAsBefore) {
+  Run(2, Job(4, 2));
+  ASSERT_TRUE((*CreateTable("t"))->ok());
+  servers_.TakeCalls();
+  const std::string before = Routing().SerializeAsString();
+  Restart();
+  EXPECT_EQ(Status().state(), RUNNING);
+  Pass(seconds(10));
+  EXPECT_EQ(Routing().SerializeAsString(), before);
+  EXPECT_EQ(Tables(), 1);
+  EXPECT_TRUE(servers_.TakeCalls().empty());
+  EXPECT_EQ(RanksOf(worker_), "0 1 2 3");
+  ASSERT_TRUE(Finish(worker_).ok());
+  EXPECT_EQ(Status().state(), COMPLETED);
+  EXPECT_EQ(reports_.size(), 1u);
+}
+
+TEST_F(RestartTest, NobodyIsDeadBeforeTheGraceAndALeaseHavePassed) {
+  Run(2, Job(4, 2));
+  Restart(seconds(120));
+  for (const char* node : {"server-0", "server-1", "worker-0"}) Kill(node);
+  Pass(kUntilDead - kTickInterval);
+  EXPECT_EQ(Routing().epoch(), 1u);
+  for (FakeNode& node : nodes_) node.silent = false;
+  Pass(seconds(5));
+  EXPECT_EQ(Routing().epoch(), 1u);
+}
+
+TEST_F(RestartTest, ServerThatDiedMeanwhileIsFailedOver) {
+  Run(3, Job(6, 2, "durability: MEMORY"));
+  Kill("server-1");
+  Restart();
+  Pass(kUntilDead);
+  EXPECT_EQ(Routing().epoch(), 1u);
+  Pass(seconds(1));
+  for (const Replicas& set : Sets()) {
+    EXPECT_FALSE(set.Has("server-1"));
+    EXPECT_EQ(set.in_sync(), 2u);
+  }
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(RestartTest, ServerThatComesBackBeforeItIsKnownToBeDeadIsFailedOverAtOnce) {
+  Run(2, Job(2, 2));
+  Restart();
+  ASSERT_TRUE(ComeBack("server-0").ok());
+  EXPECT_EQ(SetsText(), "server-1 | server-1");
+  EXPECT_GT(Routing().epoch(), 1u);
+}
+
+TEST_F(RestartTest, NothingIsMovedBeforeEverybodyHasSaidWhatItIsAbout) {
+  Run(2, Job(4, 1));
+  NodeNamed("server-1").draining = true;
+  NodeNamed("server-0").feeds = NodeNamed("server-1").feeds = false;
+  Pass(milliseconds(100));
+  const uint64_t epoch = Routing().epoch();
+  ASSERT_EQ(SetsText(), "server-0 | server-1 (server-0) | server-0 | server-1 (server-0)");
+  Restart();
+  coordinator_->Tick();
+  Save();
+  Pass(kUntilDead - 2 * kTickInterval);
+  EXPECT_EQ(Routing().epoch(), epoch);
+  NodeNamed("server-1").feeds = true;
+  Pass(seconds(2));
+  EXPECT_EQ(SetsText(), "server-0 | server-0 | server-0 | server-0");
+}
+
+TEST_F(RestartTest, HandoverUnderWayIsCompleted) {
+  Run(2, Job(1, 1));
+  FakeNode& former = NodeNamed("server-0");
+  former.draining = true;
+  Pass(milliseconds(150));
+  former.adopts = false;
+  Pass(milliseconds(200));
+  ASSERT_EQ(SetsText(), "- server-1");
+  Restart();
+  Pass(milliseconds(200));
+  EXPECT_EQ(SetsText(), "- server-1") << "server-0 has not said that it has heard of it";
+  former.adopts = true;
+  Pass(milliseconds(300));
+  EXPECT_EQ(SetsText(), "server-1");
+}
+
+TEST_F(RestartTest, HolderIsWaitedForAnewAndBringsItsPartitionsBack) {
+  Run(2, Job(2, 1));
+  Kill("server-1");
+  Pass(seconds(50));
+  Restart(seconds(100));
+  Pass(seconds(50));
+  EXPECT_EQ(SetsText(), "server-0 | -");
+  ASSERT_TRUE(ComeBack("server-1", {1}).ok());
+  EXPECT_EQ(SetsText(), "server-0 | server-1");
+}
+
+TEST_F(RestartTest, HolderThatDoesNotComeIsNamedAsBefore) {
+  Run(2, Job(2, 1));
+  Kill("server-1");
+  Pass(seconds(2));
+  Restart();
+  Pass(seconds(61));
+  EXPECT_EQ(Status().failure(),
+            "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s; partition 1 is nowhere else, and none of those "
+            "has come back within 60.0 s");
+}
+
+TEST_F(RestartTest, WorkerThatIsAwayIsWaitedForAnewAndReleasedAgain) {
+  Run(1, Job(2, 1, "consistency { mode: ASYNC }"));
+  Kill("worker-0");
+  Pass(seconds(40));
+  servers_.TakeCalls();
+  Restart();
+  Pass(seconds(40));
+  EXPECT_EQ(servers_.TakeCalls().size(), 4u);
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(RanksOf(Join(WORKER_ROLE)), "0 1 2 3");
+  Pass(seconds(70));
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(RestartTest, TableUnderWayIsCreated) {
+  Run(2, Job(2, 1));
+  servers_.Hold();
+  const auto lost = CreateTable("t");
+  servers_.TakeCalls();
+  Restart();
+  EXPECT_EQ(Tables(), 0);
+  const auto again = CreateTable("t");
+  coordinator_->Tick();
+  Save();
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 CreateTable", "s:2 CreateTable"}));
+  ASSERT_TRUE(again->has_value());
+  EXPECT_EQ((**again)->table().id(), 1u);
+}
+
+TEST_F(RestartTest, EvaluationsGoOnWithTheNextAndEarlyStoppingKnowsTheBest) {
+  Run(1, Job(2, 1, "evaluation { early_stopping { patience: 2 } }"));
+  const auto evaluate = [&](uint64_t evaluation, bool good) {
+    Answer<ReportEvaluationResponse> last;
+    for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, evaluation, good);
+    return (**last)->stop();
+  };
+  EXPECT_FALSE(evaluate(1, true));
+  EXPECT_FALSE(evaluate(2, false));
+  Restart();
+  EXPECT_TRUE(evaluate(3, false));
+  servers_.TakeCalls();
+  Restart();
+  ASSERT_TRUE(Finish(worker_).ok());
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 RestoreBest", "s:1 Inspect"}));
+  EXPECT_EQ(reports_.at(0).evaluation->evaluation(), 1u);
+  EXPECT_EQ(reports_.at(0).status.evaluations_size(), 3);
+}
+
+TEST_F(RestartTest, ResultThatWasBeingGatheredIsGatheredAnew) {
+  Run(1, Job(2, 1));
+  servers_.Hold();
+  ASSERT_TRUE(Finish(worker_).ok());
+  EXPECT_EQ(Saved().state(), FINISHING);
+  Restart();
+  Pass(milliseconds(100));
+  EXPECT_EQ(Status().state(), COMPLETED);
+  EXPECT_EQ(reports_.size(), 1u);
+}
+
+TEST_F(RestartTest, EndedJobIsToldAgain) {
+  Run(2, Job(2, 1, "durability: MEMORY"));
+  Kill("server-1");
+  Pass(seconds(2));
+  const std::string failure = Status().failure();
+  // Somebody else dies after the end: where its replicas were does not matter any more.
+  Kill("server-0");
+  Pass(seconds(2));
+  Restart();
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_EQ(Beat(worker_)->failure(), failure);
+  Pass(milliseconds(100));
+  EXPECT_TRUE(coordinator_->over());
+  EXPECT_EQ(reports_.size(), 2u) << "the first one may not have been written";
+  EXPECT_EQ(reports_[1].status.failure(), failure);
+}
+
+TEST_F(RestartTest, CompletedJobIsOverAtOnce) {
+  Run(1, Job(2, 1));
+  ASSERT_TRUE(Finish(worker_).ok());
+  Restart();
+  EXPECT_TRUE(coordinator_->over());
+  EXPECT_EQ(Beat(worker_)->job_state(), COMPLETED);
+  EXPECT_EQ(reports_.size(), 1u);
+  coordinator_->Close();
+  Save();
+  EXPECT_TRUE(Saved().closed());
+}
+
+TEST_F(RestartTest, TimeOfTheTrainingCountsTheOutage) {
+  uint64_t unix_ms = 1000000;
+  BeginWithStore(Job(1, 1), 1, 1, [&](Coordinator::Options& options) { options.unix_ms = [&] { return unix_ms; }; });
+  Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  Restart();
+  unix_ms += 70000;
+  Restart();
+  Pass(seconds(1));
+  EXPECT_DOUBLE_EQ(Status().train_s(), 71);
+}
+
+// While nothing can be saved --------------------------------------------------
+
+TEST_F(RestartTest, WhatIsNotSavedIsNotTold) {
+  Run(2, Job(2, 2));
+  const auto waiting = GetRouting(1);
+  HoldSaves();
+  Kill("server-1");
+  Pass(seconds(2));
+  EXPECT_FALSE(waiting->has_value());
+  EXPECT_EQ(Routing().epoch(), 1u);
+  EXPECT_EQ(Beat(NodeNamed("server-0"))->routing_epoch(), 1u);
+  EXPECT_TRUE(absl::IsUnavailable(Beat(NodeNamed("server-1").registration).status()))
+      << "a scheduler that goes on from what is saved does not know that it is dead";
+  EXPECT_FALSE(Register(Registration(CLIENT_ROLE, 77)).ok());
+  EXPECT_TRUE(absl::IsUnavailable(Finish(worker_)));
+  EXPECT_EQ(Status().state(), RUNNING);
+  const auto table = CreateTable("t");
+  EXPECT_TRUE(servers_.TakeCalls().empty()) << "servers are told nothing either";
+  ReleaseSaves();
+  EXPECT_EQ((**waiting)->epoch(), 2u);
+  EXPECT_TRUE(absl::IsAborted(Beat(NodeNamed("server-1").registration).status()));
+  EXPECT_NE(Status().state(), RUNNING);
+}
+
+TEST_F(RestartTest, WhatWasNotSavedIsFoundAgain) {
+  Run(2, Job(2, 2));
+  HoldSaves();
+  Kill("server-1");
+  Pass(seconds(2));
+  Restart();
+  ReleaseSaves();
+  EXPECT_EQ(Routing().epoch(), 1u);
+  Pass(kUntilDead + seconds(1));
+  EXPECT_EQ(SetsText(), "server-0 | server-0");
+}
+
+TEST_F(RestartTest, StoreThatFailsForLongEndsNothing) {
+  Run(1, Job(1, 1, "evaluation { early_stopping { patience: 1 } }"));
+  HoldSaves();
+  Answer<ReportEvaluationResponse> last;
+  for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, 1, true);
+  const auto table = CreateTable("t");
+  Pass(seconds(200));
+  EXPECT_EQ(Status().state(), RUNNING);
+  ReleaseSaves();
+  Pass(milliseconds(100));
+  EXPECT_EQ(Status().state(), RUNNING) << Status().failure();
+  ASSERT_TRUE(last->has_value());
+  EXPECT_TRUE((*last)->ok());
+  EXPECT_TRUE((*table)->ok());
+}
+
+TEST_F(RestartTest, LeaseIsNotRenewedByOneWhoMayNotDirectAnyMore) {
+  bool leads = true;
+  BeginWithStore(Job(1, 1), 1, 1, [&](Coordinator::Options& options) { options.leads = [&] { return leads; }; });
+  const RegisterResponse server = Join(SERVER_ROLE);
+  EXPECT_TRUE(Beat(server).ok());
+  leads = false;
+  EXPECT_TRUE(absl::IsUnavailable(Beat(server).status()));
+}
+
+// At every point --------------------------------------------------------------
+
+// One job with all that can happen, in steps that can be repeated as their callers would.
+class EveryPointTest : public CoordinatorFixture {
+ protected:
+  EveryPointTest() {
+    const auto join = [this](Role role, uint64_t nonce) { return [=, this] { JoinAs(Registration(role, nonce)); }; };
+    steps_ = {
+        join(SERVER_ROLE, 1),
+        join(SERVER_ROLE, 2),
+        join(SERVER_ROLE, 3),
+        join(WORKER_ROLE, 4),
+        join(WORKER_ROLE, 5),
+        [this] { CreateTable("t"); },
+        [this] { Evaluate(1); },
+        [this] {
+          Kill("server-1");
+          Pass(milliseconds(1500));
+        },
+        [this] { JoinAs(Return("server-1", 6)); },
+        [this] { Pass(seconds(1)); },
+        [this] {
+          Kill("worker-0");
+          Pass(milliseconds(1500));
+        },
+        [this] { JoinAs(Registration(WORKER_ROLE, 7)); },
+        // Both replicas of some partitions at once.
+        [this] {
+          if (NodeNamed("server-0").request.process_nonce() == 1) Kill("server-0");
+          if (NodeNamed("server-2").request.process_nonce() == 3) Kill("server-2");
+          Pass(milliseconds(1500));
+        },
+        [this] { JoinAs(Return("server-0", 8, All())); },
+        [this] { JoinAs(Return("server-2", 9, All())); },
+        [this] { Pass(seconds(1)); },
+        [this] {
+          NodeNamed("server-2").draining = true;
+          Pass(seconds(4));
+        },
+        [this] { Evaluate(2); },
+        [this] { FinishAs("worker-2"); },
+        [this] { FinishAs("worker-1"); },
+        [this] { Pass(milliseconds(200)); },
+    };
+    for (uint32_t partition = 0; partition < 6; ++partition) all_.push_back(partition);
+  }
+
+  void BeginJob() { BeginWithStore(Job(6, 2, "evaluation { early_stopping { patience: 5 } }"), 3, 2); }
+
+  std::vector<uint32_t> All() const { return all_; }
+
+  void JoinAs(const RegisterRequest& request) {
+    for (const FakeNode& node : nodes_) {
+      if (node.request.process_nonce() == request.process_nonce()) {
+        // It has had its answer.
+        return;
+      }
+    }
+    const absl::StatusOr<RegisterResponse> response = Register(request);
+    if (response.ok()) Add(request, *response);
+  }
+  // Every worker that lives reports its ranks.
+  void Evaluate(uint64_t evaluation) {
+    std::vector<RegisterResponse> workers;
+    for (const FakeNode& node : nodes_) {
+      if (node.request.role() == WORKER_ROLE && !node.silent) workers.push_back(node.registration);
+    }
+    for (const RegisterResponse& worker : workers) {
+      const auto assignment = GetAssignment(worker);
+      if (!assignment->has_value() || !(*assignment)->ok()) continue;
+      for (const LogicalWorkerAssignment& rank : (**assignment)->logical_workers()) {
+        Report(worker, rank.rank(), evaluation, true);
+      }
+    }
+  }
+  void FinishAs(const std::string& worker) { Finish(NodeNamed(worker).registration).IgnoreError(); }
+
+  // Dies when so many saves have succeeded, at the end of that step, which is then repeated. Whether it died.
+  bool RunAndDieAfter(int saves) {
+    bool died = false;
+    HoldSavesAfter(saves);
+    for (const std::function<void()>& step : steps_) {
+      step();
+      if (!hold_saves_) continue;
+      died = true;
+      hold_saves_ = false;
+      saves_left_.reset();
+      if (saved_.empty()) {
+        // Nobody has been told anything.
+        BeginJob();
+      } else {
+        Restart(seconds(20));
+      }
+      Pass(milliseconds(4500));
+      step();
+    }
+    return died;
+  }
+
+  void ExpectTheResult(const std::string& where) {
+    const GetStatusResponse status = Status();
+    EXPECT_EQ(status.state(), COMPLETED) << where << ": " << status.failure();
+    EXPECT_EQ(status.evaluations_size(), 2) << where;
+    EXPECT_GE(reports_.size(), 1u) << where;
+    const SchedulerState saved = Saved();
+    EXPECT_EQ(saved.tables().tables_size(), 1) << where;
+    EXPECT_TRUE(saved.tables().tables(0).ready()) << where;
+    for (const StoredReplicaSet& set : saved.placement().partitions()) {
+      EXPECT_NE(set.primary(), UINT32_MAX) << where;
+      EXPECT_EQ(set.backups_size(), 1) << where;
+    }
+  }
+
+  std::vector<std::function<void()>> steps_;
+  std::vector<uint32_t> all_;
+};
+
+TEST_F(EveryPointTest, JobCompletesWithoutARestart) {
+  BeginJob();
+  EXPECT_FALSE(RunAndDieAfter(1000000));
+  ExpectTheResult("no restart");
+  EXPECT_TRUE(NodeNamed("server-2").silent) << "it was not let go";
+}
+
+class EveryPointRestartTest : public EveryPointTest, public testing::WithParamInterface<int> {};
+
+TEST_P(EveryPointRestartTest, JobCompletesWhateverTheLastStateSavedBeforeTheRestart) {
+  // Of all saves of one run; a run without restart has fewer than a hundred.
+  for (int saves = GetParam(); saves < 200; saves += 4) {
+    SCOPED_TRACE(absl::StrCat("after ", saves, " saves"));
+    nodes_.clear();
+    told_.clear();
+    reports_.clear();
+    saved_.clear();
+    state_has_changed_ = hold_saves_ = false;
+    BeginJob();
+    const bool died = RunAndDieAfter(saves);
+    ExpectTheResult(absl::StrCat("after ", saves, " saves"));
+    if (!died || HasFailure()) return;
+  }
+  FAIL() << "more saves than expected";
+}
+
+INSTANTIATE_TEST_SUITE_P(Quarter, EveryPointRestartTest, testing::Range(0, 4));
+
+}  // namespace
+}  // namespace pawl
