@@ -1,4 +1,5 @@
 // Servers and workers that die, come back and leave.
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,8 +32,9 @@ std::string Job(uint32_t partitions, uint32_t replicas, const std::string& more 
 class FailoverTest : public CoordinatorFixture {
  protected:
   // The job runs, with `servers` servers and one worker, which is the last of nodes_.
-  void Run(uint32_t servers, const std::string& job) {
-    Begin(job, servers, 1);
+  void Run(uint32_t servers, const std::string& job,
+           const std::function<void(Coordinator::Options&)>& change = nullptr) {
+    Begin(job, servers, 1, change);
     for (uint32_t i = 0; i < servers; ++i) Join(SERVER_ROLE);
     worker_ = Join(WORKER_ROLE);
     Pass(milliseconds(100));
@@ -369,14 +371,14 @@ TEST_F(FailoverTest, QuestionWaitsForAHolderAndItsTimeDoesNotRun) {
 }
 
 TEST_F(FailoverTest, ServerThatDiesWhileTheResultIsGatheredCostsNothing) {
-  Run(2, Job(2, 2, "durability: MEMORY"));
+  Run(3, Job(3, 2, "durability: MEMORY"));
   servers_.Hold();
   ASSERT_TRUE(Finish(worker_).ok());
   EXPECT_EQ(Status().state(), FINISHING);
   Kill("server-0");
-  Pass(milliseconds(1200));
+  Pass(seconds(3));
   EXPECT_EQ(Status().state(), FINISHING);
-  EXPECT_EQ(SetsText(), "server-1 | server-1") << "nothing is moved while the result is read";
+  EXPECT_EQ(SetsText(), "server-1 | server-1 server-2 | server-2") << "nothing is moved while the result is read";
   servers_.Release();
   EXPECT_EQ(Status().state(), COMPLETED);
 }
@@ -428,13 +430,14 @@ TEST_F(FailoverTest, InSyncNobodyIsReleased) {
 }
 
 TEST_F(FailoverTest, ReleaseIsRepeatedAsLongAsTheRankIsFree) {
-  Run(1, Job(2, 1, "consistency { mode: ASYNC }"));
+  Run(1, Job(2, 1, "consistency { mode: ASYNC }"),
+      [](Coordinator::Options& options) { options.worker_return_timeout = seconds(1000); });
   servers_.SetAdopted("s:1", 0);
   Kill("worker-0");
   // Longer than one round may take.
-  options_.worker_return_timeout = milliseconds(1000000);
-  Pass(seconds(59));
-  servers_.SetAdopted("s:1", 99);
+  Pass(kReleaseTimeout + seconds(10));
+  EXPECT_TRUE(servers_.TakeCalls().empty());
+  servers_.SetAdopted("s:1", 1);
   Pass(milliseconds(100));
   EXPECT_EQ(servers_.TakeCalls().size(), 4u);
 }

@@ -1,6 +1,9 @@
 // A scheduler that dies, and the one that goes on from what was saved: the same or a standby.
+#include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -272,6 +275,25 @@ TEST_F(RestartTest, WhatIsNotSavedIsNotTold) {
   EXPECT_NE(Status().state(), RUNNING);
 }
 
+TEST_F(RestartTest, WhatChangesWhileItIsBeingSavedIsNotToldYet) {
+  Run(3, Job(3, 3));
+  HoldSaves();
+  Kill("server-1");
+  Pass(seconds(2));
+  std::optional<UnsavedState> first = coordinator_->TakeUnsaved();
+  const uint64_t first_epoch = first->state.placement().epoch();
+  Kill("server-2");
+  Pass(seconds(2));
+  const auto waiting = GetRouting(first_epoch);
+  saved_ = first->state.SerializeAsString();
+  coordinator_->StateIsSaved(first->change);
+  EXPECT_EQ(Routing().epoch(), first_epoch);
+  EXPECT_FALSE(waiting->has_value());
+  EXPECT_FALSE(coordinator_->over());
+  ReleaseSaves();
+  EXPECT_TRUE(waiting->has_value());
+}
+
 TEST_F(RestartTest, WhatWasNotSavedIsFoundAgain) {
   Run(2, Job(2, 2));
   HoldSaves();
@@ -307,6 +329,36 @@ TEST_F(RestartTest, LeaseIsNotRenewedByOneWhoMayNotDirectAnyMore) {
   EXPECT_TRUE(Beat(server).ok());
   leads = false;
   EXPECT_TRUE(absl::IsUnavailable(Beat(server).status()));
+}
+
+// For ThreadSanitizer: the saver's thread beside those of the callers.
+TEST_F(RestartTest, SavingGoesOnBesideTheCalls) {
+  std::atomic<bool> stop = false;
+  std::atomic<int> answered = 0;
+  Begin(Job(2, 1), 1, 1, [](Coordinator::Options& options) { options.state_changed = [] {}; });
+  std::thread saver([&] {
+    while (!stop) {
+      const std::optional<UnsavedState> unsaved = coordinator_->TakeUnsaved();
+      if (unsaved.has_value()) coordinator_->StateIsSaved(unsaved->change);
+    }
+  });
+  std::vector<std::thread> callers;
+  constexpr int kCallers = 4;
+  constexpr int kCalls = 50;
+  for (int i = 0; i < kCallers; ++i) {
+    callers.emplace_back([&, i] {
+      for (int call = 0; call < kCalls; ++call) {
+        coordinator_->Register(Registration(CLIENT_ROLE, static_cast<uint64_t>(1 + i * kCalls + call)),
+                               [&](const absl::StatusOr<RegisterResponse>& response) { answered += response.ok(); });
+        coordinator_->Tick();
+        Status();
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  while (answered < kCallers * kCalls) std::this_thread::yield();
+  stop = true;
+  saver.join();
 }
 
 // At every point --------------------------------------------------------------

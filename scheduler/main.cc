@@ -46,20 +46,26 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:7000",
           "host:port to listen on; port 0 takes a free one. Servers, workers and clients must be able to reach it.");
 ABSL_FLAG(std::string, advertise, "",
           "host:port to write to --address_file, where it is not the one it listens on (as with 0.0.0.0)");
-ABSL_FLAG(std::string, data_dir, "", "folder for the scheduler's state and metrics.json; made if missing");
+ABSL_FLAG(std::string, data_dir, "", "folder for metrics.json and, without --store, the state; made if missing");
 ABSL_FLAG(std::string, store, "",
-          "where the state is kept, if not in --data_dir: a folder, or etcd://host:port[,host:port...]/prefix");
+          "where the state is kept, from which a scheduler that is started again, or one that stands by, goes on: a "
+          "folder, or etcd://host:port[,host:port...]/prefix for schedulers on several machines; default: "
+          "DATA_DIR/state");
 ABSL_FLAG(std::string, job, "", "the job file");
 ABSL_FLAG(uint32_t, servers, 1, "servers that the job takes");
 ABSL_FLAG(int32_t, workers, -1,
           "workers among which the ranks are shared; default: 1, and 0 for a job that only serves tables");
-ABSL_FLAG(uint32_t, replicas, 0, "replicas of each partition, each on another server; 0: what the job says, or 1");
+ABSL_FLAG(uint32_t, replicas, 0,
+          "replicas of each partition, each on another server: an acknowledged push survives the loss of all of them "
+          "but one; 0: what the job says, or 1");
 ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "how often every node is to be heard of");
 ABSL_FLAG(uint32_t, lease_ms, 1000, "a node that is silent for longer is dead");
 ABSL_FLAG(double, worker_return_timeout_s, 60,
-          "the job fails if nobody has taken over a dead worker's ranks after so long");
+          "the job fails if nobody has taken over the ranks of a worker that died or left after so long: the worker "
+          "started again, or a new one");
 ABSL_FLAG(double, recovery_timeout_s, 60,
-          "the job fails if partitions that only a dead server had are not back with it after so long");
+          "the job fails if partitions whose last replica went with a server are not back with it after so long; "
+          "with durability: MEMORY it fails at once");
 ABSL_FLAG(std::string, address_file, "", "file that gets host:port as soon as the scheduler listens");
 ABSL_FLAG(uint32_t, start_timeout_ms, 300000, "the job fails if its servers and workers are not there by then");
 ABSL_FLAG(uint32_t, linger_ms, 5000,
@@ -314,9 +320,11 @@ int main(int argc, char** argv) {
                     "directs one job.\n\n"
                     "  pawl-scheduler --listen=10.0.0.1:7000 --data_dir=/var/lib/pawl --job=flights.pbtxt --servers=2 "
                     "--workers=2\n\n"
-                    "Started again with the same command after it has died, it goes on with the same job.\n\n"
-                    "Exit codes: 0 the job has completed or was stopped; 1 the job has failed; 2 wrong flags, files or\n"
-                    "job.",
+                    "Started again with the same command after it has died, it goes on with the same job, and nobody\n"
+                    "but who wants to join or has died notices that it was away. Give --listen a port, or it may not\n"
+                    "be found again. A second one with the same --store stands by until the first is gone.\n\n"
+                    "Exit codes: 0 the job has completed or was stopped; 1 the job has failed, or another scheduler\n"
+                    "has taken over; 2 wrong flags, files or job.",
                     argc, argv);
   pawl::EndSignal signal;
   return pawl::Direct(signal);
