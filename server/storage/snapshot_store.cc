@@ -37,13 +37,14 @@ SnapshotWriter::~SnapshotWriter() {
 
 absl::StatusOr<uint64_t> SnapshotWriter::Commit() {
   PAWL_RETURN_IF_ERROR(file_->Finish().status());
+  PAWL_FAILPOINT("snapshot.written");
   PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, store_.Commit(*this));
   committed_ = true;
   return releasable;
 }
 
 SnapshotStore::SnapshotStore(Env& env, absl::string_view data_folder, uint64_t job_id)
-    : env_(env), folder_(JoinPath(data_folder, "snapshots")), job_id_(job_id) {}
+    : env_(env), folder_(JoinPath(data_folder, kSnapshotFolder)), job_id_(job_id) {}
 
 absl::Status SnapshotStore::Open() {
   PAWL_RETURN_IF_ERROR(env_.MakeFolder(folder_));
@@ -101,7 +102,11 @@ absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
   PAWL_RETURN_IF_ERROR(env_.Rename(writer.temporary_, PathOf(id.partition, id.index)));
   snapshots_[{id.partition, id.index}] = id.mark;
   // Only now may an older one go.
-  PAWL_RETURN_IF_ERROR(env_.SyncFolder(folder_));
+  if (absl::Status status = env_.SyncFolder(folder_); !status.ok()) {
+    const std::string path = PathOf(id.partition, id.index);
+    if (env_.Delete(path).ok()) snapshots_.erase({id.partition, id.index});
+    return absl::UnknownError(absl::StrCat("it is not known whether ", path, " is durable: ", status.message()));
+  }
   PAWL_FAILPOINT("snapshot.renamed");
   auto begin = snapshots_.lower_bound({id.partition, 0});
   auto end = snapshots_.upper_bound({id.partition, std::numeric_limits<uint64_t>::max()});

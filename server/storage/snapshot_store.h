@@ -20,6 +20,8 @@
 
 namespace pawl {
 
+// The snapshots' folder within the data directory.
+inline constexpr char kSnapshotFolder[] = "snapshots";
 // Snapshots of a partition that are kept: the second one is there in case the newest is found damaged.
 inline constexpr size_t kSnapshotsKept = 2;
 
@@ -33,7 +35,8 @@ class SnapshotWriter {
   absl::Status Append(absl::string_view bytes) { return file_->Append(bytes); }
   // Makes it durable and the partition's newest; deletes the ones too many. Returns the index up to which the
   // partition's log is not needed any more, for WriteAheadLog::Release: that of the oldest snapshot kept; 0 while
-  // there is one alone. ABORTED if the partition was dropped since Begin.
+  // there is one alone. ABORTED if the partition was dropped since Begin. UNKNOWN: it may be there, or come back after a
+  // loss of power; a drop makes sure that it does not count.
   absl::StatusOr<uint64_t> Commit();
 
  private:

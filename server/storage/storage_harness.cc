@@ -107,7 +107,8 @@ bool StorageHarness::Append(uint32_t partition, std::string payload) {
   auto owner = std::make_shared<const std::string>(std::move(payload));
   ToyPartition next = partitions_[partition];
   next.Apply(*owner);
-  if (!log_->Append(partition, next.index, ByteView(owner->data(), owner->size()), owner)) return false;
+  if (!log_->HasRoom(owner->size())) return false;
+  log_->Append(partition, next.index, ByteView(owner->data(), owner->size()), owner);
   partitions_[partition] = next;
   return true;
 }
@@ -142,8 +143,9 @@ bool StorageHarness::Drop(uint32_t partition, bool give_up) {
 
 absl::Status StorageHarness::Snapshot(uint32_t partition) {
   const ToyPartition state = partitions_.at(partition);
+  const LogPosition begun = log_->DurablePosition();
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
-                        snapshots_->Begin(partition, state.index, log_->DurablePosition()));
+                        snapshots_->Begin(partition, state.index, begun));
   std::string bytes(12 + kFillerBytes, 'x');
   PutNumber(PutNumber(bytes.data(), state.index), state.crc);
   PAWL_RETURN_IF_ERROR(writer->Append(bytes));
@@ -152,7 +154,7 @@ absl::Status StorageHarness::Snapshot(uint32_t partition) {
     MutexLock lock(mu_);
     durable_[partition] = std::max(durable_[partition], state.index);
   }
-  return log_->Release(partition, releasable);
+  return log_->Release(partition, releasable, begun);
 }
 
 uint64_t StorageHarness::durable(uint32_t partition) const {

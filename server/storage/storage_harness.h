@@ -51,7 +51,7 @@ class StorageHarness {
   const std::map<uint32_t, ToyPartition>& partitions() const { return partitions_; }
   ToyPartition& partition(uint32_t partition) { return partitions_[partition]; }
 
-  // Applies a record and queues it. False if the log did not take it: then nothing has changed.
+  // Applies a record and queues it. False if the log has no room: then nothing has changed.
   bool Append(uint32_t partition, std::string payload);
   // True once the partition's state is durable; false after `timeout`, or as soon as the log fails if `give_up`.
   bool WaitDurable(uint32_t partition, bool give_up = false,

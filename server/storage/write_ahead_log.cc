@@ -48,16 +48,14 @@ WriteAheadLog::~WriteAheadLog() {
   thread_.join();
 }
 
-bool WriteAheadLog::Append(uint32_t partition, uint64_t index, const ByteView& payload,
+void WriteAheadLog::Append(uint32_t partition, uint64_t index, const ByteView& payload,
                            std::shared_ptr<const void> owner) {
   if (payload.size() > kMaxRecordPayloadBytes) std::abort();
   MutexLock lock(mu_);
-  if (queued_bytes_ + CostOf(payload.size()) > options_.max_queued_bytes) return false;
   const auto [last, is_new] = last_index_.try_emplace(partition, index);
   if (!is_new && index <= last->second) std::abort();
   last->second = index;
   Enqueue({RecordType::kData, partition, index, payload, std::move(owner), std::nullopt, 0});
-  return true;
 }
 
 bool WriteAheadLog::HasRoom(uint64_t payload_bytes) const {
@@ -150,6 +148,7 @@ std::vector<DurableIndex> WriteAheadLog::Settle(const std::vector<QueuedRecord>&
   std::vector<DurableIndex> durable;
   // Where in `durable` a partition is, since its last drop.
   absl::flat_hash_map<uint32_t, size_t> places;
+  std::vector<std::pair<uint32_t, uint64_t>> drops;
   bool kept = false;
   uint64_t cost = 0, payload_bytes = 0;
   for (const QueuedRecord& record : group) {
@@ -157,9 +156,11 @@ std::vector<DurableIndex> WriteAheadLog::Settle(const std::vector<QueuedRecord>&
     payload_bytes += record.payload.size();
     if (record.type == RecordType::kDrop) {
       // What cannot be deleted now is deleted by the next recovery, as long as it finds the drop.
-      kept = !snapshots_.Drop(record.partition, {writer_.settled().segment, record.offset}).ok() || kept;
+      const LogPosition position{writer_.settled().segment, record.offset};
+      kept = !snapshots_.Drop(record.partition, position).ok() || kept;
       places.erase(record.partition);
       durable.push_back({record.partition, 0, true});
+      drops.emplace_back(record.partition, position.Pack());
       continue;
     }
     const auto [place, is_new] = places.try_emplace(record.partition, durable.size());
@@ -175,6 +176,7 @@ std::vector<DurableIndex> WriteAheadLog::Settle(const std::vector<QueuedRecord>&
       segments_.back().last_index[entry.partition] = entry.index;
     }
   }
+  for (const auto& [partition, position] : drops) dropped_[partition] = position;
   segments_.back().kept = segments_.back().kept || kept;
   queued_bytes_ -= cost;
   figures_.records += group.size();
@@ -183,13 +185,19 @@ std::vector<DurableIndex> WriteAheadLog::Settle(const std::vector<QueuedRecord>&
   return durable;
 }
 
-absl::Status WriteAheadLog::Release(uint32_t partition, uint64_t index) {
-  MutexLock release_lock(release_mu_);
+absl::Status WriteAheadLog::Release(uint32_t partition, uint64_t index, LogPosition begun) {
   {
     MutexLock lock(mu_);
+    const auto dropped = dropped_.find(partition);
+    if (dropped != dropped_.end() && begun.Pack() <= dropped->second) return absl::OkStatus();
     uint64_t& released = released_[partition];
     released = std::max(released, index);
   }
+  return DeleteUnneeded();
+}
+
+absl::Status WriteAheadLog::DeleteUnneeded() {
+  MutexLock release_lock(release_mu_);
   while (true) {
     uint64_t oldest = 0;
     {

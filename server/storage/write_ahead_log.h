@@ -36,8 +36,8 @@ struct WriteAheadLogOptions {
   // process, not of the machine.
   bool sync = true;
   uint64_t segment_bytes = 64u << 20;
-  // What may wait to be written, headers included. The memory is that of the requests, which the server admits by bytes
-  // of their own; this is what a disk that stands still can hold up.
+  // Beyond it HasRoom says no: what may wait to be written, headers included. The memory is that of the requests, which
+  // the server admits by bytes of their own; this is what a disk that stands still can hold up.
   uint64_t max_queued_bytes = 256u << 20;
   // What is written (and synced) at once: more waits longer for its acknowledgement and gains nothing.
   uint64_t max_group_bytes = 16u << 20;
@@ -76,15 +76,14 @@ class WriteAheadLog {
   // Writes what is queued, unless that fails, and reports it.
   ~WriteAheadLog();
 
-  // Queues a record. `payload` is not copied: `owner` keeps its memory until the record is durable. Never waits, so
-  // it may be called under a partition's lock, whose order is then the order of the log. False, and nothing has
-  // happened, if max_queued_bytes would be exceeded: to be refused with RESOURCE_EXHAUSTED. REQUIRES: the indices of
-  // a partition grow: by one, or, after its snapshot at index - 1 was committed, from any other.
-  [[nodiscard]] bool Append(uint32_t partition, uint64_t index, const ByteView& payload,
-                            std::shared_ptr<const void> owner);
+  // Queues a record. `payload` is not copied: `owner` keeps its memory until the record is durable. Never waits and
+  // never refuses, so it may be called under a partition's lock, whose order is then the order of the log, and for
+  // what has been applied already. REQUIRES: the indices of a partition grow: by one, or, after its snapshot at
+  // index - 1 was committed, from any other.
+  void Append(uint32_t partition, uint64_t index, const ByteView& payload, std::shared_ptr<const void> owner);
 
-  // Whether Append would take a record with so many bytes of payload now: to be asked before a change is applied.
-  // What other threads append in between counts too.
+  // Whether a record with so many bytes of payload would keep to max_queued_bytes: to be asked before a change is
+  // applied, which is refused with RESOURCE_EXHAUSTED otherwise. What other threads append in between counts too.
   bool HasRoom(uint64_t payload_bytes) const;
 
   // Queues the end of the partition: this server no longer holds a replica of it. When it is durable, its snapshots
@@ -92,9 +91,12 @@ class WriteAheadLog {
   // any index or from nothing with record 1; not before. Never refused: there are only so many partitions.
   void AppendDrop(uint32_t partition);
 
-  // The partition's records up to `index` are not needed any more (SnapshotWriter::Commit says up to which): segments
-  // that nobody needs are deleted, oldest first, in the caller's thread.
-  absl::Status Release(uint32_t partition, uint64_t index);
+  // The partition's records up to `index` are not needed any more (SnapshotWriter::Commit says up to which). `begun`
+  // is the position that its newest snapshot was begun with: nothing happens if the partition was dropped since.
+  // Segments that nobody needs are deleted, oldest first, in the caller's thread.
+  absl::Status Release(uint32_t partition, uint64_t index, LogPosition begun);
+  // Deletes the segments that nobody needs since partitions were dropped.
+  absl::Status DeleteUnneeded();
 
   // The partitions that need the oldest segment: a snapshot of each of them makes the log shorter. Empty if there is
   // one segment only.
@@ -148,6 +150,8 @@ class WriteAheadLog {
   // Of the last record queued of each partition.
   absl::flat_hash_map<uint32_t, uint64_t> last_index_ PAWL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint32_t, uint64_t> released_ PAWL_GUARDED_BY(mu_);
+  // Where the last drop of a partition is, packed; of this life of the process.
+  absl::flat_hash_map<uint32_t, uint64_t> dropped_ PAWL_GUARDED_BY(mu_);
   // Oldest first; the last one is never deleted.
   std::deque<SegmentUse> segments_ PAWL_GUARDED_BY(mu_);
 

@@ -1,6 +1,5 @@
 #include "server/storage/write_ahead_log.h"
 
-#include <atomic>
 #include <string>
 #include <thread>
 #include <vector>
@@ -75,18 +74,16 @@ TEST_F(WriteAheadLogTest, AppendsOfManyThreadsAreWrittenInGroups) {
   ASSERT_TRUE(server_->Append(100, "x"));
   ASSERT_TRUE(server_->WaitDurable(100));
   env_.SetCapacity(env_.UsedBytes());
-  std::atomic<int> refused{0};
   std::vector<std::thread> threads;
   for (uint32_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&, t] {
       for (uint64_t i = 1; i <= kRecords; ++i) {
         auto payload = std::make_shared<const std::string>(20, static_cast<char>('a' + t));
-        if (!server_->log().Append(t, i, ByteView(payload->data(), payload->size()), payload)) ++refused;
+        server_->log().Append(t, i, ByteView(payload->data(), payload->size()), payload);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(refused, 0);
   const uint64_t groups = server_->log().figures().groups;
   const uint64_t syncs = env_.syncs();
   env_.SetUnlimited();
@@ -109,7 +106,7 @@ TEST_F(WriteAheadLogTest, PayloadsAreReleasedOnlyWhenTheyAreDurable) {
   ASSERT_TRUE(server_->WaitDurable(1));
   env_.SetCapacity(env_.UsedBytes());
   auto payload = std::make_shared<const std::string>("payload");
-  ASSERT_TRUE(server_->log().Append(2, 1, ByteView(payload->data(), payload->size()), payload));
+  server_->log().Append(2, 1, ByteView(payload->data(), payload->size()), payload);
   EXPECT_TRUE(Eventually([&] { return server_->log().figures().failures > 2; }));
   EXPECT_EQ(payload.use_count(), 2);
   env_.SetUnlimited();
@@ -117,7 +114,7 @@ TEST_F(WriteAheadLogTest, PayloadsAreReleasedOnlyWhenTheyAreDurable) {
   EXPECT_EQ(payload.use_count(), 1);
 }
 
-TEST_F(WriteAheadLogTest, BeyondTheLimitAppendRefusesAndForgetsNothing) {
+TEST_F(WriteAheadLogTest, BeyondTheLimitThereIsNoRoomButWhatIsAppliedIsTaken) {
   WriteAheadLogOptions options = StorageHarness::QuickOptions();
   options.max_queued_bytes = 10'000;
   Restart(options);
@@ -131,10 +128,16 @@ TEST_F(WriteAheadLogTest, BeyondTheLimitAppendRefusesAndForgetsNothing) {
   EXPECT_FALSE(server_->log().HasRoom(1000));
   EXPECT_TRUE(server_->log().HasRoom(1));
   EXPECT_LE(server_->log().figures().queued_bytes, options.max_queued_bytes);
+  // Another thread has asked before.
+  const auto applied = std::make_shared<const std::string>(5000, 'y');
+  server_->log().Append(2, 1, ByteView(applied->data(), applied->size()), applied);
+  EXPECT_GT(server_->log().figures().queued_bytes, options.max_queued_bytes);
   env_.SetUnlimited();
+  EXPECT_TRUE(Eventually([&] { return server_->durable(2) == 1; }));
   EXPECT_TRUE(server_->WaitDurable(1));
   EXPECT_EQ(server_->log().figures().queued_bytes, 0u);
   EXPECT_TRUE(server_->Append(1, std::string(1000, 'x')));
+  server_->partition(2).Apply(*applied);
   const auto expected = server_->partitions();
   Restart();
   EXPECT_EQ(server_->partitions(), expected);
@@ -245,6 +248,25 @@ TEST_F(WriteAheadLogTest, SegmentsThatNobodyNeedsAreDeletedOldestFirst) {
   ASSERT_TRUE(server_->Snapshot(1).ok());
   EXPECT_LE(server_->log().figures().segments, 3u);
   EXPECT_EQ(env_.List("/data/log")->size(), server_->log().figures().segments);
+  const auto expected = server_->partitions();
+  Restart(options);
+  EXPECT_EQ(server_->partitions(), expected);
+}
+
+TEST_F(WriteAheadLogTest, AReleaseOfThePartitionBeforeItsDropReleasesNothingOfTheNextOne) {
+  WriteAheadLogOptions options = StorageHarness::QuickOptions();
+  options.segment_bytes = 500;
+  Restart(options);
+  ASSERT_TRUE(server_->Append(1, std::string(400, 'x')));
+  ASSERT_TRUE(server_->WaitDurable(1));
+  const LogPosition begun = server_->log().DurablePosition();
+  ASSERT_TRUE(server_->Drop(1));
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(server_->Append(1, std::string(400, 'y')));
+    ASSERT_TRUE(server_->WaitDurable(1));
+  }
+  // By a snapshot that was committed before the drop; the caller comes late.
+  ASSERT_TRUE(server_->log().Release(1, 100, begun).ok());
   const auto expected = server_->partitions();
   Restart(options);
   EXPECT_EQ(server_->partitions(), expected);

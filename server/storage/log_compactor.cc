@@ -1,0 +1,93 @@
+#include "server/storage/log_compactor.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "client_lib/base/status_macros.h"
+#include "server/storage/block_file.h"
+#include "server/storage/log_format.h"
+
+namespace pawl {
+
+LogCompactor::LogCompactor(WriteAheadLog& log, SnapshotStore& snapshots, uint64_t log_bytes, Hold hold)
+    : log_(log),
+      snapshots_(snapshots),
+      log_bytes_(log_bytes),
+      hold_(std::move(hold)),
+      bytes_at_start_(log.figures().segment_bytes) {}
+
+uint64_t LogCompactor::WrittenBytes() const {
+  const WriteAheadLogFigures figures = log_.figures();
+  return bytes_at_start_ + figures.payload_bytes + figures.records * kRecordHeaderBytes;
+}
+
+bool LogCompactor::IsDue() const {
+  uint64_t snapshots = 0;
+  for (const auto& [partition, bytes] : snapshot_bytes_) snapshots += bytes;
+  return WrittenBytes() - written_at_last_round_ > std::max(log_bytes_, snapshots) / 2;
+}
+
+absl::Status LogCompactor::RunRound() {
+  ++rounds_;
+  const uint64_t written = WrittenBytes();
+  absl::Status result = log_.DeleteUnneeded();
+  absl::flat_hash_set<uint32_t> done;
+  for (bool more = true; more;) {
+    more = false;
+    for (const uint32_t partition : log_.HoldersOfOldestSegment()) {
+      if (!done.insert(partition).second) continue;
+      more = true;
+      const absl::Status status = Compact(partition);
+      // Dropped meanwhile: there is nothing to be kept of it.
+      if (!status.ok() && !absl::IsAborted(status)) result = status;
+    }
+  }
+  if (result.ok()) written_at_last_round_ = written;
+  return result;
+}
+
+absl::Status LogCompactor::Compact(uint32_t partition) {
+  // Before the state is looked at: a drop that comes later voids the snapshot.
+  const LogPosition begun = log_.DurablePosition();
+  const std::optional<HeldSnapshot> held = hold_(partition);
+  if (!held.has_value()) {
+    snapshot_bytes_.erase(partition);
+    return absl::OkStatus();
+  }
+  PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, held->log_index));
+  if (released) return absl::OkStatus();
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
+                        snapshots_.Begin(partition, held->log_index, begun));
+  for (const ByteView::Fragment& fragment : held->bytes.fragments()) {
+    PAWL_RETURN_IF_ERROR(writer->Append({fragment.data(), fragment.size()}));
+  }
+  PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, writer->Commit());
+  snapshot_bytes_[partition] = held->bytes.size();
+  return log_.Release(partition, releasable, begun);
+}
+
+absl::StatusOr<bool> LogCompactor::ReleaseIdle(uint32_t partition, uint64_t index) {
+  std::optional<SnapshotStore::Snapshot> newest;
+  for (SnapshotStore::Snapshot& snapshot : snapshots_.List()) {
+    if (snapshot.partition == partition) newest = std::move(snapshot);
+  }
+  if (!newest.has_value() || newest->index != index) return false;
+  const auto reader = snapshots_.OpenToRead(*newest);
+  absl::Status status = reader.status();
+  while (status.ok()) {
+    const absl::StatusOr<absl::string_view> block = (*reader)->NextBlock();
+    status = block.status();
+    if (status.ok() && block->empty()) break;
+  }
+  // It is written anew.
+  if (absl::IsDataLoss(status) || absl::IsNotFound(status)) return false;
+  PAWL_RETURN_IF_ERROR(status);
+  const uint64_t mark = (*reader)->id().mark;
+  PAWL_RETURN_IF_ERROR(log_.Release(partition, index, {mark >> 32, mark & 0xffffffff}));
+  return true;
+}
+
+}  // namespace pawl

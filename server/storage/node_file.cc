@@ -1,0 +1,52 @@
+#include "server/storage/node_file.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/crc32c.h"
+#include "client_lib/base/status_macros.h"
+#include "google/protobuf/text_format.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kNodeFile[] = "node";
+// A job is a few hundred lines at most.
+constexpr uint64_t kMaxNodeFileBytes = 1u << 20;
+
+std::string HeadOf(absl::string_view text) {
+  return absl::StrFormat("# crc32c %08x of the lines below; written by pawl-server\n",
+                         Crc32c(0, text.data(), text.size()));
+}
+
+}  // namespace
+
+absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder) {
+  const std::string path = JoinPath(data_folder, kNodeFile);
+  PAWL_ASSIGN_OR_RETURN(const std::string contents, ReadWholeFile(env, path, kMaxNodeFileBytes));
+  const size_t end_of_head = contents.find('\n');
+  const size_t begin = end_of_head == std::string::npos ? contents.size() : end_of_head + 1;
+  const std::string text = contents.substr(begin);
+  if (contents.substr(0, begin) != HeadOf(text)) {
+    return absl::DataLossError(absl::StrCat(path, " is damaged at offset 0: the checksum in its first line is not that "
+                                                  "of the lines below"));
+  }
+  NodeIdentity identity;
+  if (!google::protobuf::TextFormat::ParseFromString(text, &identity)) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is damaged at offset ", begin, ": it is no NodeIdentity of this version"));
+  }
+  return identity;
+}
+
+absl::Status WriteNodeFile(Env& env, const std::string& data_folder, const NodeIdentity& identity) {
+  std::string text;
+  if (!google::protobuf::TextFormat::PrintToString(identity, &text)) {
+    return absl::InternalError("a NodeIdentity cannot be printed");
+  }
+  const std::string head = HeadOf(text);
+  const WritableFile::Fragment fragments[] = {{head.data(), head.size()}, {text.data(), text.size()}};
+  return WriteFileDurably(env, JoinPath(data_folder, kNodeFile), fragments);
+}
+
+}  // namespace pawl

@@ -1,0 +1,55 @@
+#include "server/storage/node_file.h"
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "client_lib/base/fault_env.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+NodeIdentity Identity() {
+  NodeIdentity identity;
+  identity.set_node("server-3");
+  identity.set_job_id(77);
+  identity.mutable_job()->set_name("job");
+  identity.mutable_job()->set_seed(5);
+  return identity;
+}
+
+TEST(NodeFileTest, WhatIsWrittenIsReadBackAndSurvivesPowerLoss) {
+  FaultEnv env(1);
+  EXPECT_EQ(ReadNodeFile(env, "/").status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(WriteNodeFile(env, "/", Identity()).ok());
+  env.CutPower();
+  env.RestorePower();
+  EXPECT_EQ(ReadNodeFile(env, "/")->SerializeAsString(), Identity().SerializeAsString());
+}
+
+TEST(NodeFileTest, PeopleCanReadIt) {
+  FaultEnv env(1);
+  ASSERT_TRUE(WriteNodeFile(env, "/", Identity()).ok());
+  const std::string contents = env.Contents("/node");
+  EXPECT_TRUE(absl::StartsWith(contents, "# crc32c ")) << contents;
+  EXPECT_TRUE(absl::StrContains(contents, "node: \"server-3\"\n")) << contents;
+}
+
+TEST(NodeFileTest, EveryCutAndEveryFlippedByteIsDetected) {
+  FaultEnv env(1);
+  ASSERT_TRUE(WriteNodeFile(env, "/", Identity()).ok());
+  const std::string contents = env.Contents("/node");
+  for (size_t i = 0; i < contents.size(); ++i) {
+    std::string damaged = contents;
+    damaged[i] ^= 0x20;
+    for (const std::string& bytes : {damaged, contents.substr(0, i)}) {
+      env.SetContents("/node", bytes);
+      const absl::Status status = ReadNodeFile(env, "/").status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << i << ": " << status;
+      EXPECT_TRUE(absl::StrContains(status.message(), "/node is damaged at offset ")) << status;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,370 @@
+#include "server/storage/server_log.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "server/storage/node_file.h"
+#include "server/storage/partition_sink.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// How often Start looks whether the disk fails.
+constexpr std::chrono::milliseconds kStartInterval{10};
+
+std::chrono::steady_clock::time_point After(std::chrono::milliseconds interval) {
+  return std::chrono::steady_clock::now() + interval;
+}
+
+absl::Status DeleteFilesIn(Env& env, const std::string& folder) {
+  const absl::StatusOr<std::vector<std::string>> names = env.List(folder);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  PAWL_RETURN_IF_ERROR(names.status());
+  for (const std::string& name : *names) PAWL_RETURN_IF_ERROR(env.Delete(JoinPath(folder, name)));
+  return env.SyncFolder(folder);
+}
+
+// The folders in the data directory that hold what was recovered.
+std::vector<std::string> FoldersOf(const std::string& data_folder) {
+  return {JoinPath(data_folder, kLogFolder), JoinPath(data_folder, kSnapshotFolder)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ServerLog>> ServerLog::Open(Env& env, ServerLogOptions options) {
+  PAWL_RETURN_IF_ERROR(env.MakeFolder(options.data_folder));
+  PAWL_RETURN_IF_ERROR(env.SyncFolder(FolderOf(options.data_folder)));
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock, env.LockFolder(options.data_folder));
+  std::unique_ptr<ServerLog> log(new ServerLog(env, std::move(options), std::move(lock)));
+  PAWL_RETURN_IF_ERROR(log->ReadIdentity());
+  return log;
+}
+
+ServerLog::~ServerLog() { Stop(); }
+
+absl::Status ServerLog::ReadIdentity() {
+  absl::StatusOr<NodeIdentity> identity = ReadNodeFile(env_, options_.data_folder);
+  if (identity.ok()) {
+    if (!identity->clearing()) identity_ = *std::move(identity);
+    return absl::OkStatus();
+  }
+  if (!absl::IsNotFound(identity.status())) return identity.status();
+  for (const std::string& folder : FoldersOf(options_.data_folder)) {
+    const absl::StatusOr<std::vector<std::string>> names = env_.List(folder);
+    if (absl::IsNotFound(names.status()) || (names.ok() && names->empty())) continue;
+    PAWL_RETURN_IF_ERROR(names.status());
+    return absl::DataLossError(absl::StrCat(options_.data_folder, " has no file 'node', which says whose the files in ",
+                                            folder, " are; put it back, or empty the folder to give them up"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::Recover(const PartitionOptions& options) {
+  if (!identity_.has_value()) std::abort();
+  if (!Logs()) return std::vector<std::unique_ptr<Partition>>();
+  const auto begin = std::chrono::steady_clock::now();
+  PAWL_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Partition>> partitions, RecoverFiles(options));
+  for (const std::string& note : recovered_->notes) spdlog::warn("{}", note);
+  spdlog::info("recovered {} partitions of {} in job {} from {} in {} ms", partitions.size(), identity_->node(),
+               identity_->job_id(), options_.data_folder,
+               std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin).count());
+  return partitions;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::RecoverFiles(const PartitionOptions& options) {
+  recovered_.reset();
+  snapshots_ = std::make_unique<SnapshotStore>(env_, options_.data_folder, identity_->job_id());
+  PAWL_RETURN_IF_ERROR(snapshots_->Open());
+  PartitionSink sink(options);
+  PAWL_ASSIGN_OR_RETURN(RecoveredLog recovered, pawl::Recover(options_.data_folder, *snapshots_, sink));
+  MutexLock lock(mu_);
+  states_.clear();
+  unsettled_.clear();
+  for (const RecoveredPartition& partition : recovered.partitions) {
+    states_[partition.partition].last = partition.last_index;
+  }
+  for (const QueuedRecord& record : recovered.unsettled) unsettled_[record.partition] = record.index;
+  recovered_ = std::move(recovered);
+  return sink.TakePartitions();
+}
+
+absl::Status ServerLog::StartAnew(NodeIdentity identity) {
+  if (identity_.has_value()) {
+    spdlog::warn("{} holds what {} had of job {}, which is over: it is deleted, to begin anew as {} in job {}",
+                 options_.data_folder, identity_->node(), identity_->job_id(), identity.node(), identity.job_id());
+  }
+  recovered_.reset();
+  identity_.reset();
+  // What a crash leaves in between is known to be void.
+  identity.set_clearing(true);
+  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity));
+  PAWL_RETURN_IF_ERROR(DeleteFiles());
+  identity.set_clearing(false);
+  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity));
+  identity_ = std::move(identity);
+  return Logs() ? RecoverFiles(PartitionOptions()).status() : absl::OkStatus();
+}
+
+absl::Status ServerLog::DeleteFiles() {
+  for (const std::string& folder : FoldersOf(options_.data_folder)) {
+    PAWL_RETURN_IF_ERROR(DeleteFilesIn(env_, folder));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ServerLog::Start(Events events) {
+  if (!recovered_.has_value() || !Logs()) std::abort();
+  events_ = std::move(events);
+  WriteAheadLogOptions options = options_.log;
+  options.data_folder = options_.data_folder;
+  options.sync = identity_->job().durability() == FSYNC;
+  {
+    // Its thread reports only when all is set.
+    MutexLock lock(mu_);
+    log_ = std::make_unique<WriteAheadLog>(*snapshots_, std::move(options), *std::move(recovered_),
+                                           [this](absl::Span<const DurableIndex> durable) { OnDurable(durable); });
+    compactor_ = std::make_unique<LogCompactor>(*log_, *snapshots_, options_.log_bytes,
+                                                [this](uint32_t partition) { return Hold(partition); });
+    stopping_ = false;
+  }
+  recovered_.reset();
+  if (absl::Status status = AwaitSettled(); !status.ok()) {
+    Stop();
+    return status;
+  }
+  background_ = std::thread([this] { RunBackground(); });
+  return absl::OkStatus();
+}
+
+absl::Status ServerLog::AwaitSettled() {
+  const auto deadline = After(options_.start_timeout);
+  MutexLock lock(mu_);
+  while (!unsettled_.empty()) {
+    settled_.WaitUntil(mu_, After(kStartInterval));
+    const absl::Status status = log_->status();
+    if (status.ok() || std::chrono::steady_clock::now() < deadline) continue;
+    return absl::Status(status.code(),
+                        absl::StrCat("the log in ", options_.data_folder, " cannot be written: ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+void ServerLog::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopping_ = true;
+    background_work_.NotifyAll();
+  }
+  if (background_.joinable()) background_.join();
+  std::unique_ptr<WriteAheadLog> log;
+  {
+    MutexLock lock(mu_);
+    log = std::move(log_);
+    settled_.NotifyAll();
+  }
+}
+
+absl::Status ServerLog::CheckRoom(uint64_t bytes) const {
+  MutexLock lock(mu_);
+  if (log_ == nullptr) return absl::UnavailableError("the log is not open");
+  if (const absl::Status status = log_->status(); !status.ok()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "nothing new is taken while the log in ", options_.data_folder, " cannot be written: ", status.message()));
+  }
+  if (!log_->HasRoom(bytes)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", options_.log.max_queued_bytes, " bytes wait to be written to the log"));
+  }
+  return absl::OkStatus();
+}
+
+void ServerLog::Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) {
+  MutexLock lock(mu_);
+  if (log_ == nullptr) return;
+  PartitionState& state = states_[partition];
+  if (index != state.last + 1) {
+    // The snapshot that it follows could not be saved; another one comes.
+    spdlog::warn("change {} of partition {} is not written: the log has it up to {}", index, partition, state.last);
+    return;
+  }
+  state.last = index;
+  log_->Append(partition, index, entry, std::move(owner));
+}
+
+void ServerLog::QueueDrop(uint32_t partition, PartitionState& state) {
+  state.last = 0;
+  state.unreported = 0;
+  ++state.life;
+  ++state.drops_queued;
+  log_->AppendDrop(partition);
+}
+
+void ServerLog::Drop(uint32_t partition) {
+  MutexLock lock(mu_);
+  if (log_ == nullptr) return;
+  const auto found = states_.find(partition);
+  if (found != states_.end() && (found->second.last > 0 || found->second.saving)) {
+    QueueDrop(partition, found->second);
+  }
+}
+
+absl::Status ServerLog::SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) {
+  PAWL_ASSIGN_OR_RETURN(const Save save, BeginSave(partition, index));
+  const auto write = [&]() -> absl::Status {
+    // It begins with its first change.
+    if (index == 0) return absl::OkStatus();
+    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
+                          snapshots_->Begin(partition, index, save.begun));
+    PAWL_RETURN_IF_ERROR(writer->Append(snapshot));
+    return writer->Commit().status();
+  };
+  const absl::Status status = write();
+  EndSave(save, status);
+  return status;
+}
+
+absl::StatusOr<ServerLog::Save> ServerLog::BeginSave(uint32_t partition, uint64_t index) {
+  const auto deadline = After(options_.drop_timeout);
+  MutexLock lock(mu_);
+  if (log_ == nullptr) return absl::UnavailableError("the log is not open");
+  if (PartitionState& state = states_[partition]; true) {
+    // A report that is under way may wait for the replica's lock, which the caller holds: the log's thread would wait
+    // for the caller, and the caller for the log's thread.
+    if (state.reporting > 0 || state.saving) {
+      return absl::UnavailableError(
+          absl::StrCat("partition ", partition, ": its log is in use; send the snapshot again"));
+    }
+    // Changes of another replica are not to be taken for what lies between the snapshot and what follows it. If the
+    // snapshot is ahead of them they never can be, and are kept until it is there.
+    if (state.last >= index && state.last > 0) QueueDrop(partition, state);
+    state.saving = true;
+  }
+  while (states_[partition].drops_queued > 0 && log_ != nullptr && log_->status().ok()) {
+    if (!settled_.WaitUntil(mu_, deadline)) break;
+  }
+  PartitionState& state = states_[partition];
+  if (state.drops_queued == 0 && log_ != nullptr) return Save{partition, index, state.life, log_->DurablePosition()};
+  state.saving = false;
+  return absl::UnavailableError(
+      absl::StrCat("partition ", partition, ": the end of the replica before is not durable yet; send the snapshot again",
+                   log_ == nullptr ? "" : absl::StrCat(": ", log_->status().message())));
+}
+
+void ServerLog::EndSave(const Save& save, const absl::Status& status) {
+  MutexLock lock(mu_);
+  PartitionState& state = states_[save.partition];
+  state.saving = false;
+  // A drop that has come meanwhile voids the snapshot too.
+  if (status.ok() && state.life == save.life) {
+    state.last = save.index;
+    state.unreported = 0;
+  }
+  // The snapshot may be there all the same. What this replica goes on with need not be what its sender has.
+  if (absl::IsUnknown(status) && log_ != nullptr) QueueDrop(save.partition, state);
+  if (state.unreported == 0) return;
+  late_.push_back(save.partition);
+  background_work_.NotifyAll();
+}
+
+void ServerLog::OnDurable(absl::Span<const DurableIndex> durable) {
+  std::vector<DurableIndex> reports;
+  bool awaited = false;
+  {
+    MutexLock lock(mu_);
+    for (const DurableIndex& entry : durable) {
+      PartitionState& state = states_[entry.partition];
+      if (entry.dropped) {
+        --state.drops_queued;
+        awaited = true;
+        continue;
+      }
+      if (const auto left = unsettled_.find(entry.partition); left != unsettled_.end() && left->second <= entry.index) {
+        unsettled_.erase(left);
+        awaited = true;
+      }
+      // Of a replica that is gone.
+      if (state.drops_queued > 0) continue;
+      if (state.saving) {
+        state.unreported = entry.index;
+        continue;
+      }
+      ++state.reporting;
+      reports.push_back(entry);
+    }
+    if (awaited) settled_.NotifyAll();
+  }
+  Report(reports);
+}
+
+void ServerLog::Report(absl::Span<const DurableIndex> reports) {
+  for (const DurableIndex& entry : reports) events_.durable(entry.partition, entry.index);
+  MutexLock lock(mu_);
+  for (const DurableIndex& entry : reports) --states_[entry.partition].reporting;
+}
+
+std::vector<DurableIndex> ServerLog::TakeUnreported() {
+  std::vector<DurableIndex> reports;
+  for (const uint32_t partition : std::exchange(late_, {})) {
+    PartitionState& state = states_[partition];
+    if (state.unreported == 0 || state.saving) continue;
+    ++state.reporting;
+    reports.push_back({partition, std::exchange(state.unreported, 0), false});
+  }
+  return reports;
+}
+
+std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
+  const auto life = [&]() -> std::optional<uint64_t> {
+    MutexLock lock(mu_);
+    const PartitionState& state = states_[partition];
+    if (state.last == 0 || state.drops_queued > 0) return std::nullopt;
+    return state.life;
+  };
+  const std::optional<uint64_t> before = life();
+  if (!before.has_value()) return std::nullopt;
+  std::optional<HeldSnapshot> held = events_.hold(partition);
+  // A replica whose log has ended meanwhile, or has not begun, is not to come back by its snapshot.
+  if (!held.has_value() || held->log_index == 0 || life() != before) return std::nullopt;
+  return held;
+}
+
+void ServerLog::RunBackground() {
+  auto next_round = std::chrono::steady_clock::now();
+  while (true) {
+    std::vector<DurableIndex> reports;
+    {
+      MutexLock lock(mu_);
+      const auto next_look = After(options_.compaction_interval);
+      while (!stopping_ && late_.empty() && background_work_.WaitUntil(mu_, next_look)) {
+      }
+      if (stopping_) return;
+      reports = TakeUnreported();
+    }
+    Report(reports);
+    if (std::chrono::steady_clock::now() < next_round || !compactor_->IsDue()) continue;
+    const absl::Status status = compactor_->RunRound();
+    if (!status.ok()) {
+      spdlog::warn("the log in {} grows, since a snapshot cannot be written: {}", options_.data_folder,
+                   status.ToString());
+      next_round = After(options_.compaction_retry_interval);
+    }
+    MutexLock lock(mu_);
+    rounds_ = compactor_->rounds();
+  }
+}
+
+WriteAheadLogFigures ServerLog::figures() const {
+  MutexLock lock(mu_);
+  return log_ == nullptr ? WriteAheadLogFigures() : log_->figures();
+}
+
+uint64_t ServerLog::compaction_rounds() const {
+  MutexLock lock(mu_);
+  return rounds_;
+}
+
+}  // namespace pawl

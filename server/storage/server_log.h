@@ -1,0 +1,179 @@
+// The data directory of a server: who it was, what its partitions were, and the log of what becomes of them.
+#ifndef PAWL_SERVER_STORAGE_SERVER_LOG_H_
+#define PAWL_SERVER_STORAGE_SERVER_LOG_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "client_lib/base/byte_view.h"
+#include "client_lib/base/env.h"
+#include "client_lib/base/mutex.h"
+#include "server/replication/change_log.h"
+#include "server/shard/partition.h"
+#include "server/shard/partition_snapshot.h"
+#include "server/storage/log_compactor.h"
+#include "server/storage/node_identity.pb.h"
+#include "server/storage/recovery.h"
+#include "server/storage/snapshot_store.h"
+#include "server/storage/write_ahead_log.h"
+
+namespace pawl {
+
+struct ServerLogOptions {
+  // Made if it is missing.
+  std::string data_folder;
+  // See LogCompactor. What a start has to replay; beside it lie two snapshots of each partition.
+  uint64_t log_bytes = uint64_t{1} << 30;
+  // The folder and the durability are set by ServerLog.
+  WriteAheadLogOptions log;
+  // How often it is looked whether snapshots are due.
+  std::chrono::milliseconds compaction_interval{200};
+  // After a failed round of snapshots.
+  std::chrono::milliseconds compaction_retry_interval{5000};
+  // How long SaveSnapshot waits until the end of the replica before is durable: it holds up whoever wants the replica.
+  std::chrono::milliseconds drop_timeout{1000};
+  // How long Start waits for a disk that fails.
+  std::chrono::milliseconds start_timeout{30000};
+};
+
+// A server's life with it:
+//
+//   auto log = ServerLog::Open(Env::Real(), options);           // locks the folder
+//   if (log->identity()) partitions = log->Recover(...);        // then register as this node, in this job
+//   if (the registration's job or node is another) log->StartAnew(identity of the registration);
+//   log->Start({.durable = ..., .hold = ...});                  // before the first routing
+//   ...
+//   log->Stop();                                                // before what the events call is destroyed
+//
+// Open to Start are for one thread, as is Stop; all others are thread-safe. No event is called with a lock held.
+//
+// Invariants:
+// 1. What the log holds of a partition is one run of its changes, from the first or from a snapshot on: a change that
+//    does not follow is not written, and therefore never durable.
+// 2. Nothing is reported of a replica that was dropped, or whose snapshot is being saved, so that its successor is
+//    never taken for as far as it was.
+class ServerLog final : public ChangeLog {
+ public:
+  struct Events {
+    // The changes of the partition up to `index` are in the log.
+    std::function<void(uint32_t partition, uint64_t index)> durable;
+    // HoldSnapshot of the replica, taken under its lock; nothing if it is not here or has no data yet.
+    LogCompactor::Hold hold;
+  };
+
+  // UNAVAILABLE: another process has the folder. DATA_LOSS: the node file is damaged, or missing beside a log.
+  static absl::StatusOr<std::unique_ptr<ServerLog>> Open(Env& env, ServerLogOptions options);
+  ~ServerLog() override;
+
+  // Who this server was, unless it is new.
+  const std::optional<NodeIdentity>& identity() const { return identity_; }
+  // Whether that job writes a log at all.
+  bool Logs() const { return identity_.has_value() && identity_->job().durability() != MEMORY; }
+
+  // The partitions of the last life, ascending. `options` are those of the identity's job. Empty if it wrote no log.
+  // DATA_LOSS, naming file and offset: nothing was changed. REQUIRES: identity().
+  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options);
+
+  // Deletes whatever is there of another job or node, and writes down who this server is from now on.
+  absl::Status StartAnew(NodeIdentity identity);
+
+  // Begins to write. Returns when everything that was recovered is durable. RESOURCE_EXHAUSTED and others: the disk
+  // does not take it. REQUIRES: Recover or StartAnew has succeeded, Logs().
+  absl::Status Start(Events events);
+  // Writes what is queued, if it can; afterwards no event is called, and nothing is taken.
+  void Stop();
+
+  // OK if changes with so many bytes are to be taken now: to be asked before a change is applied. RESOURCE_EXHAUSTED,
+  // with the reason, while the disk is full or fails or too much waits.
+  absl::Status CheckRoom(uint64_t bytes) const;
+
+  // ChangeLog. After SaveSnapshot has returned an error, the log may hold nothing of the partition: a later snapshot
+  // must follow. UNAVAILABLE: soon again. A partition that was dropped comes back by SaveSnapshot: if it began with its
+  // first change instead, a report of before that is just under way could be taken for its own.
+  void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) override;
+  absl::Status SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) override;
+  void Drop(uint32_t partition) override;
+
+  WriteAheadLogFigures figures() const;
+  uint64_t compaction_rounds() const;
+
+ private:
+  // What the log has of a partition.
+  struct PartitionState {
+    // The last change in it, queued or in a snapshot; 0: nothing.
+    uint64_t last = 0;
+    // Ends that are queued and not durable yet.
+    uint32_t drops_queued = 0;
+    // Grows with every end.
+    uint64_t life = 0;
+    // Calls of Events::durable that are under way.
+    uint32_t reporting = 0;
+    bool saving = false;
+    // What was not reported because of `saving`.
+    uint64_t unreported = 0;
+  };
+  // A snapshot that is being saved.
+  struct Save {
+    uint32_t partition = 0;
+    uint64_t index = 0;
+    uint64_t life = 0;
+    LogPosition begun;
+  };
+
+  ServerLog(Env& env, ServerLogOptions options, std::unique_ptr<FolderLock> lock)
+      : env_(env), options_(std::move(options)), lock_(std::move(lock)) {}
+
+  absl::Status ReadIdentity();
+  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> RecoverFiles(const PartitionOptions& options);
+  absl::Status DeleteFiles();
+  void OnDurable(absl::Span<const DurableIndex> durable);
+  void Report(absl::Span<const DurableIndex> reports);
+  absl::Status AwaitSettled();
+  void QueueDrop(uint32_t partition, PartitionState& state) PAWL_REQUIRES(mu_);
+  // Waits for the end of the replica before, and keeps reports back until EndSave.
+  absl::StatusOr<Save> BeginSave(uint32_t partition, uint64_t index);
+  void EndSave(const Save& save, const absl::Status& status);
+  std::optional<HeldSnapshot> Hold(uint32_t partition);
+  void RunBackground();
+  std::vector<DurableIndex> TakeUnreported() PAWL_REQUIRES(mu_);
+
+  Env& env_;
+  const ServerLogOptions options_;
+  const std::unique_ptr<FolderLock> lock_;
+  // Until Start, of the one thread; then constant.
+  std::optional<NodeIdentity> identity_;
+  std::unique_ptr<SnapshotStore> snapshots_;
+  std::optional<RecoveredLog> recovered_;
+  Events events_;
+  std::unique_ptr<LogCompactor> compactor_;
+  std::thread background_;
+
+  mutable Mutex mu_;
+  // An end or something recovered has become durable.
+  CondVar settled_;
+  CondVar background_work_;
+  bool stopping_ PAWL_GUARDED_BY(mu_) = false;
+  std::unique_ptr<WriteAheadLog> log_ PAWL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint32_t, PartitionState> states_ PAWL_GUARDED_BY(mu_);
+  // Of what was recovered and is written again: up to where.
+  absl::btree_map<uint32_t, uint64_t> unsettled_ PAWL_GUARDED_BY(mu_);
+  // Partitions with something unreported that can be reported now.
+  std::vector<uint32_t> late_ PAWL_GUARDED_BY(mu_);
+  uint64_t rounds_ PAWL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_STORAGE_SERVER_LOG_H_
