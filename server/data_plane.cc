@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/failpoint.h"
 #include "client_lib/base/status_macros.h"
 #include "server/pushback.h"
 #include "server/replication/change.h"
@@ -149,6 +150,15 @@ void DataPlane::OnDurable(uint32_t partition, uint64_t index) {
     replica->durable_index = std::max(replica->durable_index, index);
   }
   OnAdvanced(replica);
+}
+
+std::optional<HeldSnapshot> DataPlane::Hold(uint32_t partition) const {
+  const auto view = hosting_.view();
+  if (view->Find(partition) == nullptr) return std::nullopt;
+  Replica& replica = *view->Find(partition);
+  MutexLock lock(replica.mu);
+  if (replica.partition == nullptr) return std::nullopt;
+  return HoldSnapshot(*replica.partition);
 }
 
 void DataPlane::OnAdvanced(const std::shared_ptr<Replica>& replica) {
@@ -299,6 +309,12 @@ absl::Status DataPlane::TooManyBytesInFlight() const {
       absl::ResourceExhaustedError(absl::StrCat("more than ", options_.max_bytes_in_flight, " bytes are in flight")));
 }
 
+absl::Status DataPlane::CheckLogHasRoom(uint64_t bytes) const {
+  if (log_ == nullptr) return absl::OkStatus();
+  const absl::Status status = log_->CheckRoom(bytes);
+  return status.ok() ? status : WithPushback(status);
+}
+
 void DataPlane::Refuse(Method method, const RequestHeader* header, absl::Status status, Reply& reply) {
   const bool routing_moved = status.GetPayload(kRoutingPayloadUrl).has_value();
   switch (status.code()) {
@@ -337,6 +353,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   if (reservation == nullptr) {
     return reply(TooManyBytesInFlight(), OutgoingMessage());
   }
+  if (absl::Status room = CheckLogHasRoom(message.bytes.size()); !room.ok()) return reply(std::move(room), OutgoingMessage());
   std::vector<std::shared_ptr<Replica>> replicas;
   for (const PushSegmentView& segment : request->segments) {
     auto replica = Find(**view, segment.partition);
@@ -355,14 +372,18 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
               reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return Refuse(Method::kPush, &request->header, std::move(status), reply);
     std::vector<ChangeMark> marks;
+    PAWL_FAILPOINT("push.apply");
     auto response = ApplyPush(*view, sender, *request, owner, marks);
+    PAWL_FAILPOINT("push.applied");
     if (replicator_ != nullptr) replicator_->PumpLanes();
     if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
     waiting_.ForCommit(marks, std::move(context),
                        [this, request, reservation, response = *std::move(response),
                         reply = std::move(reply)](absl::Status committed) mutable {
                          if (!committed.ok()) return Refuse(Method::kPush, &request->header, std::move(committed), reply);
+                         PAWL_FAILPOINT("push.acknowledge");
                          reply(absl::OkStatus(), EncodeSmall(response));
+                         PAWL_FAILPOINT("push.acknowledged");
                        });
   };
   const bool waits_for_step =
@@ -574,6 +595,7 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
   }
   auto ends = StepEnds(**view, request);
   absl::Status status = ends.status();
+  if (status.ok()) status = CheckLogHasRoom(message.bytes.size());
   if (status.ok()) {
     for (const StepEnd& end : *ends) {
       MutexLock lock(end.replica->mu);
@@ -634,8 +656,9 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
   }
   TakeOverResponse response;
   std::vector<ChangeMark> marks;
-  absl::Status status;
+  absl::Status status = CheckLogHasRoom(message.bytes.size());
   for (const uint32_t p : request.partitions()) {
+    if (!status.ok()) break;
     auto replica = Find(**view, p);
     status = replica.status();
     if (!status.ok()) break;
@@ -677,8 +700,9 @@ void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change,
   if (!view.ok()) return done(view.status());
   std::vector<ChangeMark> marks;
   std::vector<std::shared_ptr<WaitingCall>> ready;
-  absl::Status status;
+  absl::Status status = CheckLogHasRoom(0);
   for (const auto& replica : (*view)->replicas) {
+    if (!status.ok()) break;
     if (replica == nullptr) continue;
     MutexLock lock(replica->mu);
     if (!replica->IsPrimary()) continue;

@@ -24,6 +24,7 @@
 #include "server/replication/log_entry.h"
 #include "server/replication/replica_receiver.h"
 #include "server/replication/replicator.h"
+#include "server/shard/partition_snapshot.h"
 #include "server/waiting_calls.h"
 
 namespace pawl {
@@ -74,6 +75,8 @@ class DataPlane final : public RequestHandler {
   uint64_t epoch() const { return hosting_.view()->epoch; }
   // Changes of the partition up to `index` are in the log.
   void OnDurable(uint32_t partition, uint64_t index);
+  // The replica as it is now, to be written down; nothing if it is not here or has no data.
+  std::optional<HeldSnapshot> Hold(uint32_t partition) const;
   // Says in a heartbeat how the replicas stood at the last Tick: never waits for work that is being done on one.
   void FillHeartbeat(HeartbeatRequest& request) const;
   // The replicas that have every change that was ever acknowledged, as far as this server knows: what it can bring
@@ -128,6 +131,8 @@ class DataPlane final : public RequestHandler {
   void TakeOver(IncomingMessage message, CallContext context, Reply reply);
   absl::StatusOr<std::vector<StepEnd>> StepEnds(const View& view, const EndStepRequest& request) const;
   absl::Status TooManyBytesInFlight() const;
+  // OK if the log takes a change with so many bytes.
+  absl::Status CheckLogHasRoom(uint64_t bytes) const;
   // What of the push the partitions would refuse.
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,

@@ -9,7 +9,6 @@
 #include <malloc.h>
 
 #include <chrono>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,6 +18,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/env.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "client_lib/rpc/grpc_transport.h"
@@ -29,13 +29,18 @@
 #include "server/parameter_service.h"
 #include "server/replication_service.h"
 #include "server/server_node.h"
+#include "server/storage/server_log.h"
 #include "spdlog/spdlog.h"
 
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler; default: the environment's PAWL_SCHEDULER");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port to listen on; port 0 takes a free one. Workers must be able to reach this address.");
 ABSL_FLAG(std::string, advertise, "", "host:port that workers reach this server at, where it is not the one it listens on");
-ABSL_FLAG(std::string, data_dir, "", "folder for this server's files; made if missing");
+ABSL_FLAG(std::string, data_dir, "",
+          "folder for this server's log, for this server alone; made if missing. Started again with the same folder after it "
+          "has died, it is the same server and has what it had.");
+ABSL_FLAG(uint64_t, log_bytes, uint64_t{1} << 30,
+          "what the log may have before snapshots make it shorter: what a start has to read");
 ABSL_FLAG(int, register_timeout_s, 60, "how long to try to reach the scheduler at the start");
 ABSL_FLAG(int, scheduler_timeout_s, 600,
           "how long the scheduler may be silent later; parameters are served meanwhile, and it may come back");
@@ -68,10 +73,14 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   if (absl::GetFlag(FLAGS_scheduler_timeout_s) < 1) return UsageError("--scheduler_timeout_s must be at least 1");
   if (absl::GetFlag(FLAGS_drain_timeout_s) < 0) return UsageError("--drain_timeout_s must be at least 0");
   if (absl::GetFlag(FLAGS_repair_bytes_per_s) < 1) return UsageError("--repair_bytes_per_s must be at least 1");
+  if (absl::GetFlag(FLAGS_log_bytes) < 1) return UsageError("--log_bytes must be at least 1");
+  absl::StatusOr<std::unique_ptr<ServerLog>> log = nullptr;
   if (const std::string data_dir = absl::GetFlag(FLAGS_data_dir); !data_dir.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(data_dir, error);
-    if (error) return UsageError(absl::StrCat("--data_dir=", data_dir, " cannot be made: ", error.message()));
+    ServerLogOptions log_options;
+    log_options.data_folder = data_dir;
+    log_options.log_bytes = absl::GetFlag(FLAGS_log_bytes);
+    log = ServerLog::Open(Env::Real(), std::move(log_options));
+    if (!log.ok()) return UsageError(absl::StrCat("--data_dir=", data_dir, ": ", log.status().message()));
   }
 
   ServerNodeOptions node_options;
@@ -87,7 +96,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
 
   GrpcControlChannel channel(scheduler);
   GrpcTransport peers;
-  ServerNode node(std::move(node_options), data_plane_options, channel, peers, clock);
+  ServerNode node(std::move(node_options), data_plane_options, *std::move(log), channel, peers, clock);
   ParameterService parameter_service(node.data_plane(), clock);
   ReplicationService replication_service(node.data_plane(), clock);
   ControlService control_service(node.data_plane());
@@ -109,11 +118,11 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   if (address.empty()) address = absl::StrCat(listen.substr(0, colon), ":", port);
   spdlog::info("listening on {}, registering with the scheduler at {}", address, scheduler);
 
-  node.Start(address);
   bool asked_to_end = false;
   bool serving = false;
   std::optional<absl::Status> ended;
-  while (!(ended = node.Tick()).has_value()) {
+  if (const absl::Status status = node.Start(address); !status.ok()) ended = status;
+  while (!ended.has_value() && !(ended = node.Tick()).has_value()) {
     if (asked_to_end) {
       std::this_thread::sleep_for(kTickInterval);
     } else if (signal.Wait(kTickInterval)) {
@@ -131,6 +140,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
     spdlog::info("ended{}", ended->ok() ? "" : absl::StrCat(": ", ended->message()));
     return kExitDone;
   }
+  if (absl::IsInvalidArgument(*ended)) return UsageError(ended->message());
   spdlog::error("ended: {}", ended->ToString());
   return kExitFailed;
 }

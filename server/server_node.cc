@@ -14,13 +14,14 @@ constexpr std::chrono::milliseconds kRoutingGrace{500};
 
 }  // namespace
 
-ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, ControlChannel& channel,
-                       Transport& peers, const Clock& clock)
+ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<ServerLog> log,
+                       ControlChannel& channel, Transport& peers, const Clock& clock)
     : options_(std::move(options)),
+      data_plane_options_(data_plane),
       clock_(clock),
       link_(channel, clock, options_.scheduler, Events()),
       data_plane_(data_plane, clock, &peers, [this] { return link_.lease_until(); }),
-      node_(options_.earlier_node) {}
+      log_(std::move(log)) {}
 
 ServerNode::~ServerNode() { Close(); }
 
@@ -44,9 +45,17 @@ NodeLink::Events ServerNode::Events() {
   return events;
 }
 
-void ServerNode::Start(const std::string& address) {
+absl::Status ServerNode::Start(const std::string& address) {
   address_ = address;
+  if (log_ != nullptr && log_->identity().has_value()) {
+    const NodeIdentity& identity = *log_->identity();
+    node_ = identity.node();
+    PAWL_ASSIGN_OR_RETURN(
+        recovered_, log_->Recover(DataPlane::OptionsOf(identity.job(), data_plane_options_.max_rows_per_partition)));
+    spdlog::info("was {} in job '{}', and has {} partitions of it", node_, identity.job().name(), recovered_.size());
+  }
   Register(clock_.Now() + options_.register_timeout);
+  return absl::OkStatus();
 }
 
 void ServerNode::Register(MonotonicTime deadline) {
@@ -56,11 +65,16 @@ void ServerNode::Register(MonotonicTime deadline) {
   request.set_address(address_);
   request.set_description(options_.description);
   request.set_node(node_);
-  const bool first = job_id_ == 0;
-  request.set_job_id(first ? options_.earlier_job_id : job_id_);
-  for (RecoveredReplica& replica : first ? std::vector(options_.recovered) : data_plane_.ReplicasInSync()) {
-    *request.add_recovered() = std::move(replica);
+  request.set_job_id(job_id_);
+  if (job_id_ == 0 && !node_.empty()) {
+    request.set_job_id(log_->identity()->job_id());
+    for (const auto& partition : recovered_) {
+      RecoveredReplica& replica = *request.add_recovered();
+      replica.set_partition(partition->index());
+      replica.set_log_index(partition->log_index());
+    }
   }
+  for (RecoveredReplica& replica : data_plane_.ReplicasInSync()) *request.add_recovered() = std::move(replica);
   link_.Register(std::move(request), deadline, [this](absl::StatusOr<RegisterResponse> registered) {
     MutexLock lock(mu_);
     news_.registered = std::move(registered);
@@ -75,13 +89,40 @@ absl::Status ServerNode::Join(const RegisterResponse& registration) {
     return absl::AbortedError(absl::StrCat("the scheduler at ", options_.scheduler, " directs another job now, '",
                                            registration.job().name(), "'"));
   }
-  if (first && options_.begin != nullptr) PAWL_RETURN_IF_ERROR(options_.begin(registration, data_plane_));
+  if (first) PAWL_RETURN_IF_ERROR(PrepareLog(registration));
   data_plane_.Begin(registration);
+  for (auto& partition : recovered_) data_plane_.AddRecovered(std::move(partition));
+  recovered_.clear();
   node_ = registration.node();
   job_id_ = registration.job_id();
   member_ = true;
   link_.Start();
   return absl::OkStatus();
+}
+
+absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
+  const bool logs = registration.job().durability() != MEMORY;
+  if (log_ == nullptr) {
+    if (!logs) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--data_dir=FOLDER is missing: job '", registration.job().name(), "' has durability ",
+                     Durability_Name(registration.job().durability()), ", so its servers write a log"));
+  }
+  const bool is_earlier = log_->identity().has_value() && log_->identity()->job_id() == registration.job_id() &&
+                          log_->identity()->node() == registration.node();
+  if (!is_earlier) {
+    recovered_.clear();
+    NodeIdentity identity;
+    identity.set_node(registration.node());
+    identity.set_job_id(registration.job_id());
+    *identity.mutable_job() = registration.job();
+    PAWL_RETURN_IF_ERROR(log_->StartAnew(std::move(identity)));
+  }
+  if (!logs) return absl::OkStatus();
+  data_plane_.SetLog(*log_);
+  return log_->Start(
+      {.durable = [this](uint32_t partition, uint64_t index) { data_plane_.OnDurable(partition, index); },
+       .hold = [this](uint32_t partition) { return data_plane_.Hold(partition); }});
 }
 
 std::optional<absl::Status> ServerNode::Tick() {
@@ -152,6 +193,7 @@ void ServerNode::Close() {
   if (std::exchange(closed_, true)) return;
   data_plane_.Close(absl::UnavailableError("the server is ending"));
   link_.Close();
+  if (log_ != nullptr) log_->Stop();
 }
 
 }  // namespace pawl

@@ -3,7 +3,7 @@
 #define PAWL_SERVER_SERVER_NODE_H_
 
 #include <chrono>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +17,7 @@
 #include "client_lib/rpc/transport.h"
 #include "proto/scheduler.pb.h"
 #include "server/data_plane.h"
+#include "server/storage/server_log.h"
 
 namespace pawl {
 
@@ -30,14 +31,6 @@ struct ServerNodeOptions {
   std::chrono::seconds scheduler_timeout{600};
   // How long others may take to take over the replicas when this server is asked to end.
   std::chrono::seconds drain_timeout{20};
-
-  // What a former life in the data directory says: who it was, in which job, with which replicas.
-  std::string earlier_node;
-  uint64_t earlier_job_id = 0;
-  std::vector<RecoveredReplica> recovered;
-  // Prepares the data plane for the job that the scheduler has told: its log, and the replicas that were recovered. Once,
-  // on the thread of the first Tick after the registration. An error ends the server. May be null.
-  std::function<absl::Status(const RegisterResponse&, DataPlane&)> begin;
 };
 
 // Joins the job, takes the roles that the scheduler gives, and, when the scheduler has taken this server for dead, joins it
@@ -46,10 +39,11 @@ struct ServerNodeOptions {
 // For one thread, which calls Tick often; but data_plane() may be used by all.
 class ServerNode {
  public:
-  // `channel`, `peers` and `clock` outlive it. The owner shuts `peers` down, and everything that calls the data plane,
-  // before the destruction.
-  ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, ControlChannel& channel, Transport& peers,
-             const Clock& clock);
+  // `log` is the data directory, just opened; null: this server has none, and can only be in jobs that write no log.
+  // `channel`, `peers` and `clock` outlive the node. The owner shuts `peers` down, and everything that calls the data
+  // plane, before the destruction.
+  ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<ServerLog> log,
+             ControlChannel& channel, Transport& peers, const Clock& clock);
   // Close.
   ~ServerNode();
   ServerNode(const ServerNode&) = delete;
@@ -57,8 +51,9 @@ class ServerNode {
 
   DataPlane& data_plane() { return data_plane_; }
 
-  // Begins to register as reachable at `address`.
-  void Start(const std::string& address);
+  // Reads back what a former life has left in the data directory; then begins to register, as reachable at `address`. An
+  // error (DATA_LOSS, naming file and offset) ends the server.
+  absl::Status Start(const std::string& address);
 
   // Follows what has happened, and keeps the data plane going. Once it is over, how it ended: OK for COMPLETED or when
   // nothing is left to do after Drain, CANCELLED for STOPPED, else what happened.
@@ -70,7 +65,7 @@ class ServerNode {
   // There is a routing table and no end in sight: callers may come.
   bool serving() const;
 
-  // Answers all waiting calls, says good-bye. Idempotent.
+  // Answers all waiting calls, says good-bye, writes what the log has to write. Idempotent.
   void Close();
 
  private:
@@ -91,10 +86,17 @@ class ServerNode {
   // Asked to end: whether it can.
   std::optional<absl::Status> DrainEnd() const;
 
+  // The log and what it has given back, for the first life.
+  absl::Status PrepareLog(const RegisterResponse& registration);
+
   const ServerNodeOptions options_;
+  const DataPlaneOptions data_plane_options_;
   const Clock& clock_;
   NodeLink link_;
   DataPlane data_plane_;
+  const std::unique_ptr<ServerLog> log_;
+  // Until the first registration.
+  std::vector<std::unique_ptr<Partition>> recovered_;
   std::string address_;
   // Those of the last life; job_id is 0 before the first registration.
   std::string node_;

@@ -17,6 +17,9 @@ class ChangeLog {
  public:
   virtual ~ChangeLog() = default;
 
+  // OK if changes with so many bytes are to be taken now: to be asked before a change is applied. RESOURCE_EXHAUSTED,
+  // with the reason, while the disk is full or fails or too much waits to be written.
+  virtual absl::Status CheckRoom(uint64_t bytes) const = 0;
   // A serialized LogEntry. Those of one partition come in the order of their indices. Does not wait for the disk.
   virtual void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) = 0;
   // All of a partition's changes up to `index` as one snapshot, in place of those written before (which may have

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
+#include "client_lib/base/failpoint.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/codec.h"
 #include "server/replication/change.h"
@@ -59,6 +60,9 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
   const ReplicationHeader& header = request->header;
   auto view = hosting_.view();
   if (absl::Status status = CheckJob(*view, header); !status.ok()) return reply(std::move(status), OutgoingMessage());
+  if (log_ != nullptr) {
+    if (absl::Status room = log_->CheckRoom(message.bytes.size()); !room.ok()) return reply(std::move(room), OutgoingMessage());
+  }
   std::vector<ChangeView> changes;
   changes.reserve(request->entries.size());
   for (const ByteView& entry : request->entries) {
@@ -70,6 +74,7 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
     }
     changes.push_back(*std::move(change));
   }
+  PAWL_FAILPOINT("replica.apply");
   ReplicateResponse response;
   std::vector<ChangeMark> marks;
   for (size_t i = 0; i < changes.size();) {
@@ -116,7 +121,9 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
   }
   waiting_.ForDurable(marks, std::move(context), [response, reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+    PAWL_FAILPOINT("replica.acknowledge");
     reply(absl::OkStatus(), EncodeSmall(response));
+    PAWL_FAILPOINT("replica.acknowledged");
   });
 }
 

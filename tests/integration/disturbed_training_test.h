@@ -1,0 +1,92 @@
+// What the tests that disturb a training job share.
+#ifndef PAWL_TESTS_INTEGRATION_DISTURBED_TRAINING_TEST_H_
+#define PAWL_TESTS_INTEGRATION_DISTURBED_TRAINING_TEST_H_
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/harness/generated_data.h"
+#include "tests/integration/cluster_test.h"
+
+namespace pawl {
+
+// Trains a small SYNC job twice, once in peace, and compares the bits that come of it.
+class DisturbedTrainingTest : public ClusterTest {
+ protected:
+  static constexpr std::chrono::seconds kStartTimeout{20};
+  static constexpr std::chrono::seconds kRepairTimeout{20};
+  static constexpr std::chrono::seconds kJobTimeout{60};
+  static constexpr uint32_t kPartitions = 8;
+  // 2 epochs of 2000 samples in batches of 64.
+  static constexpr uint64_t kSteps = 64;
+
+  struct Cluster {
+    uint32_t servers = 3;
+    uint32_t replicas = 2;
+    std::string durability = "MEMORY";
+  };
+
+  void SetUp() override {
+    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
+    ASSERT_TRUE(WriteClicks({.samples = 2000}, train_).ok());
+  }
+
+  ProcessCluster* StartTraining(const Cluster& cluster) {
+    ProcessClusterOptions options;
+    options.job = absl::StrCat("name: 'disturbed' seed: 5 data { train: '", train_, "' format: LIBSVM }\n",
+                               "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
+                               "batch_size: 64 epochs: 2 logical_workers: 2 partitions: ", kPartitions, " durability: ", cluster.durability);
+    options.servers = cluster.servers;
+    options.workers = 2;
+    // A process that is started again must be found where it was.
+    options.fixed_ports = true;
+    options.replicas = cluster.replicas;
+    for (const char* worker : {"worker-0", "worker-1"}) options.flags[worker] = {"--step_delay_ms=40"};
+    return StartCluster(options);
+  }
+
+  std::string DigestAtTheEnd(ProcessCluster& cluster) {
+    const auto ended = cluster.WaitFor([](const auto& status) { return status.state() == COMPLETED; }, kJobTimeout);
+    EXPECT_TRUE(ended.ok()) << ended.status();
+    const absl::Status all = cluster.WaitUntilAllEnded(kStartTimeout);
+    EXPECT_TRUE(all.ok()) << all;
+    const auto metrics = cluster.Metrics();
+    EXPECT_TRUE(metrics.ok()) << metrics.status();
+    if (!metrics.ok() || !(*metrics)["digest"].is_string()) return "none";
+    EXPECT_EQ((*metrics)["steps"], kSteps);
+    return (*metrics)["digest"].get<std::string>();
+  }
+
+  // Does `disturb` in the middle of training. The digest must be that of a run without it.
+  void ExpectTheSameBits(const Cluster& shape, const std::function<void(ProcessCluster&)>& disturb) {
+    ProcessCluster* const quiet = StartTraining(shape);
+    ASSERT_NE(quiet, nullptr);
+    const std::string expected = DigestAtTheEnd(*quiet);
+    ProcessCluster* const disturbed = StartTraining(shape);
+    ASSERT_NE(disturbed, nullptr);
+    ASSERT_TRUE(disturbed->WaitFor([](const auto& status) { return status.steps() > 8; }, kStartTimeout).ok());
+    disturb(*disturbed);
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(DigestAtTheEnd(*disturbed), expected);
+  }
+
+  // Every partition has two replicas in sync again.
+  void ExpectRepair(ProcessCluster& cluster) {
+    const auto repaired = cluster.WaitFor(
+        [](const auto& status) {
+          uint32_t replicas = 0;
+          for (const NodeStatus& node : status.nodes()) replicas += node.gone() ? 0 : node.partitions();
+          return replicas == 2 * kPartitions;
+        },
+        kRepairTimeout);
+    EXPECT_TRUE(repaired.ok()) << repaired.status();
+  }
+
+  std::string train_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_INTEGRATION_DISTURBED_TRAINING_TEST_H_

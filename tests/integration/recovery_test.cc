@@ -1,0 +1,58 @@
+// Processes that die while a SYNC job trains and are started again with the same command, where nobody else has what they had:
+// the job goes on, and ends with the bits of a run that nobody disturbed.
+#include "tests/integration/disturbed_training_test.h"
+
+namespace pawl {
+namespace {
+
+class RecoveryTest : public DisturbedTrainingTest {
+ protected:
+  static void Restart(ProcessCluster& cluster, const std::string& name) {
+    SCOPED_TRACE(name);
+    const absl::Status restarted = cluster.Restart(name);
+    ASSERT_TRUE(restarted.ok()) << restarted;
+    if (name == "scheduler") return;
+    const auto member = cluster.WaitUntilMember(name, kStartTimeout);
+    ASSERT_TRUE(member.ok()) << member.status();
+  }
+};
+
+TEST_F(RecoveryTest, AServerComesBackFromItsLog) {
+  ExpectTheSameBits({.servers = 2, .replicas = 1, .durability = "LOG"}, [](ProcessCluster& cluster) {
+    ASSERT_TRUE(cluster.Kill("server-1").ok());
+    Restart(cluster, "server-1");
+  });
+}
+
+TEST_F(RecoveryTest, AllServersAreKilledAtOnceAndComeBackFromTheirLogs) {
+  ExpectTheSameBits({.servers = 3, .replicas = 2, .durability = "FSYNC"}, [](ProcessCluster& cluster) {
+    for (const char* server : {"server-0", "server-1", "server-2"}) cluster.node(server).Signal(SIGKILL);
+    for (const char* server : {"server-0", "server-1", "server-2"}) ASSERT_TRUE(cluster.Kill(server).ok());
+    for (const char* server : {"server-2", "server-0", "server-1"}) Restart(cluster, server);
+  });
+}
+
+TEST_F(RecoveryTest, AWorkerTakesItsRanksOverAgain) {
+  ExpectTheSameBits({.servers = 2, .replicas = 1}, [](ProcessCluster& cluster) {
+    ASSERT_TRUE(cluster.Kill("worker-0").ok());
+    Restart(cluster, "worker-0");
+  });
+}
+
+TEST_F(RecoveryTest, TheSchedulerGoesOnWhereItWas) {
+  ExpectTheSameBits({.servers = 2, .replicas = 2}, [](ProcessCluster& cluster) {
+    ASSERT_TRUE(cluster.Kill("scheduler").ok());
+    Restart(cluster, "scheduler");
+  });
+}
+
+TEST_F(RecoveryTest, EverybodyIsKilledAtOnceAndComesBack) {
+  ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "LOG"}, [](ProcessCluster& cluster) {
+    for (const std::string& name : cluster.names()) cluster.node(name).Signal(SIGKILL);
+    for (const std::string& name : cluster.names()) ASSERT_TRUE(cluster.Kill(name).ok());
+    for (const std::string& name : cluster.names()) Restart(cluster, name);
+  });
+}
+
+}  // namespace
+}  // namespace pawl
