@@ -322,6 +322,19 @@ TEST_F(RestartTest, StoreThatFailsForLongEndsNothing) {
   EXPECT_TRUE((*table)->ok());
 }
 
+TEST_F(RestartTest, EvaluationIsComputedWhileSomethingElseIsBeingSaved) {
+  Run(1, Job(1, 1));
+  HoldSaves();
+  CreateTable("t");
+  Answer<ReportEvaluationResponse> last;
+  for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker_, rank, 1, true);
+  EXPECT_EQ(Status().evaluations_size(), 1);
+  EXPECT_FALSE(last->has_value()) << "the result is not saved";
+  ReleaseSaves();
+  ASSERT_TRUE(last->has_value());
+  EXPECT_TRUE((*last)->ok());
+}
+
 TEST_F(RestartTest, LeaseIsNotRenewedByOneWhoMayNotDirectAnyMore) {
   bool leads = true;
   BeginWithStore(Job(1, 1), 1, 1, [&](Coordinator::Options& options) { options.leads = [&] { return leads; }; });
