@@ -100,11 +100,12 @@ absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
   }
   if (PAWL_FAILPOINT("snapshot.rename")) return absl::DataLossError("failpoint snapshot.rename");
   PAWL_RETURN_IF_ERROR(env_.Rename(writer.temporary_, PathOf(id.partition, id.index)));
-  snapshots_[{id.partition, id.index}] = id.mark;
+  const bool is_new = snapshots_.insert_or_assign({id.partition, id.index}, id.mark).second;
   // Only now may an older one go.
   if (absl::Status status = env_.SyncFolder(folder_); !status.ok()) {
     const std::string path = PathOf(id.partition, id.index);
-    if (env_.Delete(path).ok()) snapshots_.erase({id.partition, id.index});
+    // One of the same index that was there before is needed, and is there again if this one is not.
+    if (is_new && env_.Delete(path).ok()) snapshots_.erase({id.partition, id.index});
     return absl::UnknownError(absl::StrCat("it is not known whether ", path, " is durable: ", status.message()));
   }
   PAWL_FAILPOINT("snapshot.renamed");

@@ -87,6 +87,20 @@ TEST_F(SnapshotStoreTest, ADropDeletesOlderSnapshotsAndPreventsThoseBeingWritten
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{5}));
 }
 
+TEST_F(SnapshotStoreTest, OneThatMayNotBeDurableIsTakenBackUnlessItReplacesOne) {
+  env_.FailFolderSyncs(1);
+  EXPECT_EQ(Write(3, 10).status().code(), absl::StatusCode::kUnknown);
+  EXPECT_TRUE(env_.List("/data/snapshots")->empty());
+  ASSERT_TRUE(Write(3, 20).ok());
+  env_.FailFolderSyncs(1);
+  EXPECT_EQ(Write(3, 20).status().code(), absl::StatusCode::kUnknown);
+  EXPECT_EQ(Indices(3), (std::vector<uint64_t>{20}));
+  env_.CutPower();
+  env_.RestorePower();
+  Restart();
+  EXPECT_EQ(Indices(3), (std::vector<uint64_t>{20}));
+}
+
 TEST_F(SnapshotStoreTest, AFullDiskIsReportedAndCleanedUp) {
   env_.SetCapacity(env_.UsedBytes() + 60);
   {
