@@ -20,10 +20,11 @@ struct ChildOptions {
   // The program's path and its arguments, without argv[0].
   std::string program;
   std::vector<std::string> arguments;
-  // Where its stdout and stderr go; the file is made anew. stdin is /dev/null.
+  // Where its stdout and stderr go; the file is made anew, unless it is to be gone on with. stdin is /dev/null.
   std::string log;
   // "NAME=value" each, in place of or besides what this process has in its environment.
   std::vector<std::string> environment = {};
+  bool append_to_log = false;
 };
 
 // One child and what became of it.
@@ -47,6 +48,8 @@ class ChildProcess {
   const std::string& name() const { return options_.name; }
   const std::string& log() const { return options_.log; }
   pid_t pid() const { return pid_; }
+  // As started, but with its present name and log.
+  const ChildOptions& options() const { return options_; }
 
   // Does not wait.
   bool HasEnded();

@@ -5,9 +5,13 @@
 //   scheduler-exits          before it listens, with code 3
 //   scheduler-never-listens
 //   scheduler-dies           by SIGKILL, while the job runs
+//   scheduler-dies-once      the same, in its first life
 //   scheduler-refuses-stop   answers StopJob with an error
 //   server-exits             before it registers, with code 3
-//   worker-dies              by SIGKILL, once the job runs; the scheduler then fails the job
+//   worker-dies              worker-0 by SIGKILL, whenever the job runs
+//   worker-dies-once         the same, in its first life
+//   worker-leaves            worker-0 with code 0, once the job runs; the scheduler then fails the job
+//   server-dies-unknown      by SIGKILL, once it is registered, and in every later life before it registers
 //   worker-leaves-badly      with code 5, after the job has completed
 //   job-fails                the scheduler fails it by itself
 //   no-result                the scheduler writes no metrics.json
@@ -66,12 +70,34 @@ std::string Argument(int argc, char** argv, const std::string& name) {
 
 std::atomic<bool> terminated = false;
 
+// Whether this is the first call for the folder, over all lives of the process.
+bool IsFirst(const std::string& data, const std::string& what) {
+  const std::string file = absl::StrCat(data, "/", what);
+  if (std::filesystem::exists(file)) return false;
+  std::filesystem::create_directories(data);
+  std::ofstream(file) << "been here\n";
+  return true;
+}
+
 class FakeScheduler final : public Scheduler::Service {
  public:
-  FakeScheduler(int servers, int workers) : servers_(servers), workers_(workers) {}
+  FakeScheduler(int servers, int workers, const std::string& data) : servers_(servers), workers_(workers) {
+    // What it has of its earlier life.
+    if (!Fake("scheduler-dies-once") || IsFirst(data, "began")) return;
+    status_.set_state(RUNNING);
+    running_since_ = SteadyClock::now();
+    dies_ = false;
+  }
 
   grpc::Status Register(grpc::ServerContext*, const RegisterRequest* request, RegisterResponse* response) override {
     const MutexLock lock(mu_);
+    for (NodeStatus& known : *status_.mutable_nodes()) {
+      if (known.node() != request->node()) continue;
+      known.set_description(request->description());
+      last_heard_[known.node()] = SteadyClock::now();
+      response->set_node(known.node());
+      return grpc::Status::OK;
+    }
     NodeStatus& node = *status_.add_nodes();
     int& number = numbers_[request->role()];
     node.set_node(absl::StrCat(request->role() == SERVER_ROLE ? "server-" : "worker-", number++));
@@ -128,7 +154,7 @@ class FakeScheduler final : public Scheduler::Service {
       status_.mutable_job()->set_epochs(2);
       if (status_.evaluations().empty()) status_.add_evaluations()->set_auc(0.7216);
       const bool time_is_up = now - running_since_ >= kRunTime;
-      if (time_is_up && Fake("scheduler-dies")) {
+      if (time_is_up && (Fake("scheduler-dies") || (Fake("scheduler-dies-once") && dies_))) {
         std::cerr << "the disk is on fire" << std::endl;
         raise(SIGKILL);
       }
@@ -156,6 +182,7 @@ class FakeScheduler final : public Scheduler::Service {
  private:
   const int servers_;
   const int workers_;
+  bool dies_ = true;
   Mutex mu_;
   GetStatusResponse status_ PAWL_GUARDED_BY(mu_) = [] {
     GetStatusResponse status;
@@ -175,7 +202,7 @@ int RunScheduler(int argc, char** argv) {
     return 3;
   }
   FakeScheduler service(std::atoi(Argument(argc, argv, "servers").c_str()),
-                        std::atoi(Argument(argc, argv, "workers").c_str()));
+                        std::atoi(Argument(argc, argv, "workers").c_str()), Argument(argc, argv, "data_dir"));
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort(Argument(argc, argv, "listen"), grpc::InsecureServerCredentials(), &port);
@@ -207,17 +234,24 @@ int RunNode(int argc, char** argv, Role role) {
     std::cerr << "no memory left" << std::endl;
     return 3;
   }
+  const std::string data = Argument(argc, argv, "data_dir");
+  if (Fake("server-dies-unknown") && role == SERVER_ROLE && !IsFirst(data, "began")) raise(SIGKILL);
   const auto stub = Scheduler::NewStub(
       grpc::CreateChannel(Argument(argc, argv, "scheduler"), grpc::InsecureChannelCredentials()));
   RegisterRequest registration;
   registration.set_role(role);
   registration.set_description(absl::StrCat("here:", getpid()));
+  std::string former;
+  std::getline(std::ifstream(data + "/node"), former);
+  registration.set_node(former);
   RegisterResponse registered;
   {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
     if (!stub->Register(&context, registration, &registered).ok()) return 4;
   }
+  std::filesystem::create_directories(data);
+  std::ofstream(data + "/node") << registered.node() << "\n";
   const bool stays = Fake("nodes-stay");
   while (!terminated || stays) {
     std::this_thread::sleep_for(kTick);
@@ -227,10 +261,14 @@ int RunNode(int argc, char** argv, Role role) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(1));
     if (!stub->Heartbeat(&context, heartbeat, &response).ok()) continue;
-    if (response.job_state() == RUNNING && Fake("worker-dies") && registered.node() == "worker-0") {
-      std::cerr << "out of luck" << std::endl;
-      raise(SIGKILL);
+    if (response.job_state() == RUNNING && registered.node() == "worker-0") {
+      if (Fake("worker-dies") || (Fake("worker-dies-once") && IsFirst(data, "died"))) {
+        std::cerr << "out of luck" << std::endl;
+        raise(SIGKILL);
+      }
+      if (Fake("worker-leaves")) return 0;
     }
+    if (response.job_state() == RUNNING && Fake("server-dies-unknown") && registered.node() == "server-0") raise(SIGKILL);
     if (stays) continue;
     if (response.job_state() == COMPLETED && Fake("worker-leaves-badly") && role == WORKER_ROLE) return 5;
     if (response.job_state() == COMPLETED) return 0;

@@ -1,9 +1,14 @@
 #include "deploy/pawlctl/local_cluster.h"
 
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -20,14 +25,38 @@ constexpr char kWorkerName[] = "pawl-worker";
 // All of them are on this machine: nobody else needs to reach them.
 constexpr char kAnyLocalPort[] = "127.0.0.1:0";
 // Longer than the scheduler's default: all processes share this machine's cores, and one that waits its turn for
-// a second is not dead. A death is still reported well within 10 s.
+// a second is not dead. One that has died says so itself when it is started again.
 constexpr int kLeaseMs = 5000;
+// Below those that the system gives to outgoing connections: while the scheduler is away, the nodes' attempts to reach it
+// could otherwise take its port.
+constexpr int kFirstPort = 10000;
+constexpr int kLastPort = 32000;
+constexpr int kMaxPortAttempts = 100;
 
 bool AllExecutable(const Programs& programs) {
   for (const std::string& program : {programs.scheduler, programs.server, programs.worker}) {
     if (access(program.c_str(), X_OK) != 0) return false;
   }
   return true;
+}
+
+absl::StatusOr<std::string> FreeLocalAddress() {
+  std::mt19937 random{std::random_device{}()};
+  std::uniform_int_distribution<int> ports(kFirstPort, kLastPort);
+  for (int attempt = 0; attempt < kMaxPortAttempts; ++attempt) {
+    const int port = ports(random);
+    const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (descriptor < 0) break;
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    const bool free = bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    close(descriptor);
+    if (free) return absl::StrCat("127.0.0.1:", port);
+  }
+  return absl::UnavailableError(absl::StrCat("found no free port from ", kFirstPort, " to ", kLastPort,
+                                             " for the scheduler in ", kMaxPortAttempts, " attempts"));
 }
 
 // Processes describe themselves as host:pid.
@@ -60,8 +89,9 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std:
       " //worker:", kWorkerName, ") or name their folder by PAWL_BIN_DIR"));
 }
 
-LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers)
-    : programs_(std::move(programs)), out_(out), servers_(servers), workers_(workers) {}
+LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers,
+                           uint32_t max_restarts)
+    : programs_(std::move(programs)), out_(out), servers_(servers), workers_(workers), restart_policy_(max_restarts) {}
 
 absl::Status LocalCluster::Start(const std::string& process, const std::string& program,
                                  std::vector<std::string> arguments) {
@@ -70,13 +100,18 @@ absl::Status LocalCluster::Start(const std::string& process, const std::string& 
   const std::string log = out_.log(is_scheduler ? process : absl::StrCat("unnamed-", process));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ChildProcess> child,
                         ChildProcess::Start({process, program, std::move(arguments), log}));
-  children_.push_back({.process = std::move(child), .taken = false, .named = is_scheduler});
+  children_.push_back({.key = process,
+                       .process = std::move(child),
+                       .started = Clock::Real().Now(),
+                       .taken = false,
+                       .named = is_scheduler});
   return absl::OkStatus();
 }
 
 absl::Status LocalCluster::StartScheduler() {
+  PAWL_ASSIGN_OR_RETURN(const std::string address, FreeLocalAddress());
   return Start("scheduler", programs_.scheduler,
-               {absl::StrCat("--listen=", kAnyLocalPort), absl::StrCat("--data_dir=", out_.data("scheduler")),
+               {absl::StrCat("--listen=", address), absl::StrCat("--data_dir=", out_.data("scheduler")),
                 absl::StrCat("--job=", out_.job_file()), absl::StrCat("--servers=", servers_),
                 absl::StrCat("--workers=", workers_), absl::StrCat("--lease_ms=", kLeaseMs),
                 absl::StrCat("--address_file=", out_.address_file())});
@@ -98,8 +133,10 @@ absl::Status LocalCluster::StartNodes(const std::string& scheduler_address) {
                                 absl::StrCat("--data_dir=", out_.data(process))}));
   }
   for (uint32_t i = 0; i < workers_; ++i) {
-    PAWL_RETURN_IF_ERROR(Start(absl::StrCat("worker-", i), programs_.worker,
-                               {absl::StrCat("--scheduler=", scheduler_address)}));
+    const std::string process = absl::StrCat("worker-", i);
+    PAWL_RETURN_IF_ERROR(Start(process, programs_.worker,
+                               {absl::StrCat("--scheduler=", scheduler_address),
+                                absl::StrCat("--data_dir=", out_.data(process))}));
   }
   return absl::OkStatus();
 }
@@ -142,6 +179,59 @@ size_t LocalCluster::Running() {
 
 void LocalCluster::SignalAll(int signal) {
   for (Child& child : children_) child.process->Signal(signal);
+}
+
+LocalCluster::Child& LocalCluster::Find(const ChildProcess& process) {
+  for (Child& child : children_) {
+    if (child.process.get() == &process) return child;
+  }
+  std::abort();
+}
+
+bool LocalCluster::WasRegistered(const ChildProcess& child) { return Find(child).named; }
+
+std::optional<MonotonicDuration> LocalCluster::Restart(const ChildProcess& ended, MonotonicTime now) {
+  Child& child = Find(ended);
+  const std::optional<MonotonicDuration> delay = restart_policy_.OnDeath(child.key, now - child.started);
+  if (delay.has_value()) child.start_again_at = now + *delay;
+  return delay;
+}
+
+absl::Status LocalCluster::StartDue(MonotonicTime now) {
+  absl::Status result;
+  for (Child& child : children_) {
+    if (!child.start_again_at.has_value() || *child.start_again_at > now) continue;
+    child.start_again_at.reset();
+    ChildOptions options = child.process->options();
+    options.append_to_log = true;
+    absl::StatusOr<std::unique_ptr<ChildProcess>> process = ChildProcess::Start(std::move(options));
+    if (!process.ok()) {
+      if (result.ok()) result = process.status();
+      continue;
+    }
+    child.process = *std::move(process);
+    child.started = now;
+    child.taken = false;
+  }
+  return result;
+}
+
+std::optional<MonotonicTime> LocalCluster::next_start() const {
+  std::optional<MonotonicTime> next;
+  for (const Child& child : children_) {
+    if (child.start_again_at.has_value()) next = std::min(next.value_or(*child.start_again_at), *child.start_again_at);
+  }
+  return next;
+}
+
+void LocalCluster::CancelRestarts() {
+  for (Child& child : children_) child.start_again_at.reset();
+}
+
+std::map<std::string, uint32_t> LocalCluster::Restarts() const {
+  std::map<std::string, uint32_t> restarts;
+  for (const Child& child : children_) restarts[child.process->name()] += restart_policy_.restarts_of(child.key);
+  return restarts;
 }
 
 }  // namespace pawl

@@ -3,14 +3,18 @@
 #define PAWL_DEPLOY_PAWLCTL_LOCAL_CLUSTER_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
 #include "deploy/pawlctl/child_process.h"
 #include "deploy/pawlctl/out_folder.h"
+#include "deploy/pawlctl/restart_policy.h"
 #include "proto/scheduler.pb.h"
 
 namespace pawl {
@@ -34,9 +38,9 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std:
 class LocalCluster {
  public:
   // `out` outlives this.
-  LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers);
+  LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers, uint32_t max_restarts);
 
-  // Starts the scheduler with the folder's job file, at a port of its choice.
+  // Starts the scheduler with the folder's job file, at a free port that it keeps over its restarts.
   absl::Status StartScheduler();
   // The address that the scheduler listens at; empty if it does not yet.
   std::string SchedulerAddress() const;
@@ -51,27 +55,47 @@ class LocalCluster {
 
   // REQUIRES: StartScheduler succeeded.
   ChildProcess& scheduler() { return *children_.front().process; }
-  // The processes that have ended since the last call.
+  // The processes that have ended since the last call; good until they are started again.
   std::vector<ChildProcess*> TakeEnded();
+  // True if the scheduler has known the process, in this life or an earlier one.
+  bool WasRegistered(const ChildProcess& child);
   // Those that run.
   size_t Running();
   void SignalAll(int signal);
 
+  // Lets a process that has ended begin another life by its same command, when the policy says; returns how long that
+  // is from now, or nullopt if all restarts are used up.
+  std::optional<MonotonicDuration> Restart(const ChildProcess& ended, MonotonicTime now);
+  // Starts those whose time has come. An error names the first that could not be started.
+  absl::Status StartDue(MonotonicTime now);
+  // When the next one is to start.
+  std::optional<MonotonicTime> next_start() const;
+  void CancelRestarts();
+  const RestartPolicy& restart_policy() const { return restart_policy_; }
+  // How often each has been started again, by its present name.
+  std::map<std::string, uint32_t> Restarts() const;
+
  private:
   struct Child {
+    // "server-0": as first started.
+    std::string key;
     std::unique_ptr<ChildProcess> process;
+    MonotonicTime started;
+    std::optional<MonotonicTime> start_again_at = std::nullopt;
     // TakeEnded has returned it.
     bool taken = false;
-    // It has the scheduler's name for it.
+    // It has the scheduler's name for it, which it keeps from life to life.
     bool named = false;
   };
 
   absl::Status Start(const std::string& process, const std::string& program, std::vector<std::string> arguments);
+  Child& Find(const ChildProcess& process);
 
   const Programs programs_;
   const OutFolder& out_;
   const uint32_t servers_;
   const uint32_t workers_;
+  RestartPolicy restart_policy_;
   // The scheduler first.
   std::vector<Child> children_;
 };

@@ -68,10 +68,10 @@ class LocalClusterTest(unittest.TestCase):
         with open(os.path.join(out, "metrics.json"), encoding="utf-8") as file:
             return json.load(file)
 
-    def start_endless(self):
+    def start_endless(self, *arguments):
         """A run that has begun to train and does not end by itself."""
         process = subprocess.Popen([PAWLCTL, "run", "--job=" + self.job, "--servers=2", "--workers=2",
-                                    "--set=epochs=100000", "--set=consistency.mode=ASYNC", "--out=" + self.out],
+                                    "--set=epochs=100000", "--set=consistency.mode=ASYNC", "--out=" + self.out, *arguments],
                                    env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                    stdin=subprocess.DEVNULL)
         self.addCleanup(process.communicate)
@@ -95,6 +95,29 @@ class LocalClusterTest(unittest.TestCase):
             if entry["node"] == node:
                 return int(entry["description"].rsplit(":", 1)[1])
         return self.fail("there is no " + node)
+
+    def child_of(self, process, program):
+        """The child of `process` that runs `program`; None if there is none."""
+        with open("/proc/%d/task/%d/children" % (process.pid, process.pid), encoding="utf-8") as file:
+            pids = [int(pid) for pid in file.read().split()]
+        for pid in pids:
+            try:
+                if os.path.basename(os.readlink("/proc/%d/exe" % pid)) == program:
+                    return pid
+            except OSError:
+                pass  # It has just ended.
+        return None
+
+    def steps(self):
+        """The steps that all ranks have done; -1 while nobody says."""
+        code, out, _ = self.pawlctl("status", "--json", "--timeout=1s")
+        return json.loads(out)["steps"] if code == 0 else -1
+
+    def wait_for(self, condition, what):
+        deadline = time.monotonic() + LIMIT_S
+        while not condition():
+            self.assertLess(time.monotonic(), deadline, what)
+            time.sleep(0.05)
 
     def assert_all_gone(self, pids):
         for pid in pids:
@@ -159,10 +182,29 @@ class LocalClusterTest(unittest.TestCase):
         self.assertIn("seen enough", err)
         self.assert_all_gone(pids)
 
-    def test_server_that_is_killed_fails_the_job_by_name_within_10_s(self):
+    def test_what_is_killed_is_started_again_and_the_job_goes_on(self):
+        process = self.start_endless()
+        for node in ("server-1", "worker-0", "scheduler"):
+            with self.subTest(node=node):
+                before = self.steps()
+                os.kill(self.child_of(process, "pawl-scheduler") if node == "scheduler" else self.pid_of(node),
+                        signal.SIGKILL)
+                # Beyond what was on its way.
+                self.wait_for(lambda: process.poll() is not None or self.steps() > before + 1000,
+                              "the job does not go on after the death of " + node)
+                self.assertIsNone(process.poll())
+        self.assertEqual(self.pawlctl("stop", "--reason=seen enough")[0], 0)
+        _, err = process.communicate(timeout=LIMIT_S)
+        self.assertEqual(process.returncode, 1)
+        for node in ("server-1", "worker-0", "the scheduler"):
+            self.assertRegex(err, node + r" \(pid [0-9]+\) was killed by signal 9 .*starting it again")
+        self.assertEqual(self.metrics(self.out)["restarts"],
+                         {"scheduler": 1, "server-0": 0, "server-1": 1, "worker-0": 1, "worker-1": 0})
+
+    def test_what_must_not_be_started_again_ends_the_job_by_name_within_10_s(self):
         for node in ("server-1", "worker-0"):
             with self.subTest(node=node):
-                process = self.start_endless()
+                process = self.start_endless("--max_restarts=0")
                 pids = [self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")]
                 victim = self.pid_of(node)
                 began = time.monotonic()
@@ -171,8 +213,8 @@ class LocalClusterTest(unittest.TestCase):
                 self.assertLess(time.monotonic() - began, 10)
                 self.assertEqual(process.returncode, 1)
                 self.assertRegex(err, r"%s \(pid %d\) was killed by signal 9" % (node, victim))
-                self.assertRegex(err, r"job small failed: .*%s" % node)
-                self.assertEqual(self.metrics(self.out)["state"], "FAILED")
+                self.assertRegex(err, r"job small was stopped before its end: %s" % node)
+                self.assertEqual(self.metrics(self.out)["state"], "STOPPED")
                 self.assert_all_gone(pids)
 
     def test_ctrl_c_ends_everything(self):

@@ -27,7 +27,15 @@
 ABSL_FLAG(std::string, job, "", "The job file: what to train, on what, and how (README.md, \"The job file\").");
 ABSL_FLAG(uint32_t, servers, 1, "Servers to start.");
 ABSL_FLAG(int32_t, workers, -1, "Workers to start; -1 means 1, and 0 for a job that only serves tables.");
-ABSL_FLAG(uint32_t, replicas, 1, "Replicas of each partition. Only 1 is possible yet.");
+ABSL_FLAG(uint32_t, replicas, 0,
+          "Replicas of each partition, each on another server; 0 means what the job says, or 1. With r of them the job\n"
+          "goes on though r - 1 servers are lost.");
+ABSL_FLAG(std::string, durability, "",
+          "What a server has done with a push before it acknowledges it: MEMORY (nothing more), LOG (written: survives\n"
+          "the death of the process) or FSYNC (and synced: survives the loss of power); default: what the job says, or\n"
+          "LOG.");
+ABSL_FLAG(uint32_t, max_restarts, 10,
+          "How often processes that die are started again, all together. metrics.json says how often each was.");
 ABSL_FLAG(std::string, set, "",
           "Changes a field of the job: --set=path=value, such as --set=batch_size=8192,\n"
           "--set=consistency.mode=ASYNC or --set=data.train=other.csv. May be repeated.");
@@ -66,11 +74,14 @@ const std::vector<CommandSpec>& Commands() {
            "  pawlctl run --job=deploy/jobs/flights-deepfm.pbtxt --servers=2 --workers=2\n"
            "  pawlctl run --job=job.pbtxt --set=epochs=1 --set=optimizer.adagrad.learning_rate=0.1 --out=try-1\n"
            "\n"
+           "A process that dies is started again by the same command and goes on from its folder in --out/data, up to\n"
+           "--max_restarts times.\n"
+           "\n"
            "Ctrl-C or SIGTERM stops the job and its processes, a second one kills them. None outlives pawlctl.\n"
            "The daemons are taken from the folder of pawlctl, from where Bazel built them, or from PAWL_BIN_DIR.\n"
            "\n"
            "Exit code 0 only if the job completed.",
-       .flags = {"job", "servers", "workers", "replicas", "set", "out"},
+       .flags = {"job", "servers", "workers", "replicas", "durability", "max_restarts", "set", "out"},
        .repeated_flags = {"set"}},
       {.name = "status",
        .summary = "how a running job stands",
@@ -169,6 +180,8 @@ int Dispatch(const std::string& command, const CommandLine& line) {
     options.servers = absl::GetFlag(FLAGS_servers);
     options.workers = absl::GetFlag(FLAGS_workers);
     options.replicas = absl::GetFlag(FLAGS_replicas);
+    options.durability = absl::GetFlag(FLAGS_durability);
+    options.max_restarts = absl::GetFlag(FLAGS_max_restarts);
     if (const auto set = line.repeated.find("set"); set != line.repeated.end()) options.set = set->second;
     options.out = absl::GetFlag(FLAGS_out);
     std::error_code error;

@@ -143,29 +143,72 @@ class PawlctlTest(unittest.TestCase):
     def test_scheduler_that_cannot_start_is_named_with_its_last_words(self):
         code, _, err = self.run_job(fake="scheduler-exits")
         self.assertEqual(code, 1)
-        self.assertIn("the scheduler died: it exited with code 3", err)
+        self.assertRegex(err, r"the scheduler \(pid [0-9]+\) exited with code 3 before it listened")
         self.assertIn("| the port is taken", err)
 
-    def test_scheduler_that_dies_takes_the_cluster_with_it(self):
+    def test_scheduler_that_dies_for_good_takes_the_cluster_with_it(self):
         began = time.monotonic()
-        code, _, err = self.run_job(fake="scheduler-dies")
+        code, _, err = self.run_job("--max_restarts=0", fake="scheduler-dies")
         self.assertEqual(code, 1)
-        self.assertIn("the scheduler died: it was killed by signal 9", err)
+        self.assertRegex(err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*--max_restarts=0")
         self.assertIn("| the disk is on fire", err)
         self.assertLess(time.monotonic() - began, 10)
+
+    # Restarts.
+
+    def test_scheduler_that_dies_is_started_again_at_its_port(self):
+        code, _, err = self.run_job(fake="scheduler-dies-once")
+        self.assertEqual(code, 0, err)
+        self.assertRegex(err, r"the scheduler \(pid [0-9]+\) was killed by signal 9 .*starting it again")
+        self.assertEqual(self.metrics()["restarts"],
+                         {"scheduler": 1, "server-0": 0, "server-1": 0, "worker-0": 0, "worker-1": 0})
+
+    def test_node_that_dies_is_started_again_and_keeps_its_name_log_and_data(self):
+        code, out, err = self.run_job(fake="worker-dies-once")
+        self.assertEqual(code, 0, err)
+        self.assertRegex(err, r"worker-0 \(pid [0-9]+\) was killed by signal 9 .*restart 1 of at most 10")
+        self.assertEqual(self.metrics()["restarts"],
+                         {"scheduler": 0, "server-0": 0, "server-1": 0, "worker-0": 1, "worker-1": 0})
+        self.assertEqual(self.metrics()["digest"], "000000ab")
+        with open(os.path.join(self.out, "logs", "worker-0.log"), encoding="utf-8") as file:
+            self.assertEqual(file.read().splitlines(),
+                             ["the fake WORKER_ROLE begins", "out of luck", "the fake WORKER_ROLE begins"])
+
+    def test_restarts_end_at_their_limit_with_a_name(self):
+        code, _, err = self.run_job("--max_restarts=2", fake="worker-dies")
+        self.assertEqual(code, 1)
+        self.assertIn("restart 2 of at most 2", err)
+        self.assertRegex(err, r"worker-0 \(pid [0-9]+\) was killed by signal 9 .*all 2 restarts")
+        self.assertIn("| out of luck", err)
+        self.assertRegex(err, r"job fake was stopped before its end: worker-0")
+        self.assertEqual(self.metrics()["restarts"]["worker-0"], 2)
+
+    def test_server_whose_partitions_others_have_too_may_stay_dead(self):
+        # The fake scheduler fails the job by itself, for its silence.
+        code, _, err = self.run_job("--max_restarts=1", "--replicas=2", fake="server-dies-unknown")
+        self.assertEqual(code, 1)
+        self.assertRegex(err, r"server-0 \(pid [0-9]+\) was killed by signal 9 .*all 1 restarts")
+        self.assertRegex(err, r"job fake failed: server-0 has not been heard of")
+
+    def test_node_that_leaves_is_not_started_again(self):
+        code, _, err = self.run_job(fake="worker-leaves")
+        self.assertEqual(code, 1)
+        self.assertRegex(err, r"worker-0 \(pid [0-9]+\) exited with code 0: it has left the job")
+        self.assertNotIn("starting it again", err)
+        self.assertIn("worker-0 has not been heard of", err)
+
+    def test_replicas_and_durability_go_into_the_job(self):
+        self.assertEqual(self.run_job("--replicas=2", "--durability=FSYNC")[0], 0)
+        with open(os.path.join(self.out, "job.pbtxt"), encoding="utf-8") as file:
+            job = file.read()
+        self.assertIn("replicas: 2", job)
+        self.assertIn("durability: FSYNC", job)
 
     def test_node_that_dies_before_it_registers_ends_the_run(self):
         code, _, err = self.run_job(fake="server-exits")
         self.assertEqual(code, 1)
         self.assertIn("exited with code 3", err)
         self.assertIn("| no memory left", err)
-
-    def test_node_that_dies_later_is_named_and_the_scheduler_decides(self):
-        code, _, err = self.run_job(fake="worker-dies")
-        self.assertEqual(code, 1)
-        self.assertRegex(err, r"worker-0 \(pid [0-9]+\) was killed by signal 9")
-        self.assertIn("| out of luck", err)
-        self.assertIn("worker-0 has not been heard of", err)
 
     def test_node_that_fails_after_the_end_is_a_warning(self):
         code, _, err = self.run_job(fake="worker-leaves-badly")
@@ -341,7 +384,9 @@ class PawlctlTest(unittest.TestCase):
         job = run + ["--job=" + self.job]
         self.assert_usage_error(job + ["--servers=0"], "--servers=0", "1 to 64")
         self.assert_usage_error(job + ["--workers=65"], "--workers=65", "1 to 64")
-        self.assert_usage_error(job + ["--replicas=2"], "--replicas=2")
+        self.assert_usage_error(job + ["--replicas=2"], "--replicas=2", "--servers=1")
+        self.assert_usage_error(job + ["--durability=DISK"], "--durability=DISK", "FSYNC")
+        self.assert_usage_error(job + ["--max_restarts=-1"], "--max_restarts=-1")
         self.assert_usage_error(job + ["--set=no_such_field=1"], "no_such_field")
         self.assert_usage_error(run + ["--job=" + self.job + "x"], self.job + "x")
         self.assert_usage_error(["status"], "--scheduler", "PAWL_SCHEDULER")

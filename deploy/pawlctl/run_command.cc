@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/clock.h"
@@ -47,8 +48,6 @@ constexpr milliseconds kStatusTimeout{500};
 constexpr seconds kLineInterval{5};
 // A scheduler that answers nothing for so long does not come back by itself.
 constexpr seconds kMaxSilence{120};
-// Nor does one that was silent when a node gave up: nodes do so after 5 s without the scheduler.
-constexpr seconds kMaxSilenceAfterFailure{4};
 // How long the processes have to end by themselves after the job has, after SIGTERM, and when nobody tells them.
 constexpr seconds kEndGrace{10};
 constexpr seconds kTermGrace{5};
@@ -77,10 +76,6 @@ absl::StatusOr<PreparedJob> PrepareJob(const RunOptions& options) {
   if (options.job.empty()) {
     return absl::InvalidArgumentError("--job=FILE is missing: which job shall run? See pawlctl run --help");
   }
-  if (options.replicas != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--replicas=", options.replicas,
-                                                   " is not possible yet: each partition has 1 replica; leave it out"));
-  }
   if (options.servers < 1 || options.servers > kMaxLocalNodes) {
     return absl::InvalidArgumentError(
         absl::StrCat("--servers=", options.servers, " is not possible: on one machine 1 to ", kMaxLocalNodes));
@@ -88,6 +83,18 @@ absl::StatusOr<PreparedJob> PrepareJob(const RunOptions& options) {
   PAWL_ASSIGN_OR_RETURN(Job job, ReadJobFile(options.job));
   for (const std::string& setting : options.set) {
     PAWL_RETURN_IF_ERROR(Annotate(ApplyOverride(job, setting), absl::StrCat("--set=", setting)));
+  }
+  if (options.replicas != 0) job.set_replicas(options.replicas);
+  if (options.replicas > options.servers) {
+    return absl::InvalidArgumentError(absl::StrCat("--replicas=", options.replicas, " is not possible with --servers=",
+                                                   options.servers, ": each replica of a partition is on another server"));
+  }
+  if (Durability durability; !options.durability.empty()) {
+    if (!Durability_Parse(options.durability, &durability) || durability == DURABILITY_UNSPECIFIED) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--durability=", options.durability, " is not possible: MEMORY, LOG or FSYNC"));
+    }
+    job.set_durability(durability);
   }
   ResolvePaths(job, std::filesystem::current_path().string());
   const int32_t workers = options.workers >= 0 ? options.workers : IsServeOnly(job) ? 0 : 1;
@@ -102,25 +109,27 @@ absl::StatusOr<PreparedJob> PrepareJob(const RunOptions& options) {
   }
   PreparedJob prepared = {.job = std::move(job), .workers = static_cast<uint32_t>(workers)};
   PAWL_RETURN_IF_ERROR(
-      Annotate(ValidateJob(prepared.job, {.check_files = true, .workers = prepared.workers}), options.job));
+      Annotate(ValidateJob(prepared.job,
+                           {.check_files = true, .workers = prepared.workers, .servers = options.servers}),
+               options.job));
   return prepared;
 }
 
 // One run, from the start of the scheduler to the end of the last process.
 //
-// The scheduler decides how the job stands; this class watches, tells and cleans
-// up. It ends the job itself only if the user asks, if the scheduler is gone, or
-// if a process dies that the scheduler does not know of. Every wait has an end:
+// The scheduler decides how the job stands; this class watches, starts again what dies, tells and cleans
+// up. It ends the job itself only if the user asks, if the scheduler does not come back, if a process dies that the
+// scheduler has never known, or if one that the job cannot do without has died once too often. Every wait has an end:
 // see `give_up_at_`, which each step towards the end sets anew.
 class Run {
  public:
-  Run(const PreparedJob& job, uint32_t servers, Programs programs, const OutFolder& out, SignalWaiter& signals)
+  Run(const PreparedJob& job, const RunOptions& options, Programs programs, const OutFolder& out, SignalWaiter& signals)
       : job_(job.job),
-        servers_(servers),
+        servers_(options.servers),
         workers_(job.workers),
         out_(out),
         signals_(signals),
-        cluster_(std::move(programs), out, servers, job.workers) {}
+        cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts) {}
 
   int Go() {
     started_ = clock_.Now();
@@ -132,11 +141,13 @@ class Run {
     }
     give_up_at_ = clock_.Now() + kSchedulerStartTime;
     while (true) {
-      const milliseconds interval = connection_ == nullptr ? kAddressInterval : kStatusInterval;
-      const int signal = signals_.Wait(std::min<MonotonicDuration>(interval, kStatusInterval));
+      MonotonicDuration wait = connection_ == nullptr ? kAddressInterval : kStatusInterval;
+      if (cluster_.next_start().has_value()) wait = std::min(wait, *cluster_.next_start() - clock_.Now());
+      const int signal = signals_.Wait(wait);
       if (signal != 0 && signal != SIGCHLD) OnSignal(signal);
       for (ChildProcess* child : cluster_.TakeEnded()) OnEnded(*child);
-      if (cluster_.Running() == 0) break;
+      StartDue();
+      if (cluster_.Running() == 0 && !cluster_.next_start().has_value()) break;
       if (connection_ == nullptr) {
         ConnectIfListening();
       } else if (clock_.Now() >= next_status_at_ && !scheduler_ended_) {
@@ -175,18 +186,21 @@ class Run {
 
   void LeaveWithin(MonotonicDuration grace) {
     if (ending_ != Ending::kNot) return;
+    cluster_.CancelRestarts();
     ending_ = Ending::kLeaving;
     give_up_at_ = clock_.Now() + grace;
   }
 
   void Terminate() {
     if (ending_ == Ending::kKilled) return;
+    cluster_.CancelRestarts();
     ending_ = Ending::kTerminated;
     cluster_.SignalAll(SIGTERM);
     give_up_at_ = clock_.Now() + kTermGrace;
   }
 
   void Kill() {
+    cluster_.CancelRestarts();
     ending_ = Ending::kKilled;
     cluster_.SignalAll(SIGKILL);
     give_up_at_ = std::nullopt;
@@ -228,39 +242,67 @@ class Run {
 
   void OnEnded(ChildProcess& child) {
     const bool is_scheduler = &child == &cluster_.scheduler();
+    if (is_scheduler) scheduler_ended_ = true;
     // Asked to by this program.
-    const bool expected = ending_ == Ending::kTerminated || ending_ == Ending::kKilled || interrupted_by_ != 0;
-    if (is_scheduler) {
-      scheduler_ended_ = true;
-      if (expected) return;
-      ReadMetrics();
-      if (IsOver(state_)) {
-        LeaveWithin(kEndGrace);
-        return;
+    if (ending_ == Ending::kTerminated || ending_ == Ending::kKilled || interrupted_by_ != 0) return;
+    const bool answered = !is_scheduler && ending_ == Ending::kNot && AskScheduler();
+    // What it has written says whether the job is over.
+    if (cluster_.scheduler().HasEnded()) ReadMetrics();
+    const std::string what = absl::StrCat(is_scheduler ? "the scheduler" : child.name(), " (pid ", child.pid(), ") ",
+                                          child.HowItEnded());
+    if (IsOver(state_)) {
+      // Everybody leaves a job that is over; those that do it badly are named but change nothing.
+      if (is_scheduler) LeaveWithin(kEndGrace);
+      if (!is_scheduler && !child.Succeeded() && state_ == COMPLETED) {
+        Warn(absl::StrCat(what, " after the job had completed"), child);
       }
-      Fail(absl::StrCat("the scheduler ", child.Succeeded() ? "left before the job was over" : "died", ": it ",
-                        child.HowItEnded(), "; ending the whole cluster"),
+      return;
+    }
+    if (ending_ != Ending::kNot) return;
+    if (is_scheduler && (child.Succeeded() || connection_ == nullptr)) {
+      Fail(absl::StrCat(what, child.Succeeded() ? " before the job was over" : " before it listened",
+                        "; ending the whole cluster"),
            &child);
       Terminate();
       return;
     }
-    if (child.Succeeded() || expected) return;
-    if (ending_ == Ending::kNot) AskScheduler();
-    const std::string what = absl::StrCat(child.name(), " (pid ", child.pid(), ") ", child.HowItEnded());
-    if (IsOver(state_)) {
-      // Everybody leaves a job that is over; those that do it badly are named but change nothing.
-      if (state_ == COMPLETED) Warn(absl::StrCat(what, " after the job had completed"), child);
+    if (child.Succeeded()) {
+      // It was asked to, as by SIGTERM: the scheduler decides what that means.
+      if (answered) console_.Error(absl::StrCat(what, ": it has left the job"));
       return;
     }
-    Fail(what, &child);
-    if (clock_.Now() - heard_at_ > kMaxSilenceAfterFailure) {
-      Fail(absl::StrCat("the scheduler has not answered since before ", what, "; ending the whole cluster"),
-           &cluster_.scheduler());
-      Terminate();
+    if (answered && !cluster_.WasRegistered(child)) {
+      Fail(absl::StrCat(what, " before it had registered"), &child);
+      StopJob(failure_);
       return;
     }
-    if (status_.has_value() && LocalCluster::IsRegistered(*status_, child)) return;  // The scheduler decides.
-    StopJob(absl::StrCat(what, " before it had registered"));
+    Restart(child, what);
+  }
+
+  void Restart(ChildProcess& child, const std::string& what) {
+    const RestartPolicy& policy = cluster_.restart_policy();
+    if (const std::optional<MonotonicDuration> delay = cluster_.Restart(child, clock_.Now()); delay.has_value()) {
+      console_.Error(absl::StrCat(what, ": starting it again in ",
+                                  std::chrono::duration_cast<milliseconds>(*delay).count(), " ms (restart ",
+                                  policy.restarts(), " of at most ", policy.max_restarts(), "); its log is ", child.log()));
+      return;
+    }
+    Fail(absl::StrCat(what, policy.max_restarts() == 0 ? ", and nothing is started again (--max_restarts=0)"
+                                                        : absl::StrCat(", and all ", policy.max_restarts(),
+                                                                       " restarts (--max_restarts) are used up")),
+         &child);
+    const bool is_server = absl::StartsWith(child.name(), "server-");
+    // What other servers have too can be done without.
+    if (!is_server || job_.replicas() <= 1) StopJob(failure_);
+  }
+
+  void StartDue() {
+    if (const absl::Status status = cluster_.StartDue(clock_.Now()); !status.ok()) {
+      Fail(std::string(status.message()), nullptr);
+      StopJob(failure_);
+      return;
+    }
+    if (scheduler_ended_ && !cluster_.scheduler().HasEnded()) scheduler_ended_ = false;
   }
 
   void Warn(const std::string& what, const ChildProcess& child) {
@@ -283,8 +325,9 @@ class Run {
     next_line_at_ = clock_.Now() + kLineInterval;
   }
 
-  void AskScheduler() {
-    if (connection_ == nullptr || scheduler_ended_) return;
+  // Returns whether it has answered.
+  bool AskScheduler() {
+    if (connection_ == nullptr || scheduler_ended_) return false;
     absl::StatusOr<GetStatusResponse> status = connection_->GetStatus(kStatusTimeout);
     const MonotonicTime now = clock_.Now();
     next_status_at_ = now + kStatusInterval;
@@ -294,7 +337,7 @@ class Run {
              &cluster_.scheduler());
         Terminate();
       }
-      return;
+      return false;
     }
     heard_at_ = now;
     status_ = *std::move(status);
@@ -313,6 +356,7 @@ class Run {
       if (state_ == FAILED && job_failure_.empty()) job_failure_ = status_->failure();
       LeaveWithin(kEndGrace);
     }
+    return true;
   }
 
   // What the scheduler wrote at its end says more than the last answer that was had from it.
@@ -327,11 +371,20 @@ class Run {
     if (job_failure_.empty()) job_failure_ = metrics_.value("failure", "");
   }
 
+  // The scheduler's result, with what only this program knows; as it is if it is no JSON object.
+  std::string WithRestarts(const std::string& metrics_text) const {
+    nlohmann::ordered_json metrics = nlohmann::ordered_json::parse(metrics_text, nullptr, /*allow_exceptions=*/false);
+    if (!metrics.is_object()) return metrics_text;
+    metrics["restarts"] = nlohmann::ordered_json::object();
+    for (const auto& [name, restarts] : cluster_.Restarts()) metrics["restarts"][name] = restarts;
+    return metrics.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  }
+
   int Finish() {
     console_.Clear();
     ReadMetrics();
     absl::Status saved;
-    if (!metrics_text_.empty()) saved = out_.Write(out_.metrics_file(), metrics_text_);
+    if (!metrics_text_.empty()) saved = out_.Write(out_.metrics_file(), WithRestarts(metrics_text_));
     if (!saved.ok()) console_.Error(saved.message());
 
     const bool has_result = metrics_.is_object() && saved.ok();
@@ -435,7 +488,7 @@ int RunCommand(const RunOptions& options) {
     return usage_error(status);
   }
   SignalWaiter signals;
-  return Run(*job, options.servers, *std::move(programs), **out, signals).Go();
+  return Run(*job, options, *std::move(programs), **out, signals).Go();
 }
 
 }  // namespace pawl

@@ -13,7 +13,12 @@ struct RunOptions {
   uint32_t servers = 1;
   // -1: 1, or 0 for a job that only serves tables.
   int32_t workers = -1;
-  uint32_t replicas = 1;
+  // 0: what the job says, or 1.
+  uint32_t replicas = 0;
+  // A pawl.Durability; empty: what the job says, or LOG.
+  std::string durability;
+  // How often processes that die are started again, all together.
+  uint32_t max_restarts = 10;
   // "path=value", applied to the job in this order; relative file names count from the current folder.
   std::vector<std::string> set;
   // Empty: out/NAME in the current folder, after the job.

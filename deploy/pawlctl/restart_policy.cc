@@ -1,0 +1,24 @@
+#include "deploy/pawlctl/restart_policy.h"
+
+#include <algorithm>
+
+namespace pawl {
+
+std::optional<MonotonicDuration> RestartPolicy::OnDeath(const std::string& process, MonotonicDuration lifetime) {
+  if (restarts_ == max_restarts_) return std::nullopt;
+  Record& record = records_[process];
+  ++restarts_;
+  ++record.restarts;
+  if (lifetime >= kLongLife) record.short_lives = 0;
+  MonotonicDuration delay = kFirstRestartDelay;
+  for (uint32_t i = 0; i < record.short_lives && delay < kMaxRestartDelay; ++i) delay *= 2;
+  ++record.short_lives;
+  return std::min<MonotonicDuration>(delay, kMaxRestartDelay);
+}
+
+uint32_t RestartPolicy::restarts_of(const std::string& process) const {
+  const auto it = records_.find(process);
+  return it == records_.end() ? 0 : it->second.restarts;
+}
+
+}  // namespace pawl

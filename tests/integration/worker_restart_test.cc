@@ -1,0 +1,285 @@
+// Workers that die, leave or hang in the middle of a job: whoever takes their ranks over goes on where they were.
+#include <signal.h>
+#include <sys/types.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client_lib/job/job_file.h"
+#include "client_lib/rpc/grpc_settings.h"
+#include "grpcpp/grpcpp.h"
+#include "nlohmann/json.hpp"
+#include "tests/harness/generated_data.h"
+#include "tests/harness/reference_trainer.h"
+#include "tests/harness/runfile.h"
+#include "tests/integration/cluster_test.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kJobTimeout{100};
+constexpr std::chrono::seconds kStepTimeout{30};
+constexpr std::chrono::milliseconds kPollInterval{5};
+constexpr uint64_t kTrainSamples = 2000;
+constexpr uint64_t kStepsPerEpoch = 20;
+constexpr uint64_t kEpochs = 4;
+constexpr uint64_t kSteps = kEpochs * kStepsPerEpoch;
+constexpr uint64_t kEvaluationInterval = 5;
+
+bool HasDone(const GetStatusResponse& status, uint64_t steps) {
+  return status.steps() >= steps || status.state() == COMPLETED || status.state() == FAILED;
+}
+
+class WorkerRestartTest : public ClusterTest {
+ protected:
+  void SetUp() override {
+    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
+    eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
+    ASSERT_TRUE(WriteClicks({.samples = kTrainSamples, .fields = 5, .categories = 60, .seed = 1}, train_).ok());
+    ASSERT_TRUE(WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+  }
+
+  std::string JobText(const std::string& consistency, uint64_t epochs = kEpochs,
+                      uint64_t evaluation_interval = kEvaluationInterval) const {
+    return absl::StrCat("name: 'restart' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
+                        "model { fm { dim: 4 } } optimizer { adagrad { learning_rate: 0.1 } }\n",
+                        "consistency { ", consistency, " } batch_size: 100 partitions: 16 logical_workers: 4\n",
+                        "epochs: ", epochs, " evaluation { every_steps: ", evaluation_interval, " }\n");
+  }
+
+  std::string ReferenceDigestOf(const std::string& text, uint64_t steps = kSteps) const {
+    auto job = ParseJob(text, "the job");
+    EXPECT_TRUE(job.ok()) << job.status();
+    FillDefaults(*job, 1);
+    const auto result = TrainReference(*job);
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (!result.ok()) return "";
+    EXPECT_EQ(result->steps, steps);
+    return absl::StrFormat("%08x", result->digest);
+  }
+
+  // Two workers that keep who they are, slow enough for `kSteps` to take a while.
+  ProcessCluster* StartWorkers(const std::string& job) {
+    ProcessClusterOptions options;
+    options.job = job;
+    options.servers = 2;
+    options.workers = 2;
+    options.flags["scheduler"] = {"--lease_ms=2000"};
+    for (const char* worker : {"worker-0", "worker-1"}) {
+      const auto folder = MakeOutputFolder(worker);
+      EXPECT_TRUE(folder.ok()) << folder.status();
+      options.flags[worker] = {"--step_delay_ms=20", absl::StrCat("--data_dir=", folder.value_or(""))};
+    }
+    return StartCluster(options);
+  }
+
+  void WaitForSteps(ProcessCluster& cluster, uint64_t steps) {
+    const auto status = cluster.WaitFor([&](const auto& now) { return HasDone(now, steps); }, kStepTimeout);
+    ASSERT_TRUE(status.ok()) << status.status();
+    ASSERT_EQ(status->state(), RUNNING) << "the job was over before anything happened to it";
+  }
+
+  void ExpectCompleted(ProcessCluster& cluster, const std::string& digest) {
+    ASSERT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout)) << cluster.Describe();
+    const auto metrics = cluster.Metrics();
+    ASSERT_TRUE(metrics.ok()) << metrics.status();
+    EXPECT_EQ((*metrics)["state"], "COMPLETED") << *metrics;
+    EXPECT_EQ((*metrics)["steps"], kSteps);
+    if (!digest.empty()) {
+      EXPECT_EQ((*metrics)["digest"], digest);
+    }
+    // Each once, whoever reported it how often.
+    std::vector<uint64_t> evaluated;
+    for (const auto& evaluation : (*metrics)["evaluations"]) {
+      evaluated.push_back(evaluation["step"].get<uint64_t>());
+      EXPECT_EQ(evaluation["samples"], 300);
+    }
+    std::vector<uint64_t> expected;
+    for (uint64_t step = kEvaluationInterval; step <= kSteps; step += kEvaluationInterval) expected.push_back(step);
+    EXPECT_EQ(evaluated, expected);
+  }
+
+  std::string train_;
+  std::string eval_;
+};
+
+// Kills both workers in turn, at steps before, at and after evaluations.
+TEST_F(WorkerRestartTest, KilledWorkersOfASyncJobLeaveTheSameBits) {
+  const std::string job = JobText("mode: SYNC");
+  ProcessCluster* const cluster = StartWorkers(job);
+  ASSERT_NE(cluster, nullptr);
+  uint64_t steps = 3;
+  for (int i = 0; i < 6; ++i, steps += 11) {
+    SCOPED_TRACE(absl::StrCat("death ", i));
+    WaitForSteps(*cluster, steps);
+    const std::string victim = absl::StrCat("worker-", i % 2);
+    ASSERT_TRUE(cluster->Kill(victim).ok());
+    ASSERT_TRUE(cluster->Restart(victim).ok());
+    const auto name = cluster->WaitUntilMember(victim, kStepTimeout);
+    ASSERT_TRUE(name.ok()) << name.status();
+    EXPECT_EQ(*name, victim);
+  }
+  ExpectCompleted(*cluster, ReferenceDigestOf(job));
+}
+
+TEST_F(WorkerRestartTest, KilledWorkersDoNotEndJobsOfOtherModes) {
+  for (const char* mode : {"mode: BOUNDED staleness: 2", "mode: ASYNC"}) {
+    SCOPED_TRACE(mode);
+    ProcessCluster* const cluster = StartWorkers(JobText(mode));
+    ASSERT_NE(cluster, nullptr);
+    uint64_t steps = 3;
+    for (int i = 0; i < 4; ++i, steps += 11) {
+      WaitForSteps(*cluster, steps);
+      const std::string victim = absl::StrCat("worker-", i % 2);
+      ASSERT_TRUE(cluster->Kill(victim).ok());
+      ASSERT_TRUE(cluster->Restart(victim).ok());
+    }
+    ExpectCompleted(*cluster, "");
+  }
+}
+
+TEST_F(WorkerRestartTest, AWorkerThatIsAskedToEndLeavesItsRanksToTheNextOne) {
+  const std::string job = JobText("mode: SYNC");
+  ProcessCluster* const cluster = StartWorkers(job);
+  ASSERT_NE(cluster, nullptr);
+  WaitForSteps(*cluster, 7);
+  cluster->node("worker-1").Signal(SIGTERM);
+  ASSERT_TRUE(cluster->node("worker-1").WaitUntil(Clock::Real().Now() + std::chrono::seconds(5)));
+  EXPECT_TRUE(cluster->node("worker-1").Succeeded()) << cluster->node("worker-1").HowItEnded();
+  const auto left = cluster->GetStatus();
+  ASSERT_TRUE(left.ok()) << left.status();
+  EXPECT_EQ(left->state(), RUNNING);
+  const absl::Status added = cluster->AddWorker();
+  ASSERT_TRUE(added.ok()) << added;
+  ExpectCompleted(*cluster, ReferenceDigestOf(job));
+  // All of the step, or nothing: the next one has nothing to complete.
+  EXPECT_EQ(cluster->Log("worker-2").find("ending it in the others"), std::string::npos) << cluster->Log("worker-2");
+}
+
+TEST_F(WorkerRestartTest, AWorkerThatHangsIsReplacedAndWhenItWakesEndsItself) {
+  const std::string job = JobText("mode: SYNC");
+  ProcessCluster* const cluster = StartWorkers(job);
+  ASSERT_NE(cluster, nullptr);
+  WaitForSteps(*cluster, 7);
+  cluster->Pause("worker-0");
+  const auto gone = cluster->WaitFor(
+      [](const GetStatusResponse& status) {
+        return std::any_of(status.nodes().begin(), status.nodes().end(),
+                           [](const NodeStatus& node) { return node.node() == "worker-0" && node.gone(); });
+      },
+      kStepTimeout);
+  ASSERT_TRUE(gone.ok()) << gone.status();
+  const absl::Status added = cluster->AddWorker({"--step_delay_ms=20"});
+  ASSERT_TRUE(added.ok()) << added;
+  WaitForSteps(*cluster, gone->steps() + 3);
+  cluster->Continue("worker-0");
+  ASSERT_TRUE(cluster->node("worker-0").WaitUntil(Clock::Real().Now() + std::chrono::seconds(10)));
+  EXPECT_EQ(cluster->node("worker-0").HowItEnded(), "exited with code 1");
+  ExpectCompleted(*cluster, ReferenceDigestOf(job));
+}
+
+// `pawlctl run` as the supervisor.
+class SupervisedTest : public WorkerRestartTest {
+ protected:
+  void Start(const std::string& job) {
+    const auto folder = MakeOutputFolder("supervised");
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    folder_ = *folder;
+    const std::string job_file = folder_ + "/the_job.pbtxt";
+    std::ofstream(job_file) << job;
+    const auto program = Runfile("deploy/pawlctl/pawlctl");
+    ASSERT_TRUE(program.ok()) << program.status();
+    auto run = ChildProcess::Start({"pawlctl",
+                                    *program,
+                                    {"run", "--job=" + job_file, "--servers=2", "--workers=2", "--out=" + folder_ + "/out"},
+                                    folder_ + "/pawlctl.log"});
+    ASSERT_TRUE(run.ok()) << run.status();
+    run_ = *std::move(run);
+  }
+
+  void TearDown() override {
+    if (HasFailure() && run_ != nullptr) std::printf("%s\n", Log().c_str());
+    WorkerRestartTest::TearDown();
+  }
+
+  std::string Log() const {
+    std::string text;
+    for (const std::string& line : run_->LogTail(100)) absl::StrAppend(&text, line, "\n");
+    return text;
+  }
+
+  // The first status in which so many steps are done; none if the run ends before.
+  std::optional<GetStatusResponse> WaitForSteps(uint64_t steps) {
+    const MonotonicTime deadline = Clock::Real().Now() + kStepTimeout;
+    while (Clock::Real().Now() < deadline && !run_->HasEnded()) {
+      if (stub_ == nullptr) {
+        std::ifstream file(folder_ + "/out/scheduler.addr");
+        std::string address;
+        if (std::getline(file, address)) {
+          stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                                               ChannelSettings(ChannelKind::kControl)));
+        }
+      } else {
+        grpc::ClientContext context;
+        context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+        GetStatusResponse status;
+        if (stub_->GetStatus(&context, GetStatusRequest(), &status).ok() && HasDone(status, steps)) return status;
+      }
+      std::this_thread::sleep_for(kPollInterval);
+    }
+    return std::nullopt;
+  }
+
+  static pid_t PidOf(const GetStatusResponse& status, const std::string& name) {
+    for (const NodeStatus& node : status.nodes()) {
+      if (node.node() != name) continue;
+      pid_t pid = 0;
+      if (absl::SimpleAtoi(node.description().substr(node.description().rfind(':') + 1), &pid)) return pid;
+    }
+    return 0;
+  }
+
+  std::string folder_;
+  std::unique_ptr<ChildProcess> run_;
+  std::unique_ptr<Scheduler::Stub> stub_;
+};
+
+TEST_F(SupervisedTest, AKilledWorkerOfASyncJobIsStartedAgainAndLeavesTheSameBits) {
+  // Long enough to be hit in the middle.
+  constexpr uint64_t kManyEpochs = 80;
+  constexpr uint64_t kManySteps = kManyEpochs * kStepsPerEpoch;
+  const std::string job = JobText("mode: SYNC", kManyEpochs, kManySteps / 4);
+  ASSERT_NO_FATAL_FAILURE(Start(job));
+  for (const auto& [steps, name] : std::vector<std::pair<uint64_t, std::string>>{{50, "worker-0"}, {200, "worker-1"}}) {
+    SCOPED_TRACE(name);
+    const auto status = WaitForSteps(steps);
+    ASSERT_TRUE(status.has_value());
+    ASSERT_EQ(status->state(), RUNNING);
+    const pid_t pid = PidOf(*status, name);
+    ASSERT_GT(pid, 0);
+    ASSERT_EQ(kill(pid, SIGKILL), 0);
+  }
+  ASSERT_TRUE(run_->WaitUntil(Clock::Real().Now() + kJobTimeout));
+  ASSERT_TRUE(run_->Succeeded()) << run_->HowItEnded();
+  std::ifstream file(folder_ + "/out/metrics.json");
+  const nlohmann::json metrics = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(metrics.is_object());
+  EXPECT_EQ(metrics["steps"], kManySteps);
+  EXPECT_EQ(metrics["restarts"], (nlohmann::json{
+                                     {"scheduler", 0}, {"server-0", 0}, {"server-1", 0}, {"worker-0", 1}, {"worker-1", 1}}));
+  EXPECT_EQ(metrics["digest"], ReferenceDigestOf(job, kManySteps));
+}
+
+}  // namespace
+}  // namespace pawl
