@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -64,6 +65,7 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   spdlog::warn("routing: epoch {} without {}", epoch(), absl::StrJoin(numbers, ", ", [](std::string* out, uint32_t n) {
                  absl::StrAppend(out, "server-", n);
                }));
+  NoteRedundancy();
   if (waiting.empty()) return std::nullopt;
   const std::string loss = LossText(waiting, absl::StrJoin(texts, "; "));
   if (!options_.durable) return absl::StrCat(loss, ", and durability is MEMORY");
@@ -86,6 +88,7 @@ std::optional<std::string> ReplicaDirector::ServerIsThere(const Node& server, st
     how_gone_.erase(it);
   }
   spdlog::info("routing: epoch {} with {}, which has {} partitions", epoch(), server.name, recovered.size());
+  NoteRedundancy();
   if (recovery.lost.empty()) return std::nullopt;
   return absl::StrCat(LossText(recovery.lost, how), ", and it has come back without them");
 }
@@ -102,6 +105,7 @@ bool ReplicaDirector::LearnersHaveCaughtUp(const Node& primary, const HeartbeatR
     // By the report's own epoch: one that comes late speaks of its time.
     changed |= CaughtUp(replica.partition(), primary.number, learner->number, report.routing_epoch(), placement_);
   }
+  if (changed) NoteRedundancy();
   return changed;
 }
 
@@ -126,6 +130,15 @@ std::optional<std::string> ReplicaDirector::CheckRecovery(MonotonicTime now) con
   if (late.empty()) return std::nullopt;
   return absl::StrCat(LossText(late, absl::StrJoin(how, "; ")),
                       absl::StrFormat(", and none of those has come back within %.1f s", Seconds(options_.recovery_timeout)));
+}
+
+void ReplicaDirector::NoteRedundancy() {
+  const auto in_sync = [](const ReplicaSet& set) { return (set.primary != kNoServer) + set.backups.size(); };
+  const bool is_short = std::any_of(placement_.partitions.begin(), placement_.partitions.end(),
+                                    [&](const ReplicaSet& set) { return in_sync(set) < options_.replicas; });
+  if (std::exchange(short_of_replicas_, is_short) && !is_short) {
+    spdlog::info("routing: epoch {}, every partition has {} replicas in sync again", epoch(), options_.replicas);
+  }
 }
 
 std::string ReplicaDirector::LossText(const std::vector<uint32_t>& partitions, const std::string& how) const {
@@ -166,6 +179,7 @@ void ReplicaDirector::Restore(const StoredPlacement& stored, MonotonicTime now) 
     if (!set.holders.empty()) waiting_since_[static_cast<uint32_t>(placement_.partitions.size() - 1)] = now;
   }
   for (const auto& [number, how] : stored.how_gone()) how_gone_[number] = how;
+  NoteRedundancy();
 }
 
 }  // namespace pawl

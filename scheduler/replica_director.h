@@ -61,6 +61,8 @@ class ReplicaDirector {
   void Restore(const StoredPlacement& stored, MonotonicTime now);
 
  private:
+  // Logs it when the last of the partitions that were short of replicas has as many as it should.
+  void NoteRedundancy();
   // "server-1 (...) died ...; partitions 1, 4, 7 were nowhere else"
   std::string LossText(const std::vector<uint32_t>& partitions, const std::string& how) const;
 
@@ -70,6 +72,7 @@ class ReplicaDirector {
   std::map<ServerNumber, std::string> how_gone_;
   // By partition: since when it waits for a holder.
   std::map<uint32_t, MonotonicTime> waiting_since_;
+  bool short_of_replicas_ = false;
 };
 
 }  // namespace pawl
