@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <future>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/random_number.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/retry.h"
@@ -51,6 +51,12 @@ bool ClientCore::is_sync() const {
 }
 
 absl::Status ClientCore::Join() {
+  std::promise<absl::Status> joined;
+  Join([&joined](absl::Status status) { joined.set_value(std::move(status)); });
+  return joined.get_future().get();
+}
+
+void ClientCore::Join(Callback done) {
   const MonotonicTime deadline = clock_.Now() + options_.connect_timeout;
   // The link is closed before the core goes.
   link_ = std::make_unique<NodeLink>(
@@ -71,26 +77,43 @@ absl::Status ClientCore::Join() {
   request.set_job_id(options_.node_job_id);
   request.set_description(options_.description.empty() ? DefaultDescription() : options_.description);
   for (const uint32_t rank : options_.logical_workers) request.add_logical_workers(rank);
-  PAWL_ASSIGN_OR_RETURN(registration_, link_->Register(std::move(request), deadline).get());
-  router_ = std::make_unique<Router>(registration_.job_id());
-  messenger_ = std::make_shared<Messenger>(transport_, clock_, *router_, deadlines_);
-  link_->Start();
   {
     MutexLock lock(mu_);
-    while (!failed_ && router_->current() == nullptr) {
-      if (!changed_.WaitUntil(mu_, deadline) && clock_.Now() >= deadline) {
-        return absl::DeadlineExceededError(absl::StrCat("waiting for the job's servers: the scheduler at ",
-                                                        options_.scheduler, " has given out no routing in time"));
-      }
+    joining_ = std::move(done);
+  }
+  link_->Register(std::move(request), deadline, [this, deadline](absl::StatusOr<RegisterResponse> registration) {
+    if (!registration.ok()) return FinishJoin(registration.status());
+    registration_ = *std::move(registration);
+    router_ = std::make_unique<Router>(registration_.job_id());
+    messenger_ = std::make_shared<Messenger>(transport_, clock_, *router_, deadlines_);
+    {
+      MutexLock lock(mu_);
+      join_timer_ = deadlines_->Add(deadline, [self = shared_from_this()] {
+        self->FinishJoin(
+            absl::DeadlineExceededError(absl::StrCat("waiting for the job's servers: the scheduler at ",
+                                                     self->options_.scheduler, " has given out no routing in time")));
+      });
+    }
+    link_->Start();
+  });
+}
+
+void ClientCore::FinishJoin(const absl::Status& status) {
+  Callback done;
+  std::optional<DeadlineQueue::Id> timer;
+  {
+    MutexLock lock(mu_);
+    if (joining_ == nullptr) return;
+    done = std::exchange(joining_, nullptr);
+    timer = std::exchange(join_timer_, std::nullopt);
+    if (status.ok()) {
+      SenderSession::Identity identity;
+      if (options_.role == CLIENT_ROLE) identity.client = registration_.client();
+      free_running_ = std::make_shared<SenderSession>(shared_from_this(), identity);
     }
   }
-  PAWL_RETURN_IF_ERROR(failure());
-
-  SenderSession::Identity identity;
-  if (options_.role == CLIENT_ROLE) identity.client = registration_.client();
-  MutexLock lock(mu_);
-  free_running_ = std::make_shared<SenderSession>(shared_from_this(), identity);
-  return absl::OkStatus();
+  if (timer.has_value()) deadlines_->Remove(*timer);
+  done(status);
 }
 
 void ClientCore::Close() {
@@ -149,6 +172,7 @@ void ClientCore::Fail(const absl::Status& why, JobState state) {
     if (free_running_ != nullptr) sessions.push_back(free_running_);
     changed_.NotifyAll();
   }
+  FinishJoin(why);
   push_flow_->Open();
   pull_flow_->Open();
   for (const std::shared_ptr<SenderSession>& session : sessions) session->Fail(why);
@@ -158,8 +182,7 @@ void ClientCore::OnRouting(const RoutingTable& table) {
   if (const absl::Status status = messenger_->Adopt(table); !status.ok()) {
     spdlog::error("a routing table of the scheduler's is refused: {}", status.ToString());
   }
-  MutexLock lock(mu_);
-  changed_.NotifyAll();
+  if (router_->current() != nullptr) FinishJoin(absl::OkStatus());
 }
 
 void ClientCore::OnJobState(JobState state, const std::string& failure) {
@@ -215,7 +238,7 @@ void ClientCore::Control(const std::string& method, std::shared_ptr<const google
       const absl::Status why = core->messenger_ == nullptr ? absl::OkStatus() : core->failure();
       // A scheduler that ends cancels what waits there.
       const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
-      const MonotonicDuration delay = Backoff(state->retries, std::random_device()());
+      const MonotonicDuration delay = Backoff(state->retries, RandomNumber());
       if (!why.ok() || !again || core->clock_.Now() + delay >= state->deadline) {
         state->done(why.ok() ? status : why);
         return;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
 
   // Registers, fetches the routing and begins to send heartbeats; blocks.
   absl::Status Join();
+  // The same without blocking. `done` runs once, unless Close comes before.
+  void Join(Callback done);
   // Ends everything under way with CANCELLED, waits for it, and says good-bye; blocks.
   void Close();
 
@@ -75,6 +78,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   TableCutsPool& cuts_pool() { return cuts_pool_; }
 
  private:
+  // Without effect if Join has finished.
+  void FinishJoin(const absl::Status& status);
   void Fail(const absl::Status& why, JobState state = JOB_STATE_UNSPECIFIED);
   void OnRouting(const RoutingTable& table);
   void OnJobState(JobState state, const std::string& failure);
@@ -99,6 +104,9 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
 
   mutable Mutex mu_;
   mutable CondVar changed_;
+  // Null before Join and once it has finished.
+  Callback joining_ PAWL_GUARDED_BY(mu_);
+  std::optional<DeadlineQueue::Id> join_timer_ PAWL_GUARDED_BY(mu_);
   JobState job_state_ PAWL_GUARDED_BY(mu_) = STARTING;
   bool failed_ PAWL_GUARDED_BY(mu_) = false;
   WorkerProgress progress_ PAWL_GUARDED_BY(mu_);

@@ -2,19 +2,14 @@
 
 #include <algorithm>
 #include <numeric>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/random_number.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
 namespace {
-
-uint64_t RandomNumber() {
-  static thread_local std::mt19937_64 generator{std::random_device()()};
-  return generator();
-}
 
 MonotonicDuration TransferTime(size_t bytes) {
   return kBulkDeadline + std::chrono::milliseconds(bytes * 1000 / kMinBytesPerSecond);
@@ -289,7 +284,7 @@ void Messenger::WaitForRouting(MonotonicTime until, uint64_t epoch, absl::AnyInv
 }
 
 void Messenger::WakeWaiting() {
-  absl::flat_hash_map<uint64_t, Waiting> awake;
+  absl::btree_map<uint64_t, Waiting> awake;
   {
     MutexLock lock(mu_);
     awake.swap(waiting_);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -175,14 +175,15 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
 
   mutable Mutex mu_;
   absl::Status failure_ PAWL_GUARDED_BY(mu_);
-  absl::flat_hash_map<std::string, Flows> flows_ PAWL_GUARDED_BY(mu_);  // by address
+  absl::btree_map<std::string, Flows> flows_ PAWL_GUARDED_BY(mu_);  // by address
   struct Waiting {
     DeadlineQueue::Id timer;
     absl::AnyInvocable<void()> again;
   };
   // Belong to calls, whose number is bounded.
   uint64_t next_waiting_ PAWL_GUARDED_BY(mu_) = 0;
-  absl::flat_hash_map<uint64_t, Waiting> waiting_ PAWL_GUARDED_BY(mu_);
+  // Woken in the order in which they came.
+  absl::btree_map<uint64_t, Waiting> waiting_ PAWL_GUARDED_BY(mu_);
 };
 
 }  // namespace pawl

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/base/random_number.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/retry.h"
 #include "spdlog/spdlog.h"
@@ -29,11 +29,6 @@ constexpr std::chrono::milliseconds kDefaultLease{3000};
 constexpr std::chrono::seconds kNotedSilence{5};
 // An event must not block; one that does for so long is a bug.
 constexpr std::chrono::seconds kCloseLimit{60};
-
-uint64_t RandomNumber() {
-  std::random_device device;
-  return uint64_t{device()} << 32 | device();
-}
 
 // The scheduler is not there, or has no time.
 bool IsPassing(const absl::Status& status) {
