@@ -182,6 +182,23 @@ class LocalClusterTest(unittest.TestCase):
         self.assertIn("seen enough", err)
         self.assert_all_gone(pids)
 
+    def test_replicas_of_a_running_job_are_equal_and_shown(self):
+        process = self.start_endless("--replicas=2", "--set=consistency.mode=SYNC")
+        code, out, err = self.pawlctl("verify", "--json", "--timeout=60s")
+        self.assertEqual((code, err), (0, ""), out)
+        partitions = json.loads(out)["partitions"]
+        self.assertEqual(len(partitions), 256)
+        for partition in partitions:
+            self.assertEqual(partition["result"], "equal")
+            self.assertEqual(sorted(replica["node"] for replica in partition["replicas"]), ["server-0", "server-1"])
+            self.assertEqual([replica["primary"] for replica in partition["replicas"]], [True, False])
+        servers = [node for node in json.loads(self.pawlctl("nodes", "--json")[1]) if node["role"] == "server"]
+        self.assertEqual([(server["primary"], server["backup"], server["learner"]) for server in servers],
+                         [(128, 128, 0), (128, 128, 0)])
+        self.assertIn("2 of each of 256 partitions", self.pawlctl("status")[1])
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LIMIT_S)
+
     def test_what_is_killed_is_started_again_and_the_job_goes_on(self):
         process = self.start_endless()
         for node in ("server-1", "worker-0", "scheduler"):

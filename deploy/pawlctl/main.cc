@@ -23,6 +23,7 @@
 #include "deploy/pawlctl/run_command.h"
 #include "deploy/pawlctl/status_commands.h"
 #include "deploy/pawlctl/table_commands.h"
+#include "deploy/pawlctl/verify_command.h"
 
 ABSL_FLAG(std::string, job, "", "The job file: what to train, on what, and how (README.md, \"The job file\").");
 ABSL_FLAG(uint32_t, servers, 1, "Servers to start.");
@@ -85,16 +86,25 @@ const std::vector<CommandSpec>& Commands() {
        .repeated_flags = {"set"}},
       {.name = "status",
        .summary = "how a running job stands",
-       .help = "Shows state, steps, samples, loss, the latest evaluation and the servers' counters.\n"
+       .help = "Shows state, replicas, steps, samples, loss, the latest evaluation and the servers' counters.\n"
                "\n"
                "  pawlctl status --scheduler=10.0.0.1:7000\n"
                "  PAWL_SCHEDULER=$(cat out/flights/scheduler.addr) pawlctl status --json",
        .flags = {"scheduler", "timeout", "json"}},
       {.name = "nodes",
        .summary = "who takes part: servers, workers and clients",
-       .help = "Shows each node with how long it has been silent, what a server holds and what a worker has done.\n"
+       .help = "Shows each node with how long it has been silent, of how many partitions a server is the primary, an\n"
+               "in-sync backup or a learner (a replica that is catching up), and what a worker has done.\n"
                "\n"
                "  pawlctl nodes --scheduler=10.0.0.1:7000",
+       .flags = {"scheduler", "timeout", "json"}},
+      {.name = "verify",
+       .summary = "whether all replicas of each partition are the same",
+       .help = "Compares the states of the replicas of each partition, to the bit, where they have seen the same changes.\n"
+               "While the job trains it asks again until that was so once for each, for --timeout in all. Servers read all\n"
+               "of their parameters for it. Exits with 0 if all are equal, with 1 if some differ or could not be compared.\n"
+               "\n"
+               "  pawlctl verify --scheduler=10.0.0.1:7000 --timeout=1m",
        .flags = {"scheduler", "timeout", "json"}},
       {.name = "tables",
        .summary = "the job's tables",
@@ -209,6 +219,7 @@ int Dispatch(const std::string& command, const CommandLine& line) {
   options.json = absl::GetFlag(FLAGS_json);
   if (command == "status") return StatusCommand(options);
   if (command == "nodes") return NodesCommand(options);
+  if (command == "verify") return VerifyCommand(options);
   if (command == "tables") return TablesCommand(options);
   if (command == "stop") return StopCommand(options, absl::GetFlag(FLAGS_reason));
   if (command == "digest") return DigestCommand(options);

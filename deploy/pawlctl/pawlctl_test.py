@@ -358,7 +358,7 @@ class PawlctlTest(unittest.TestCase):
         self.assertEqual(self.left_over(), [])
 
     def test_unreachable_scheduler_exits_with_3_and_says_what_to_do(self):
-        for command in ("status", "nodes", "tables", "stop"):
+        for command in ("status", "nodes", "tables", "stop", "verify"):
             with self.subTest(command=command):
                 code, out, err = self.pawlctl(command, "--scheduler=127.0.0.1:1", "--timeout=2s")
                 self.assertEqual((code, out), (3, ""))

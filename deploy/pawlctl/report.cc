@@ -1,6 +1,8 @@
 #include "deploy/pawlctl/report.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -63,6 +65,61 @@ std::string EvaluationText(const EvaluationResult& result) {
   return absl::StrCat(absl::StrJoin(parts, "  "), "  (after step ", result.step(), ")");
 }
 
+// What a server is to how many partitions.
+struct Roles {
+  uint32_t primary = 0;
+  uint32_t backup = 0;
+  uint32_t learner = 0;
+};
+
+// By node.
+std::map<std::string, Roles> RolesOf(const RoutingTable* routing) {
+  std::map<std::string, Roles> roles;
+  if (routing == nullptr) return roles;
+  std::vector<Roles> by_server(static_cast<size_t>(routing->servers_size()));
+  const auto count = [&](uint32_t server, uint32_t Roles::*role) {
+    if (server < by_server.size()) ++(by_server[server].*role);
+  };
+  for (const uint32_t server : routing->primary()) count(server, &Roles::primary);
+  for (const PartitionReplicas& replicas : routing->replicas()) {
+    for (const uint32_t server : replicas.backups()) count(server, &Roles::backup);
+    for (const uint32_t server : replicas.learners()) count(server, &Roles::learner);
+  }
+  for (size_t i = 0; i < by_server.size(); ++i) roles[routing->servers(static_cast<int>(i)).node()] = by_server[i];
+  return roles;
+}
+
+// How well the partitions are kept.
+struct Redundancy {
+  uint32_t without_primary = 0;
+  // In-sync replicas fewer than the job wants.
+  uint32_t with_fewer_replicas = 0;
+  uint32_t learners = 0;
+};
+
+Redundancy RedundancyOf(const Job& job, const RoutingTable& routing) {
+  Redundancy redundancy;
+  const uint32_t wanted = std::max(job.replicas(), 1u);
+  for (int p = 0; p < routing.primary_size(); ++p) {
+    const bool has_primary = routing.primary(p) < static_cast<uint32_t>(routing.servers_size());
+    const PartitionReplicas replicas = p < routing.replicas_size() ? routing.replicas(p) : PartitionReplicas();
+    redundancy.without_primary += !has_primary;
+    redundancy.with_fewer_replicas += (has_primary ? 1u : 0u) + static_cast<uint32_t>(replicas.backups_size()) < wanted;
+    redundancy.learners += static_cast<uint32_t>(replicas.learners_size());
+  }
+  return redundancy;
+}
+
+std::string RedundancyText(const Job& job, const RoutingTable& routing) {
+  const Redundancy redundancy = RedundancyOf(job, routing);
+  std::string text = absl::StrCat(std::max(job.replicas(), 1u), " of each of ", FormatCount(routing.primary_size()),
+                                  " partitions");
+  if (redundancy.with_fewer_replicas > 0) absl::StrAppend(&text, "; ", redundancy.with_fewer_replicas, " have fewer now");
+  if (redundancy.without_primary > 0) absl::StrAppend(&text, "; ", redundancy.without_primary, " have no primary now");
+  if (redundancy.learners > 0) absl::StrAppend(&text, "; ", redundancy.learners, " being made");
+  return text;
+}
+
 // What a table is made of: "128 x 64" or "17 a row".
 std::string ShapeText(const TableSpec& table) {
   return table.kind() == DENSE ? absl::StrJoin(table.shape(), " x ") : absl::StrCat(table.row_width(), " a row");
@@ -100,7 +157,7 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-std::string StatusText(const GetStatusResponse& status) {
+std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing) {
   std::string text;
   const auto line = [&text](absl::string_view name, absl::string_view value) {
     absl::StrAppend(&text, name, std::string(14 - std::min<size_t>(14, name.size()), ' '), value, "\n");
@@ -116,6 +173,7 @@ std::string StatusText(const GetStatusResponse& status) {
   if (!status.failure().empty()) line("failure", status.failure());
   line("mode", ConsistencyMode_Name(status.job().consistency().mode()));
   line("nodes", absl::StrCat(servers, " servers, ", workers, " workers"));
+  if (routing != nullptr) line("replicas", RedundancyText(status.job(), *routing));
   line("steps", status.steps_total() > 0
                     ? absl::StrCat(FormatCount(status.steps()), " of ", FormatCount(status.steps_total()))
                     : FormatCount(status.steps()));
@@ -138,7 +196,7 @@ std::string StatusText(const GetStatusResponse& status) {
   return text;
 }
 
-nlohmann::ordered_json StatusJson(const GetStatusResponse& status) {
+nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const RoutingTable* routing) {
   Json json = {{"job", status.job().name()},
                {"job_id", status.job_id()},
                {"state", JobState_Name(status.state())},
@@ -154,17 +212,29 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status) {
   json["evaluations"] = Json::array();
   for (const EvaluationResult& result : status.evaluations()) json["evaluations"].push_back(EvaluationJson(result));
   if (status.has_digest()) json["digest"] = FormatDigest(status.digest());
-  json["nodes"] = NodesJson(status);
+  if (routing != nullptr) {
+    const Redundancy redundancy = RedundancyOf(status.job(), *routing);
+    json["replicas"] = {{"wanted", std::max(status.job().replicas(), 1u)},
+                        {"partitions", routing->primary_size()},
+                        {"with_fewer", redundancy.with_fewer_replicas},
+                        {"without_primary", redundancy.without_primary},
+                        {"learners", redundancy.learners}};
+  }
+  json["nodes"] = NodesJson(status, routing);
   return json;
 }
 
-std::string NodesText(const GetStatusResponse& status) {
-  std::vector<std::vector<std::string>> rows = {
-      {"NODE", "STATE", "SILENT_MS", "ADDRESS", "PROCESS", "PARTITIONS", "ROWS", "RANKS", "STEP", "SAMPLES"}};
+std::string NodesText(const GetStatusResponse& status, const RoutingTable* routing) {
+  std::vector<std::vector<std::string>> rows = {{"NODE", "STATE", "SILENT_MS", "ADDRESS", "PROCESS", "PRIMARY", "BACKUP",
+                                                 "LEARNER", "ROWS", "RANKS", "STEP", "SAMPLES"}};
+  const std::map<std::string, Roles> roles = RolesOf(routing);
   for (const NodeStatus& node : status.nodes()) {
     const bool server = node.role() == SERVER_ROLE, worker = node.role() == WORKER_ROLE;
+    const auto found = roles.find(node.node());
+    const bool has_roles = server && found != roles.end();
+    const auto role = [&](uint32_t Roles::*which) { return has_roles ? absl::StrCat(found->second.*which) : ""; };
     rows.push_back({node.node(), node.gone() ? "gone" : "there", absl::StrCat(node.silent_ms()), node.address(),
-                    node.description(), server ? absl::StrCat(node.partitions()) : "",
+                    node.description(), role(&Roles::primary), role(&Roles::backup), role(&Roles::learner),
                     server ? FormatCount(node.server().rows()) : "",
                     worker ? absl::StrJoin(node.logical_workers(), " ") : "",
                     worker ? absl::StrCat(node.worker().steps_min()) : "",
@@ -173,7 +243,8 @@ std::string NodesText(const GetStatusResponse& status) {
   return FormatTable(rows);
 }
 
-nlohmann::ordered_json NodesJson(const GetStatusResponse& status) {
+nlohmann::ordered_json NodesJson(const GetStatusResponse& status, const RoutingTable* routing) {
+  const std::map<std::string, Roles> roles = RolesOf(routing);
   Json nodes = Json::array();
   for (const NodeStatus& node : status.nodes()) {
     Json json = {{"node", node.node()},
@@ -185,6 +256,11 @@ nlohmann::ordered_json NodesJson(const GetStatusResponse& status) {
                  {"silent_ms", node.silent_ms()}};
     if (node.role() == SERVER_ROLE) {
       json["partitions"] = node.partitions();
+      if (const auto found = roles.find(node.node()); found != roles.end()) {
+        json["primary"] = found->second.primary;
+        json["backup"] = found->second.backup;
+        json["learner"] = found->second.learner;
+      }
       json["counters"] = CountersJson(node.server());
     }
     if (node.role() == WORKER_ROLE) {

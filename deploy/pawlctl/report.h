@@ -13,11 +13,12 @@ namespace pawl {
 // Lines of cells in columns: the first row is the heading; columns of numbers are aligned to the right.
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows);
 
-std::string StatusText(const GetStatusResponse& status);
-nlohmann::ordered_json StatusJson(const GetStatusResponse& status);
+// `routing`: null where nobody has said where the partitions are.
+std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing = nullptr);
+nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const RoutingTable* routing = nullptr);
 
-std::string NodesText(const GetStatusResponse& status);
-nlohmann::ordered_json NodesJson(const GetStatusResponse& status);
+std::string NodesText(const GetStatusResponse& status, const RoutingTable* routing = nullptr);
+nlohmann::ordered_json NodesJson(const GetStatusResponse& status, const RoutingTable* routing = nullptr);
 
 std::string TablesText(const ListTablesResponse& tables);
 nlohmann::ordered_json TablesJson(const ListTablesResponse& tables);

@@ -61,6 +61,46 @@ TEST(Report, NodesTextShowsWhoIsGone) {
   EXPECT_TRUE(absl::StrContains(text, "worker-0  there")) << text;
 }
 
+// server-0 is the primary of partition 0 and learns 1; server-1 is the backup of 0; nobody has 2.
+RoutingTable Routing() {
+  RoutingTable routing;
+  for (const char* node : {"server-0", "server-1"}) routing.add_servers()->set_node(node);
+  for (const uint32_t primary : {0u, 1u, UINT32_MAX}) routing.add_primary(primary);
+  routing.add_replicas()->add_backups(1);
+  routing.add_replicas()->add_learners(0);
+  routing.add_replicas();
+  return routing;
+}
+
+TEST(Report, NodesShowWhatTheyAreToHowManyPartitions) {
+  GetStatusResponse status = Status();
+  NodeStatus& server = *status.add_nodes();
+  server.set_node("server-1");
+  server.set_role(SERVER_ROLE);
+  const RoutingTable routing = Routing();
+  const nlohmann::json json = nlohmann::json::parse(NodesJson(status, &routing).dump());
+  EXPECT_EQ(json[0]["primary"], 1);
+  EXPECT_EQ(json[0]["backup"], 0);
+  EXPECT_EQ(json[0]["learner"], 1);
+  EXPECT_EQ(json[2]["primary"], 1);
+  EXPECT_EQ(json[2]["backup"], 1);
+  EXPECT_FALSE(json[1].contains("primary"));
+  const std::string text = NodesText(status, &routing);
+  EXPECT_TRUE(absl::StrContains(text, "PRIMARY  BACKUP  LEARNER")) << text;
+}
+
+TEST(Report, StatusShowsHowWellThePartitionsAreKept) {
+  GetStatusResponse status = Status();
+  status.mutable_job()->set_replicas(2);
+  const RoutingTable routing = Routing();
+  EXPECT_TRUE(absl::StrContains(StatusText(status, &routing),
+                                "replicas      2 of each of 3 partitions; 2 have fewer now; 1 have no primary now; 1 being made"))
+      << StatusText(status, &routing);
+  const nlohmann::json json = nlohmann::json::parse(StatusJson(status, &routing).dump());
+  EXPECT_EQ(json["replicas"], (nlohmann::json{
+                                  {"wanted", 2}, {"partitions", 3}, {"with_fewer", 2}, {"without_primary", 1}, {"learners", 1}}));
+}
+
 TEST(Report, TablesShowShapeOrRowWidth) {
   ListTablesResponse tables;
   TableSpec& dense = *tables.add_tables();

@@ -1,5 +1,9 @@
 #include "deploy/pawlctl/status_commands.h"
 
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +20,14 @@ int Refuse(const absl::Status& status) {
   return ExitCodeOf(status);
 }
 
+// A scheduler that has placed nothing yet has no routing to give; that is not worth waiting for.
+constexpr std::chrono::milliseconds kRoutingTimeout{500};
+
+std::optional<RoutingTable> RoutingOf(SchedulerConnection& scheduler, const ConnectionOptions& options) {
+  auto routing = scheduler.GetRouting(std::min<MonotonicDuration>(options.timeout, kRoutingTimeout));
+  return routing.ok() ? std::optional(*std::move(routing)) : std::nullopt;
+}
+
 int Print(bool json, const nlohmann::ordered_json& value, absl::string_view text) {
   Console console;
   if (json) {
@@ -30,15 +42,21 @@ int Print(bool json, const nlohmann::ordered_json& value, absl::string_view text
 }  // namespace
 
 int StatusCommand(const ConnectionOptions& options) {
-  const absl::StatusOr<GetStatusResponse> status = SchedulerConnection(options.scheduler).GetStatus(options.timeout);
+  SchedulerConnection scheduler(options.scheduler);
+  const absl::StatusOr<GetStatusResponse> status = scheduler.GetStatus(options.timeout);
   if (!status.ok()) return Refuse(status.status());
-  return Print(options.json, StatusJson(*status), StatusText(*status));
+  const std::optional<RoutingTable> routing = RoutingOf(scheduler, options);
+  const RoutingTable* const table = routing.has_value() ? &*routing : nullptr;
+  return Print(options.json, StatusJson(*status, table), StatusText(*status, table));
 }
 
 int NodesCommand(const ConnectionOptions& options) {
-  const absl::StatusOr<GetStatusResponse> status = SchedulerConnection(options.scheduler).GetStatus(options.timeout);
+  SchedulerConnection scheduler(options.scheduler);
+  const absl::StatusOr<GetStatusResponse> status = scheduler.GetStatus(options.timeout);
   if (!status.ok()) return Refuse(status.status());
-  return Print(options.json, NodesJson(*status), NodesText(*status));
+  const std::optional<RoutingTable> routing = RoutingOf(scheduler, options);
+  const RoutingTable* const table = routing.has_value() ? &*routing : nullptr;
+  return Print(options.json, NodesJson(*status, table), NodesText(*status, table));
 }
 
 int TablesCommand(const ConnectionOptions& options) {
