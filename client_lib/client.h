@@ -54,8 +54,9 @@
 //
 // If the job fails (all servers with some partition are lost, say) every pending call ends with
 // FAILED_PRECONDITION and the scheduler's words, which name who it was, and so do
-// all calls after that. The same goes for a job that was stopped, and for a client
-// that the scheduler has declared dead (ABORTED). Nothing hangs.
+// all calls after that. The same goes for a job that was stopped, and for a worker
+// that the scheduler has declared dead (ABORTED): its ranks may be another's. A client without ranks joins again by
+// itself, and its calls do not notice. Nothing hangs.
 //
 // # Codes
 //

@@ -69,7 +69,7 @@ void ClientCore::Join(Callback done) {
               },
           .routing = [this](const RoutingTable& table) { OnRouting(table); },
           .job_state = [this](JobState state, const std::string& failure) { OnJobState(state, failure); },
-          .disowned = [this](const absl::Status& why) { Fail(absl::AbortedError(why.message())); }});
+          .disowned = [this](const absl::Status& why) { OnDisowned(why); }});
 
   RegisterRequest request;
   request.set_role(options_.role);
@@ -94,6 +94,24 @@ void ClientCore::Join(Callback done) {
                                                      self->options_.scheduler, " has given out no routing in time")));
       });
     }
+    link_->Start();
+  });
+}
+
+void ClientCore::OnDisowned(const absl::Status& why) {
+  // Whoever hosts ranks may have a successor already.
+  if (options_.role != CLIENT_ROLE) return Fail(absl::AbortedError(why.message()));
+  RegisterRequest request;
+  request.set_role(CLIENT_ROLE);
+  request.set_job_id(registration_.job_id());
+  request.set_description(options_.description.empty() ? DefaultDescription() : options_.description);
+  link_->Register(std::move(request), MonotonicTime::max(), [this](absl::StatusOr<RegisterResponse> registered) {
+    if (registered.ok() && registered->job_id() != registration_.job_id()) {
+      registered = absl::AbortedError(absl::StrCat("the scheduler at ", options_.scheduler, " directs another job now"));
+    }
+    if (!registered.ok()) return Fail(registered.status());
+    // To the servers it stays who it was: what is under way keeps its push ids.
+    spdlog::info("joined again as {}", registered->node());
     link_->Start();
   });
 }

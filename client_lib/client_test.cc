@@ -518,11 +518,27 @@ TEST_F(ClientTest, ASchedulerThatIsAwayIsNotNoticedByCalls) {
   EXPECT_EQ(cluster_.registrations().size(), 1u);
 }
 
-TEST_F(ClientTest, AClientThatTheSchedulerDoesNotKnowEndsWithAborted) {
+TEST_F(ClientTest, AClientThatTheSchedulerDoesNotKnowJoinsAgainAndPushesAsBefore) {
+  Connect();
+  const Table table = Sparse("a", 2);
+  EXPECT_TRUE(PushRow(client_->free_running(), table).get().ok());
+  cluster_.ForgetNodes();
+  EXPECT_TRUE(Eventually([&] { return cluster_.registrations().size() == 2; }));
+  EXPECT_TRUE(PushRow(client_->free_running(), table).get().ok());
+  const std::vector<FakeCluster::Event> events = cluster_.events();
+  EXPECT_EQ(events.back().header.client(), events.front().header.client());
+  EXPECT_EQ(events.back().header.incarnation(), events.front().header.incarnation());
+  const uint64_t before = cluster_.heartbeats();
+  EXPECT_TRUE(Eventually([&] { return cluster_.heartbeats() >= before + 2; }));
+  EXPECT_TRUE(client_->status().ok());
+}
+
+TEST_F(ClientTest, AWorkerThatTheSchedulerDoesNotKnowEndsWithAborted) {
   ClientOptions options;
-  options.node = "client-7";
+  options.role = WORKER_ROLE;
+  options.node = "worker-7";
   Connect(options);
-  EXPECT_EQ(cluster_.registrations()[0].node(), "client-7");
+  EXPECT_EQ(cluster_.registrations()[0].node(), "worker-7");
   cluster_.ForgetNodes();
   EXPECT_TRUE(client_->WaitForEnd(seconds(30)));
   EXPECT_EQ(client_->status(), absl::AbortedError("no such node"));

@@ -105,13 +105,15 @@ class FakeCluster::Scheduler final : public ControlChannel {
       RegisterRequest request;
       if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
       cluster_.registrations_.push_back(request);
+      cluster_.forgotten_ = false;
+      const auto earlier = static_cast<uint32_t>(cluster_.registrations_.size() - 1);
       RegisterResponse response;
-      response.set_node("client-0");
-      response.set_incarnation(7);
+      response.set_node(absl::StrCat("client-", earlier));
+      response.set_incarnation(7 + earlier);
       response.set_job_id(kJobId);
       response.mutable_job()->set_logical_workers(4);
       response.set_heartbeat_interval_ms(10);
-      response.set_client(3);
+      response.set_client(3 + earlier);
       *answer = response.SerializeAsString();
     } else if (method == "/pawl.Scheduler/GetRouting") {
       *answer = cluster_.routing_.SerializeAsString();

@@ -76,7 +76,7 @@ class FakeCluster {
   void FailJob(const std::string& failure);
   // The scheduler answers nothing while it is down.
   void SetSchedulerDown(bool down);
-  // The scheduler knows no node any more.
+  // The scheduler does not know the nodes that have registered until now.
   void ForgetNodes();
   // As if the rank had ended its steps below `clock` in the partition.
   void SetClock(uint32_t rank, uint32_t partition, uint64_t clock);

@@ -85,7 +85,9 @@ absl::StatusOr<uint32_t> Membership::NextNumber(Role role) {
   PAWL_RETURN_IF_ERROR(CheckRoom(role));
   if (role == SERVER_ROLE) return next_server_++;
   if (role == WORKER_ROLE) return next_worker_++;
-  for (uint32_t number = 0; number < kMaxClients; ++number) {
+  for (uint32_t tried = 0; tried < kMaxClients; ++tried) {
+    const uint32_t number = next_client_;
+    next_client_ = (next_client_ + 1) % kMaxClients;
     if (!nodes_.contains({role, number})) return number;
   }
   return absl::ResourceExhaustedError(
@@ -253,6 +255,7 @@ StoredMembership Membership::Save() const {
   stored.set_last_incarnation(last_incarnation_);
   stored.set_next_server(next_server_);
   stored.set_next_worker(next_worker_);
+  stored.set_next_client(next_client_);
   for (const std::string& name : gone_) stored.add_gone(name);
   return stored;
 }
@@ -281,6 +284,7 @@ void Membership::Restore(const StoredMembership& stored, MonotonicTime now) {
   last_incarnation_ = stored.last_incarnation();
   next_server_ = stored.next_server();
   next_worker_ = stored.next_worker();
+  next_client_ = stored.next_client() % kMaxClients;
   gone_.assign(stored.gone().begin(), stored.gone().end());
 }
 

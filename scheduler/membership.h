@@ -134,6 +134,8 @@ class Membership {
   uint64_t last_incarnation_ = 0;
   uint32_t next_server_ = 0;
   uint32_t next_worker_ = 0;
+  // In turn, so that one that was taken for dead goes on with its push ids for long before its number is another's.
+  uint32_t next_client_ = 0;
 };
 
 }  // namespace pawl

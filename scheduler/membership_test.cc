@@ -234,23 +234,30 @@ TEST_F(MembershipTest, WrongIncarnationAndUnknownNodeAreAborted) {
 }
 
 TEST_F(MembershipTest, LeavingIsIdempotentAndAnOldLifeCannotEndANewOne) {
-  const Node first = *Join(Other(CLIENT_ROLE, 1));
+  const Node first = *Join(Other(WORKER_ROLE, 1));
   EXPECT_TRUE(membership_.Leave(first.name, first.incarnation).ok());
   EXPECT_TRUE(membership_.Leave(first.name, first.incarnation).ok());
-  const Node second = *Join(Other(CLIENT_ROLE, 2));
+  RegisterRequest again = Other(WORKER_ROLE, 2);
+  again.set_node(first.name);
+  const Node second = *Join(again);
   EXPECT_EQ(second.name, first.name);
   EXPECT_TRUE(membership_.Leave(first.name, first.incarnation).ok());
   EXPECT_TRUE(Beat(second).ok());
 }
 
-TEST_F(MembershipTest, ClientNumberIsUsedAgainOnlyWithAHigherIncarnation) {
+TEST_F(MembershipTest, AClientsNumberIsUsedAgainWhenAllOthersHaveBeenAndWithAHigherIncarnation) {
   const Node first = *Join(Other(CLIENT_ROLE, 1));
   clock_.Advance(milliseconds(1001));
   membership_.ExpireLeases(clock_.Now());
   EXPECT_TRUE(membership_.All().empty());
-  const Node second = *Join(Other(CLIENT_ROLE, 2));
-  EXPECT_EQ(second.number, first.number);
-  EXPECT_GT(second.incarnation, first.incarnation);
+  for (uint32_t i = 1; i < kMaxClients; ++i) {
+    const Node other = *Join(Other(CLIENT_ROLE, 1 + i));
+    EXPECT_NE(other.number, first.number);
+    EXPECT_TRUE(membership_.Leave(other.name, other.incarnation).ok());
+  }
+  const Node last = *Join(Other(CLIENT_ROLE, 1 + kMaxClients));
+  EXPECT_EQ(last.number, first.number);
+  EXPECT_GT(last.incarnation, first.incarnation);
 }
 
 TEST_F(MembershipTest, HeartbeatsKeepTheFiguresOfTheirRole) {
