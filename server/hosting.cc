@@ -105,6 +105,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     }
     MutexLock replica_lock(replica->mu);
     const ReplicaRole was = std::exchange(replica->role, role);
+    if (role != ReplicaRole::kPrimary) replica->cut = nullptr;
     if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary) {
       replica->TakeAll(stale);
       for (Follower& follower : replica->followers) replica->StartAnew(follower);
@@ -124,11 +125,9 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     if (role == ReplicaRole::kBackup) ++backups;
     if (role != ReplicaRole::kPrimary) continue;
     ++primaries;
-    if (was != ReplicaRole::kPrimary && before.epoch > 0 && p < static_cast<uint32_t>(before.routing.primary_size()) &&
-        before.routing.primary(p) < static_cast<uint32_t>(before.routing.servers_size())) {
-      const ServerAddress& predecessor = before.routing.servers(before.routing.primary(p));
-      const auto promise = promises_.find(Server(predecessor.node(), predecessor.incarnation()));
-      if (promise != promises_.end()) replica->serves_from = promise->second;
+    if (was != ReplicaRole::kPrimary) {
+      // Whoever was the last primary that served: between it and this one there may have been routings with none.
+      for (const auto& [server, until] : promises_) replica->serves_from = std::max(replica->serves_from, until);
     }
     if (replicator_ != nullptr && p < static_cast<uint32_t>(routing.replicas_size())) {
       // The partition's first primary has not changed it yet: so nobody has, and empty backups have everything.
