@@ -1,0 +1,45 @@
+#include "client_lib/daemon/health_endpoint.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/rpc/grpc_settings.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+
+namespace pawl {
+namespace {
+
+// Calls under way get this long to end.
+constexpr std::chrono::milliseconds kShutdownGrace{200};
+
+}  // namespace
+
+HealthEndpoint::HealthEndpoint(std::unique_ptr<grpc::Server> server, std::string address)
+    : server_(std::move(server)), address_(std::move(address)) {
+  SetServing(false);
+}
+
+absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Listen(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  if (colon == std::string::npos) return absl::InvalidArgumentError(absl::StrCat("'", listen, "' is not host:port"));
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  ApplyServerSettings(builder, ChannelKind::kControl);
+  int port = 0;
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr || port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot listen on ", listen, "; is the port taken, or the host another machine's?"));
+  }
+  return std::unique_ptr<HealthEndpoint>(
+      new HealthEndpoint(std::move(server), absl::StrCat(listen.substr(0, colon), ":", port)));
+}
+
+HealthEndpoint::~HealthEndpoint() { server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace); }
+
+void HealthEndpoint::SetServing(bool serving) { server_->GetHealthCheckService()->SetServingStatus(serving); }
+
+}  // namespace pawl

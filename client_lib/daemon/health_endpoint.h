@@ -1,0 +1,33 @@
+// The gRPC server of a daemon that serves nothing else.
+#ifndef PAWL_CLIENT_LIB_DAEMON_HEALTH_ENDPOINT_H_
+#define PAWL_CLIENT_LIB_DAEMON_HEALTH_ENDPOINT_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/grpcpp.h"
+
+namespace pawl {
+
+// grpc.health.v1.Health, NOT_SERVING at first, and server reflection. Thread-safe.
+class HealthEndpoint {
+ public:
+  // INVALID_ARGUMENT if `listen` (host:port; port 0 takes a free one) is malformed or cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<HealthEndpoint>> Listen(const std::string& listen);
+  ~HealthEndpoint();
+
+  // host:port with the port that was taken.
+  const std::string& address() const { return address_; }
+  void SetServing(bool serving);
+
+ private:
+  HealthEndpoint(std::unique_ptr<grpc::Server> server, std::string address);
+
+  const std::unique_ptr<grpc::Server> server_;
+  const std::string address_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_DAEMON_HEALTH_ENDPOINT_H_
