@@ -26,7 +26,9 @@
 #include "worker/interrupt.h"
 #include "worker/worker.h"
 
-ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler; default: the environment's PAWL_SCHEDULER");
+ABSL_FLAG(std::string, scheduler, "",
+          "host:port of the scheduler, or of it and its standbys (IP addresses, separated by commas); default: the "
+          "environment's PAWL_SCHEDULER");
 ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU");
 ABSL_FLAG(std::string, data_dir, "",
           "folder in which it keeps who it is, made if missing: started again with it, it is the same worker and has its "
@@ -52,7 +54,7 @@ constexpr char kUsage[] =
     "job (bad data, say).";
 
 // How long the steps under way may take after a signal, and what comes after them: something may be stuck.
-constexpr std::chrono::seconds kStepGrace{15};
+constexpr std::chrono::seconds kStepGrace{4};
 constexpr std::chrono::seconds kEndGrace{3};
 constexpr std::chrono::milliseconds kSignalInterval{50};
 

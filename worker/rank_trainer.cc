@@ -76,6 +76,8 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
   for (uint64_t step = begin; step < end; ++step) {
     Slot& slot = slots_[step % kSlots];
     PAWL_RETURN_IF_ERROR(AwaitPull(slot, &parameters_));
+    // Where nothing is waited for nobody has looked.
+    PAWL_RETURN_IF_ERROR(shared_.interrupt.reason());
     if (step + 1 < end) PAWL_RETURN_IF_ERROR(StartPull(slots_[(step + 1) % kSlots], *train_stream_, step + 1));
     LossSum loss;
     // A share may be empty: there is nothing to push then, but the step ends for this rank too.
@@ -258,6 +260,7 @@ absl::StatusOr<bool> RankTrainer::Evaluate(uint64_t step) {
   for (uint64_t i = 0; i < batches; ++i) {
     Slot& slot = slots_[i % kSlots];
     PAWL_RETURN_IF_ERROR(AwaitPull(slot, &parameters_));
+    PAWL_RETURN_IF_ERROR(shared_.interrupt.reason());
     if (i + ahead < batches) PAWL_RETURN_IF_ERROR(StartPull(slots_[(i + ahead) % kSlots], *eval_stream_, step));
     PAWL_RETURN_IF_ERROR(model_->Predict(*slot.batch, parameters_, &predictions));
     PAWL_RETURN_IF_ERROR(report.Add(*slot.batch, predictions));

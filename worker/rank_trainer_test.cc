@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -48,6 +49,7 @@ class FakeServers {
 
   void Push(uint32_t rank, uint64_t step, absl::Span<const PushItem> items, Callback done) {
     absl::Status status;
+    std::function<void()> action;
     {
       MutexLock lock(mu_);
       Log(rank, absl::StrCat("push ", step));
@@ -64,7 +66,9 @@ class FakeServers {
       }
       if (mode_ != SYNC) Apply(step, 1.0f);
       status = push_failure_;
+      if (const auto found = at_push_.find({rank, step}); found != at_push_.end()) action = found->second;
     }
+    if (action != nullptr) action();
     done(status);
   }
 
@@ -98,6 +102,11 @@ class FakeServers {
     for (auto& [d, status] : answers) d(status);
   }
 
+  // Runs `action` in the rank's push of this step.
+  void AtPush(uint32_t rank, uint64_t step, std::function<void()> action) {
+    MutexLock lock(mu_);
+    at_push_[{rank, step}] = std::move(action);
+  }
   // Ends of steps are taken, but nothing comes of them until they are released.
   void HoldEnds() {
     MutexLock lock(mu_);
@@ -215,6 +224,7 @@ class FakeServers {
   std::map<uint32_t, std::string> pushed_ PAWL_GUARDED_BY(mu_);
   absl::Status push_failure_ PAWL_GUARDED_BY(mu_);
   std::map<uint32_t, std::map<uint64_t, std::vector<uint64_t>>> pushed_keys_ PAWL_GUARDED_BY(mu_);
+  std::map<std::pair<uint32_t, uint64_t>, std::function<void()>> at_push_ PAWL_GUARDED_BY(mu_);
   bool hold_ends_ PAWL_GUARDED_BY(mu_) = false;
   std::vector<absl::AnyInvocable<void()>> held_ends_ PAWL_GUARDED_BY(mu_);
 };
@@ -638,6 +648,14 @@ TEST(RankTrainerTest, AnInterruptedRankEndsTheStepOfWhichItHasPushedSomething) {
   EXPECT_EQ(result, absl::CancelledError("enough"));
   EXPECT_EQ(cluster.CountInLogs("push"), 1);
   EXPECT_EQ(cluster.progress_->progress().steps_min(), 1u);
+}
+
+TEST(RankTrainerTest, AnInterruptedRankThatNeverHasToWaitBeginsNoFurtherStep) {
+  Cluster cluster({.logical_workers = 1, .epochs = 100, .share_dense = false});
+  cluster.servers_->AtPush(0, 7, [&] { cluster.interrupt_.Set(absl::CancelledError("enough")); });
+  EXPECT_EQ(cluster.RunAll()[0], absl::CancelledError("enough"));
+  EXPECT_EQ(cluster.CountInLogs("push"), 8);
+  EXPECT_EQ(cluster.CountInLogs("end"), 8);
 }
 
 TEST(RankTrainerTest, ARankThatIsToAbandonItsStepsDoesNotWaitForThem) {

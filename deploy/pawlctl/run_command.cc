@@ -291,9 +291,9 @@ class Run {
                                                         : absl::StrCat(", and all ", policy.max_restarts(),
                                                                        " restarts (--max_restarts) are used up")),
          &child);
-    const bool is_server = absl::StartsWith(child.name(), "server-");
     // What other servers have too can be done without.
-    if (!is_server || job_.replicas() <= 1) StopJob(failure_);
+    if (absl::StartsWith(child.name(), "server-") && ++servers_lost_ < std::max(job_.replicas(), 1u)) return;
+    StopJob(failure_);
   }
 
   void StartDue() {
@@ -459,6 +459,8 @@ class Run {
   bool scheduler_ended_ = false;
   // The signal, or 0.
   int interrupted_by_ = 0;
+  // Those that are not started again.
+  uint32_t servers_lost_ = 0;
   // What the scheduler said last.
   std::optional<GetStatusResponse> status_;
   JobState state_ = JOB_STATE_UNSPECIFIED;
