@@ -157,16 +157,24 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   std::_Exit(kExitFailed);
 }
 
-// Waits until this scheduler is the one that directs the job; false if it is asked to end before.
-absl::StatusOr<bool> BecomeLeader(StateStore& store, EndSignal& signal) {
+enum class Leadership {
+  kAtOnce,
+  // Another scheduler directed the job before.
+  kAfterAnother,
+  // Asked to end before.
+  kNever,
+};
+
+// Waits until this scheduler is the one that directs the job.
+absl::StatusOr<Leadership> BecomeLeader(StateStore& store, EndSignal& signal) {
   bool told = false;
   while (true) {
     const absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
-    if (status.ok()) return true;
+    if (status.ok()) return told ? Leadership::kAfterAnother : Leadership::kAtOnce;
     if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
     if (!told) spdlog::info("standing by: {}", std::string(status.message()));
     told = true;
-    if (signal.Wait(std::chrono::milliseconds(absl::IsUnavailable(status) ? 1000 : 0))) return false;
+    if (signal.Wait(std::chrono::milliseconds(absl::IsUnavailable(status) ? 1000 : 0))) return Leadership::kNever;
   }
 }
 
@@ -230,14 +238,19 @@ int Direct(EndSignal& signal) {
   const absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(place);
   if (!store.ok()) return UsageError(absl::StrCat("--store: ", store.status().message()));
   (*store)->WhenLeadershipLost([](const absl::Status& why) { EndAtOnce(why.message()); });
-  const absl::StatusOr<bool> leader = BecomeLeader(**store, signal);
-  if (!leader.ok()) return UsageError(leader.status().message());
-  if (!*leader) return kExitDone;
+  const absl::StatusOr<Leadership> leadership = BecomeLeader(**store, signal);
+  if (!leadership.ok()) return UsageError(leadership.status().message());
+  if (*leadership == Leadership::kNever) return kExitDone;
   const absl::StatusOr<std::optional<StoredState>> stored = (*store)->Load();
   if (!stored.ok()) return UsageError(stored.status().message());
   const absl::StatusOr<std::optional<SchedulerState>> unfinished =
       UnfinishedState(*stored, *options, (*store)->Describe());
   if (!unfinished.ok()) return UsageError(unfinished.status().message());
+  if (*leadership == Leadership::kAfterAnother && stored->has_value() && !unfinished->has_value()) {
+    // It stood by for this job, not for another one with the same name.
+    spdlog::info("ended: the job is over, directed by another scheduler");
+    return kExitDone;
+  }
   const SchedulerState* const restored = unfinished->has_value() ? &**unfinished : nullptr;
   options->job_id = restored == nullptr ? RandomJobId() : restored->job_id();
   // A result that is older than this job is none.

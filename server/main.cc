@@ -32,7 +32,9 @@
 #include "server/storage/server_log.h"
 #include "spdlog/spdlog.h"
 
-ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler; default: the environment's PAWL_SCHEDULER");
+ABSL_FLAG(std::string, scheduler, "",
+          "host:port of the scheduler, or of it and its standbys (IP addresses, separated by commas); default: the "
+          "environment's PAWL_SCHEDULER");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port to listen on; port 0 takes a free one. Workers must be able to reach this address.");
 ABSL_FLAG(std::string, advertise, "", "host:port that workers reach this server at, where it is not the one it listens on");

@@ -77,7 +77,7 @@ class GrpcControlChannel::Timer final : public Event {
 
 GrpcControlChannel::GrpcControlChannel(const std::string& address,
                                        std::shared_ptr<grpc::ChannelCredentials> credentials)
-    : stub_(grpc::CreateCustomChannel(address, credentials, ChannelSettings(ChannelKind::kControl))),
+    : stub_(grpc::CreateCustomChannel(ChannelTarget(address), credentials, ChannelSettings(ChannelKind::kControl))),
       thread_([this] { Run(); }) {}
 
 GrpcControlChannel::~GrpcControlChannel() {

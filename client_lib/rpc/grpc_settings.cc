@@ -11,6 +11,11 @@ int MaxMessageBytes(ChannelKind kind) {
 
 }  // namespace
 
+std::string ChannelTarget(const std::string& addresses) {
+  if (addresses.find(',') == std::string::npos) return addresses;
+  return (addresses.front() == '[' ? "ipv6:" : "ipv4:") + addresses;
+}
+
 grpc::ChannelArguments ChannelSettings(ChannelKind kind) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepaliveTime));

@@ -5,6 +5,7 @@
 #define PAWL_CLIENT_LIB_RPC_GRPC_SETTINGS_H_
 
 #include <chrono>
+#include <string>
 
 #include "grpcpp/server_builder.h"
 #include "grpcpp/support/channel_arguments.h"
@@ -43,6 +44,11 @@ inline constexpr std::chrono::milliseconds kMaxReconnectBackoff{1000};
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{5000};
 // The deadline of a control call that does not wait for others by design.
 inline constexpr std::chrono::milliseconds kControlDeadline{500};
+
+// What to give to CreateCustomChannel for an address, host:port, or for several of which one answers, "10.0.0.1:7000,
+// 10.0.0.2:7000" without the space (a scheduler and its standby): they are tried in turn whenever the connection is
+// lost. Several must be IP addresses, all of one family.
+std::string ChannelTarget(const std::string& addresses);
 
 // For grpc::CreateCustomChannel. The library's own retries are off: a push that is
 // sent again keeps its push id, which only the client knows. Proxies named by the

@@ -19,7 +19,7 @@ void SetDeadline(grpc::ClientContext& context, MonotonicDuration timeout) {
 
 SchedulerConnection::SchedulerConnection(const std::string& address)
     : address_(address),
-      stub_(Scheduler::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+      stub_(Scheduler::NewStub(grpc::CreateCustomChannel(ChannelTarget(address), grpc::InsecureChannelCredentials(),
                                                          ChannelSettings(ChannelKind::kControl)))) {}
 
 absl::StatusOr<GetStatusResponse> SchedulerConnection::GetStatus(MonotonicDuration timeout) {

@@ -1,14 +1,11 @@
 #include "tests/harness/process_cluster.h"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <random>
 #include <thread>
 #include <utility>
 
@@ -18,6 +15,7 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
+#include "tests/harness/free_address.h"
 #include "tests/harness/runfile.h"
 
 namespace pawl {
@@ -28,9 +26,6 @@ constexpr std::chrono::milliseconds kPollInterval{5};
 constexpr std::chrono::milliseconds kCallTimeout{2000};
 constexpr size_t kLogTailLines = 25;
 constexpr std::chrono::seconds kKillTimeout{10};
-constexpr int kFirstFixedPort = 18000;
-constexpr int kLastFixedPort = 31999;
-constexpr int kMaxPortAttempts = 100;
 constexpr char kAnyLocalPort[] = "127.0.0.1:0";
 
 std::string ReadAll(const std::string& path) {
@@ -39,25 +34,6 @@ std::string ReadAll(const std::string& path) {
 }
 
 MonotonicTime Now() { return Clock::Real().Now(); }
-
-// An address that nothing listens on now. Below the ports that the system gives to outgoing connections, one of which
-// could otherwise have it when its process is restarted.
-absl::StatusOr<std::string> FreeAddress() {
-  static std::mt19937 random{std::random_device{}()};
-  std::uniform_int_distribution<int> ports(kFirstFixedPort, kLastFixedPort);
-  for (int attempt = 0; attempt < kMaxPortAttempts; ++attempt) {
-    const int port = ports(random);
-    const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    const bool free = bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-    close(descriptor);
-    if (free) return absl::StrCat("127.0.0.1:", port);
-  }
-  return absl::UnavailableError(absl::StrCat("no free port between ", kFirstFixedPort, " and ", kLastFixedPort));
-}
 
 }  // namespace
 
@@ -303,8 +279,8 @@ absl::Status ProcessCluster::WaitForSuccess(MonotonicDuration timeout) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<nlohmann::json> ProcessCluster::Metrics() const {
-  const std::string path = absl::StrCat(folder_, "/scheduler/metrics.json");
+absl::StatusOr<nlohmann::json> ProcessCluster::Metrics(const std::string& name) const {
+  const std::string path = absl::StrCat(folder_, "/", name, "/metrics.json");
   const std::string text = ReadAll(path);
   if (text.empty()) return absl::NotFoundError(absl::StrCat("there is no ", path));
   nlohmann::json metrics = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);

@@ -110,7 +110,7 @@ class ProcessCluster {
   absl::Status WaitForSuccess(MonotonicDuration timeout);
 
   // The scheduler's metrics.json, which is there when it has ended.
-  absl::StatusOr<nlohmann::json> Metrics() const;
+  absl::StatusOr<nlohmann::json> Metrics(const std::string& name = "scheduler") const;
   // How each ended and the end of each log, for messages.
   std::string Describe();
   // All of one process's log.
