@@ -24,11 +24,11 @@ uint64_t BlockCount(const Table& table) { return (table.elements() + kBlockEleme
 
 }  // namespace
 
-void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<Cut>* cuts) {
+void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<KeyRange>* cuts) {
   cuts->clear();
   for (const KeyGroups::Group& group : groups.groups()) {
     for (uint32_t begin = group.begin; begin < group.end; begin += keys_per_segment) {
-      cuts->push_back(Cut{group.partition, begin, std::min(keys_per_segment, group.end - begin)});
+      cuts->push_back(KeyRange{group.partition, begin, std::min(keys_per_segment, group.end - begin)});
     }
   }
 }
@@ -61,11 +61,11 @@ void TableCuts::CountSegments() {
   }
 }
 
-void TableCuts::AppendKeys(const Cut& cut, ByteView* view) const {
+void TableCuts::AppendKeys(const KeyRange& cut, ByteView* view) const {
   view->Append(groups_.keys().data() + cut.begin, cut.count * sizeof(uint64_t));
 }
 
-size_t TableCuts::ValueBytes(const Table& table, const Cut& cut) const {
+size_t TableCuts::ValueBytes(const Table& table, const KeyRange& cut) const {
   if (!table.dense()) return cut.count * table.row_width() * sizeof(float);
   size_t elements = 0;
   for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) elements += BlockElements(table, groups_.keys()[i]);
@@ -79,7 +79,7 @@ void TableCuts::AllocateRows(const Table& table) {
   row_floats_ = floats;
 }
 
-void TableCuts::GatherRows(const Table& table, const Cut& cut, const float* gradients, ByteView* view) {
+void TableCuts::GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view) {
   const size_t width = table.row_width();
   float* const begin = rows_.get() + cut.begin * width;
   float* out = begin;
@@ -98,14 +98,14 @@ void TableCuts::GatherRows(const Table& table, const Cut& cut, const float* grad
   view->Append(begin, cut.count * width * sizeof(float));
 }
 
-void TableCuts::AppendBlocks(const Table& table, const Cut& cut, const float* tensor, ByteView* view) const {
+void TableCuts::AppendBlocks(const Table& table, const KeyRange& cut, const float* tensor, ByteView* view) const {
   for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) {
     const uint64_t block = groups_.keys()[i];
     view->Append(tensor + block * kBlockElements, BlockElements(table, block) * sizeof(float));
   }
 }
 
-void TableCuts::Scatter(const Table& table, const Cut& cut, const ByteView& values, float* out) const {
+void TableCuts::Scatter(const Table& table, const KeyRange& cut, const ByteView& values, float* out) const {
   if (table.dense()) {
     // Fragments and blocks end where they like.
     uint32_t index = cut.begin;
@@ -139,7 +139,7 @@ void TableCuts::Scatter(const Table& table, const Cut& cut, const ByteView& valu
 }
 
 size_t TableCuts::capacity_bytes() const {
-  return groups_.capacity_bytes() + cuts_.capacity() * sizeof(Cut) + row_floats_ * sizeof(float);
+  return groups_.capacity_bytes() + cuts_.capacity() * sizeof(KeyRange) + row_floats_ * sizeof(float);
 }
 
 std::unique_ptr<TableCuts> TableCutsPool::Get() {

@@ -21,7 +21,7 @@ namespace pawl {
 inline constexpr size_t kMaxSegmentValueBytes = size_t{1} << 20;
 
 // A run of the distinct keys of one partition.
-struct Cut {
+struct KeyRange {
   uint32_t partition;
   // In KeyGroups::keys().
   uint32_t begin;
@@ -29,7 +29,7 @@ struct Cut {
 };
 
 // Cuts every group into runs of at most `keys_per_segment`, in order.
-void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<Cut>* cuts);
+void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<KeyRange>* cuts);
 
 // Of the rows or blocks of a table.
 uint32_t KeysPerSegment(const Table& table);
@@ -42,24 +42,24 @@ class TableCuts {
   void BuildDense(const Table& table, uint32_t partitions);
 
   const KeyGroups& groups() const { return groups_; }
-  absl::Span<const Cut> cuts() const { return cuts_; }
+  absl::Span<const KeyRange> cuts() const { return cuts_; }
   // The most segments that a partition has.
   uint32_t max_segments_of_partition() const { return max_segments_of_partition_; }
 
-  void AppendKeys(const Cut& cut, ByteView* view) const;
+  void AppendKeys(const KeyRange& cut, ByteView* view) const;
   // Bytes of the values of a cut.
-  size_t ValueBytes(const Table& table, const Cut& cut) const;
+  size_t ValueBytes(const Table& table, const KeyRange& cut) const;
 
   // Sparse: the gradients of the cut's keys, duplicates added up in the order of the list, in
   // memory of *this. REQUIRES: AllocateRows was called.
   void AllocateRows(const Table& table);
-  void GatherRows(const Table& table, const Cut& cut, const float* gradients, ByteView* view);
+  void GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view);
   // Dense: refers to the tensor.
-  void AppendBlocks(const Table& table, const Cut& cut, const float* tensor, ByteView* view) const;
+  void AppendBlocks(const Table& table, const KeyRange& cut, const float* tensor, ByteView* view) const;
 
   // Pull: copies the rows or blocks of a cut to their places.
   // REQUIRES: values.size() == ValueBytes(cut).
-  void Scatter(const Table& table, const Cut& cut, const ByteView& values, float* out) const;
+  void Scatter(const Table& table, const KeyRange& cut, const ByteView& values, float* out) const;
 
   size_t capacity_bytes() const;
 
@@ -67,7 +67,7 @@ class TableCuts {
   void CountSegments();
 
   KeyGroups groups_;
-  std::vector<Cut> cuts_;
+  std::vector<KeyRange> cuts_;
   uint32_t max_segments_of_partition_ = 0;
   std::unique_ptr<float[]> rows_;
   size_t row_floats_ = 0;

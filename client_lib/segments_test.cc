@@ -64,7 +64,7 @@ TEST(SegmentsTest, SegmentsAreOfOnePartitionAndAtMostAMebibyte) {
     std::map<uint32_t, uint32_t> segments;
     std::set<uint64_t> seen;
     uint32_t next = 0;
-    for (const Cut& cut : cuts.cuts()) {
+    for (const KeyRange& cut : cuts.cuts()) {
       EXPECT_EQ(cut.begin, next);
       next = cut.begin + cut.count;
       EXPECT_LE(cuts.ValueBytes(table, cut), kMaxSegmentValueBytes);
@@ -101,7 +101,7 @@ TEST(SegmentsTest, RowsAreGatheredAndScatteredWhereverFragmentsEnd) {
       for (uint32_t j = 0; j < width; ++j) sums[keys[i]][j] += gradients[i * width + j];
     }
     std::vector<float> out(gradients.size(), -1);
-    for (const Cut& cut : cuts.cuts()) {
+    for (const KeyRange& cut : cuts.cuts()) {
       ByteView rows, key_view;
       cuts.AppendKeys(cut, &key_view);
       cuts.GatherRows(table, cut, gradients.data(), &rows);
@@ -130,7 +130,7 @@ TEST(SegmentsTest, DenseTensorsAreReferredToAndScatteredWhereverFragmentsEnd) {
     cuts.BuildDense(table, 3);
     std::vector<float> out(elements, -1);
     size_t bytes = 0;
-    for (const Cut& cut : cuts.cuts()) {
+    for (const KeyRange& cut : cuts.cuts()) {
       ByteView blocks;
       cuts.AppendBlocks(table, cut, tensor.data(), &blocks);
       EXPECT_LE(blocks.size(), kMaxSegmentValueBytes);

@@ -161,7 +161,7 @@ class SenderSession::PushCall final : public Call, public std::enable_shared_fro
         cuts.BuildSparse(item.table, item.keys, partitions, item.keys_are_distinct);
         cuts.AllocateRows(item.table);
       }
-      for (const Cut& cut : cuts.cuts()) {
+      for (const KeyRange& cut : cuts.cuts()) {
         max_segments_of_partition_ = std::max<uint64_t>(max_segments_of_partition_, ++segments[cut.partition]);
       }
     }
@@ -174,7 +174,7 @@ class SenderSession::PushCall final : public Call, public std::enable_shared_fro
     for (size_t i = 0; i < items_.size(); ++i) {
       const PushItem& item = items_[i];
       TableCuts& cuts = *cuts_[i];
-      for (const Cut& cut : cuts.cuts()) {
+      for (const KeyRange& cut : cuts.cuts()) {
         Segment& segment =
             outbox.Add(cut.partition, cut.count * sizeof(uint64_t) + cuts.ValueBytes(item.table, cut));
         segment.table = item.table.id();
@@ -245,7 +245,7 @@ class SenderSession::PullCall final : public Call, public std::enable_shared_fro
     Outbox outbox(session_->core_->messenger(), shared_from_this(), routing);
     for (size_t i = 0; i < items_.size(); ++i) {
       const Table& table = items_[i].table;
-      const absl::Span<const Cut> cuts = cuts_[i]->cuts();
+      const absl::Span<const KeyRange> cuts = cuts_[i]->cuts();
       for (size_t j = 0; j < cuts.size(); ++j) {
         Segment& segment =
             outbox.Add(cuts[j].partition, cuts[j].count * sizeof(uint64_t) + cuts_[i]->ValueBytes(table, cuts[j]));
@@ -262,7 +262,7 @@ class SenderSession::PullCall final : public Call, public std::enable_shared_fro
     for (size_t i = 0; i < segments.size(); ++i) {
       const PullItem& item = items_[segments[i].item];
       const TableCuts& cuts = *cuts_[segments[i].item];
-      const Cut& cut = cuts.cuts()[segments[i].cut];
+      const KeyRange& cut = cuts.cuts()[segments[i].cut];
       if (answer.results[i].size() != cuts.ValueBytes(item.table, cut)) {
         return absl::InternalError(absl::StrCat("the server answered ", answer.results[i].size(), " bytes for ",
                                                 cut.count, " keys of table `", item.table.name(), "`, which have ",
