@@ -20,7 +20,7 @@ ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_p
       data_plane_options_(data_plane),
       clock_(clock),
       link_(channel, clock, options_.scheduler, Events()),
-      data_plane_(data_plane, clock, &peers, [this] { return link_.lease_until(); }),
+      data_plane_(data_plane, clock, &peers, [this] { return LeaseUntil(); }),
       log_(std::move(log)) {}
 
 ServerNode::~ServerNode() { Close(); }
@@ -32,7 +32,10 @@ NodeLink::Events ServerNode::Events() {
     MutexLock lock(mu_);
     request.set_draining(draining_);
   };
-  events.routing = [this](const RoutingTable& routing) { data_plane_.AdoptRouting(routing); };
+  events.routing = [this](const RoutingTable& routing) {
+    data_plane_.AdoptRouting(routing);
+    routed_ = true;
+  };
   events.job_state = [this](JobState state, const std::string& failure) {
     MutexLock lock(mu_);
     news_.job_state = state;
@@ -43,6 +46,12 @@ NodeLink::Events ServerNode::Events() {
     news_.disowned = why;
   };
   return events;
+}
+
+MonotonicTime ServerNode::LeaseUntil() const {
+  // In this order: a lease of the next life comes after its `routed_`.
+  const MonotonicTime until = link_.lease_until();
+  return routed_ ? until : MonotonicTime::min();
 }
 
 absl::Status ServerNode::Start(const std::string& address) {
@@ -60,6 +69,7 @@ absl::Status ServerNode::Start(const std::string& address) {
 
 void ServerNode::Register(MonotonicTime deadline) {
   member_ = false;
+  routed_ = false;
   RegisterRequest request;
   request.set_role(SERVER_ROLE);
   request.set_address(address_);

@@ -2,6 +2,7 @@
 #ifndef PAWL_SERVER_SERVER_NODE_H_
 #define PAWL_SERVER_SERVER_NODE_H_
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -78,6 +79,8 @@ class ServerNode {
   };
 
   NodeLink::Events Events();
+  // Until when the roles hold.
+  MonotonicTime LeaseUntil() const;
   void Register(MonotonicTime deadline);
   // This server is in the job as `registration` says.
   absl::Status Join(const RegisterResponse& registration);
@@ -92,6 +95,8 @@ class ServerNode {
   const ServerNodeOptions options_;
   const DataPlaneOptions data_plane_options_;
   const Clock& clock_;
+  // There is a routing of this life: a new lease does not bring the roles back that a former life had.
+  std::atomic<bool> routed_{false};
   NodeLink link_;
   DataPlane data_plane_;
   const std::unique_ptr<ServerLog> log_;
