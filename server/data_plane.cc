@@ -211,6 +211,18 @@ std::vector<RecoveredReplica> DataPlane::ReplicasInSync() const {
   return replicas;
 }
 
+bool DataPlane::Serves(uint32_t partition) const {
+  {
+    MutexLock lock(closed_mu_);
+    if (!closed_.ok()) return false;
+  }
+  const auto view = hosting_.view();
+  Replica* const replica = view->Find(partition);
+  if (replica == nullptr) return false;
+  MutexLock lock(replica->mu);
+  return replica->IsPrimary() && CheckServes(*replica, view->epoch).ok() && CheckLease(*replica).ok();
+}
+
 bool DataPlane::HostsNothing() const {
   const auto view = hosting_.view();
   return std::all_of(view->replicas.begin(), view->replicas.end(),

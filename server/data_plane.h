@@ -82,6 +82,8 @@ class DataPlane final : public RequestHandler {
   // The replicas that have every change that was ever acknowledged, as far as this server knows: what it can bring
   // into its next life.
   std::vector<RecoveredReplica> ReplicasInSync() const;
+  // Whether it would answer a pull of the partition now, routed by its own epoch: at no time do two servers.
+  bool Serves(uint32_t partition) const;
   // By the newest routing no replica is here.
   bool HostsNothing() const;
   // There are other servers by the newest routing.

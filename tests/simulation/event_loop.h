@@ -1,0 +1,126 @@
+// What happens in a simulation, in the order of the simulated time, in one thread.
+#ifndef PAWL_TESTS_SIMULATION_EVENT_LOOP_H_
+#define PAWL_TESTS_SIMULATION_EVENT_LOOP_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "client_lib/base/clock.h"
+
+namespace pawl {
+
+// One life of a simulated process: nothing of it happens while it is paused, or after its death.
+struct Life {
+  Life(std::string name, int site) : name(std::move(name)), site(site) {}
+
+  const std::string name;
+  // The machine, as far as the network is concerned.
+  const int site;
+  bool alive = true;
+  bool paused = false;
+};
+
+// Random numbers that are the same on every machine for the same seed.
+class SeededRandom {
+ public:
+  explicit SeededRandom(uint64_t seed) : state_(seed) {}
+
+  uint64_t Next();
+  // 0 to bound - 1. REQUIRES: bound > 0.
+  uint64_t Below(uint64_t bound) { return Next() % bound; }
+  uint64_t Between(uint64_t low, uint64_t high) { return low + Below(high - low + 1); }
+  bool Chance(double probability) { return static_cast<double>(Next() >> 11) * 0x1.0p-53 < probability; }
+  MonotonicDuration Between(MonotonicDuration low, MonotonicDuration high) {
+    return MonotonicDuration(static_cast<MonotonicDuration::rep>(
+        Between(static_cast<uint64_t>(low.count()), static_cast<uint64_t>(high.count()))));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// Not thread-safe. Events at the same time run in the order in which they were scheduled.
+class EventLoop {
+ public:
+  using Action = absl::AnyInvocable<void()>;
+
+  // For the trace: an event that has run.
+  struct Ran {
+    MonotonicDuration at;
+    uint64_t number;
+    std::string owner;
+    std::string what;
+  };
+
+  EventLoop() = default;
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  MonotonicTime now() const { return now_; }
+  MonotonicDuration elapsed() const { return now_ - kBegin; }
+
+  // `owner` null: the world, which is neither paused nor dies. `what` names the event in the trace.
+  void Schedule(MonotonicDuration delay, std::shared_ptr<Life> owner, std::string_view what, Action action);
+
+  // Runs the next event that is not a dead life's; those of paused lives are kept until Resume. False: there is none.
+  bool Step();
+
+  // What the life has missed happens now, in order.
+  void Resume(const std::shared_ptr<Life>& life);
+
+  // Adds a line to the trace.
+  void Note(std::string_view what);
+
+  uint64_t events() const { return number_; }
+  // Of all that has happened so far: equal for equal runs, and hardly otherwise.
+  uint64_t hash() const { return hash_; }
+  // The last events, oldest first.
+  const std::deque<Ran>& trace() const { return trace_; }
+  // Prints every event as it runs.
+  void PrintEverything() { print_ = true; }
+
+ private:
+  // Not 0: some code takes the beginning of time for "never".
+  static constexpr MonotonicTime kBegin{std::chrono::hours(1)};
+
+  struct Event {
+    std::shared_ptr<Life> owner;
+    std::string what;
+    Action action;
+  };
+
+  void Trace(std::string_view owner, std::string_view what);
+
+  MonotonicTime now_ = kBegin;
+  uint64_t next_ = 0;
+  uint64_t number_ = 0;
+  uint64_t hash_ = 14695981039346656037u;
+  bool print_ = false;
+  std::map<std::pair<MonotonicTime, uint64_t>, Event> events_;
+  std::map<std::shared_ptr<Life>, std::deque<Event>> held_;
+  std::deque<Ran> trace_;
+};
+
+// The clock of one simulated machine: as fast as all, but it began to count elsewhere.
+class MachineClock final : public Clock {
+ public:
+  MachineClock(const EventLoop& loop, MonotonicDuration offset) : loop_(loop), offset_(offset) {}
+
+  MonotonicTime Now() const override { return loop_.now() + offset_; }
+
+ private:
+  const EventLoop& loop_;
+  const MonotonicDuration offset_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_SIMULATION_EVENT_LOOP_H_

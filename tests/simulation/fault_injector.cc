@@ -1,0 +1,223 @@
+#include "tests/simulation/fault_injector.h"
+
+#include <chrono>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+
+}  // namespace
+
+FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random, const Schedule& schedule,
+                             SimulatedCluster& cluster, std::vector<SimulatedSender*> senders)
+    : loop_(loop),
+      network_(network),
+      random_(random),
+      schedule_(schedule),
+      cluster_(cluster),
+      senders_(std::move(senders)) {
+  if (schedule.kills_servers) kinds_.push_back(&FaultInjector::KillServer);
+  if (schedule.kills_all_servers) kinds_.push_back(&FaultInjector::KillAllServers);
+  if (schedule.kills_scheduler) kinds_.push_back(&FaultInjector::KillScheduler);
+  if (schedule.kills_senders) kinds_.push_back(&FaultInjector::KillSender);
+  if (schedule.drains) kinds_.push_back(&FaultInjector::Drain);
+  if (schedule.pauses) kinds_.push_back(&FaultInjector::Pause);
+  if (schedule.partitions_network) kinds_.push_back(&FaultInjector::CutNetwork);
+  if (schedule.disturbs_network) kinds_.push_back(&FaultInjector::DisturbNetwork);
+}
+
+void FaultInjector::Start() {
+  if (schedule_.storm > milliseconds(0) && !kinds_.empty()) Next();
+}
+
+void FaultInjector::End() {
+  ended_ = true;
+  Note("the storm is over");
+  network_.HealAll();
+  network_.faults() = NetworkFaults();
+  for (const std::shared_ptr<Life>& life : paused_) loop_.Resume(life);
+  paused_.clear();
+  if (cluster_.scheduler().life() == nullptr) cluster_.scheduler().Start();
+  for (int server = 0; server < cluster_.servers(); ++server) {
+    if (cluster_.server_life(server) == nullptr) cluster_.StartServer(server);
+  }
+  for (SimulatedSender* const sender : senders_) {
+    if (sender->life() == nullptr) sender->Start();
+  }
+}
+
+void FaultInjector::Next() {
+  const MonotonicDuration mean = schedule_.fault_interval;
+  In(MonotonicDuration::zero(), 2 * mean, [this] {
+    (this->*kinds_[random_.Below(kinds_.size())])();
+    Next();
+  });
+}
+
+void FaultInjector::In(MonotonicDuration low, MonotonicDuration high, std::function<void()> action) {
+  loop_.Schedule(random_.Between(low, high), nullptr, "weather", [this, action = std::move(action)] {
+    if (!ended_) action();
+  });
+}
+
+void FaultInjector::Note(const std::string& what) {
+  ++faults_;
+  loop_.Note(what);
+}
+
+bool FaultInjector::MayDisturbServer(int server) {
+  if (schedule_.durability != MEMORY) return true;
+  if (schedule_.replicas < 2 || !disturbed_.empty()) return false;
+  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  if (!routing.has_value()) return false;
+  for (int other = 0; other < cluster_.servers(); ++other) {
+    if (cluster_.server(other) == nullptr || !cluster_.server(other)->serving()) return false;
+  }
+  if (routing->servers_size() != cluster_.servers()) return false;
+  for (const PartitionReplicas& replicas : routing->replicas()) {
+    if (replicas.backups_size() == 0) return false;
+  }
+  return true;
+}
+
+void FaultInjector::StartServerIn(int server) {
+  In(milliseconds(50), milliseconds(4000), [this, server] {
+    disturbed_.erase(disturbed_.find(server));
+    if (cluster_.server_life(server) == nullptr) cluster_.StartServer(server);
+  });
+}
+
+void FaultInjector::KillServer() {
+  const int server = RandomServer();
+  if (cluster_.server_life(server) == nullptr || !MayDisturbServer(server)) return;
+  Note(absl::StrCat("server ", server, " is killed"));
+  disturbed_.insert(server);
+  cluster_.KillServer(server);
+  StartServerIn(server);
+}
+
+void FaultInjector::KillAllServers() {
+  Note("all servers are killed");
+  for (int server = 0; server < cluster_.servers(); ++server) {
+    if (cluster_.server_life(server) == nullptr) continue;
+    disturbed_.insert(server);
+    cluster_.KillServer(server);
+    StartServerIn(server);
+  }
+}
+
+void FaultInjector::KillScheduler() {
+  if (cluster_.scheduler().life() == nullptr) return;
+  Note("the scheduler is killed");
+  cluster_.scheduler().Kill();
+  In(milliseconds(50), milliseconds(random_.Chance(0.3) ? 6000 : 1500), [this] {
+    if (cluster_.scheduler().life() == nullptr) cluster_.scheduler().Start();
+  });
+}
+
+void FaultInjector::KillSender() {
+  SimulatedSender& sender = RandomSender();
+  if (sender.life() == nullptr) return;
+  Note(absl::StrCat(sender.life()->name, " is killed"));
+  sender.Kill();
+  In(milliseconds(50), milliseconds(3000), [&sender] {
+    if (sender.life() == nullptr) sender.Start();
+  });
+}
+
+void FaultInjector::Drain() {
+  const int server = RandomServer();
+  if (cluster_.server_life(server) == nullptr || !MayDisturbServer(server)) return;
+  // Where others can take its replicas over.
+  if (static_cast<int>(schedule_.replicas) >= cluster_.servers()) return;
+  Note(absl::StrCat("server ", server, " is asked to end"));
+  disturbed_.insert(server);
+  cluster_.DrainServer(server);
+  In(milliseconds(3000), milliseconds(6000), [this, server] { disturbed_.erase(disturbed_.find(server)); });
+}
+
+void FaultInjector::Pause() {
+  const uint64_t which = random_.Below(2 + senders_.size());
+  if (which == 0) {
+    if (cluster_.scheduler().life() != nullptr) PauseLife(cluster_.scheduler().life());
+    return;
+  }
+  if (which >= 2) {
+    const std::shared_ptr<Life>& life = senders_[which - 2]->life();
+    if (life != nullptr) PauseLife(life);
+    return;
+  }
+  const int server = RandomServer();
+  if (cluster_.server_life(server) == nullptr || !MayDisturbServer(server)) return;
+  disturbed_.insert(server);
+  PauseLife(cluster_.server_life(server));
+  In(milliseconds(6000), milliseconds(8000), [this, server] { disturbed_.erase(disturbed_.find(server)); });
+}
+
+void FaultInjector::PauseLife(const std::shared_ptr<Life>& life) {
+  if (life->paused) return;
+  Note(absl::StrCat(life->name, " is paused"));
+  life->paused = true;
+  paused_.insert(life);
+  In(milliseconds(20), milliseconds(random_.Chance(0.5) ? 600 : 4000), [this, life] {
+    loop_.Note(absl::StrCat(life->name, " goes on"));
+    paused_.erase(life);
+    loop_.Resume(life);
+  });
+}
+
+void FaultInjector::CutNetwork() {
+  const int sites = SimulatedCluster::SiteOfServer(cluster_.servers()) + static_cast<int>(senders_.size());
+  const int site = static_cast<int>(random_.Below(static_cast<uint64_t>(sites)));
+  const bool is_server = site >= SimulatedCluster::SiteOfServer(0) && site < SimulatedCluster::SiteOfServer(cluster_.servers());
+  const int server = site - SimulatedCluster::SiteOfServer(0);
+  // The scheduler's silence takes all the leases, but harms nobody.
+  if (is_server && !MayDisturbServer(server)) return;
+  std::vector<std::pair<int, int>> cuts;
+  const uint64_t direction = random_.Below(3);
+  const bool from_all = random_.Chance(0.4);
+  const int peer = static_cast<int>(random_.Below(static_cast<uint64_t>(sites)));
+  for (int other = 0; other < sites; ++other) {
+    if (other == site || (!from_all && other != peer)) continue;
+    // With MEMORY nobody but this server may be taken for dead.
+    if (!is_server && schedule_.durability == MEMORY && other >= SimulatedCluster::SiteOfServer(0) &&
+        other < SimulatedCluster::SiteOfServer(cluster_.servers()) && site == kSchedulerSite) {
+      continue;
+    }
+    if (direction != 1) cuts.push_back({site, other});
+    if (direction != 2) cuts.push_back({other, site});
+  }
+  Note(absl::StrCat("site ", site, " is cut off from ", from_all ? "all" : absl::StrCat("site ", peer), ", direction ", direction));
+  for (const auto& [from, to] : cuts) network_.SetCut(from, to, true);
+  if (is_server) disturbed_.insert(server);
+  In(milliseconds(50), milliseconds(random_.Chance(0.5) ? 1000 : 5000), [this, cuts, site, is_server, server] {
+    loop_.Note(absl::StrCat("site ", site, " is no longer cut off"));
+    for (const auto& [from, to] : cuts) network_.SetCut(from, to, false);
+    if (is_server) disturbed_.erase(disturbed_.find(server));
+  });
+}
+
+void FaultInjector::DisturbNetwork() {
+  const bool gently = schedule_.durability == MEMORY;
+  NetworkFaults faults;
+  if (random_.Chance(0.5)) faults.lose_request = random_.Chance(0.5) ? 0.02 : gently ? 0.05 : 0.25;
+  if (random_.Chance(0.5)) faults.lose_reply = random_.Chance(0.5) ? 0.02 : gently ? 0.05 : 0.25;
+  if (random_.Chance(0.5)) faults.duplicate = random_.Chance(0.5) ? 0.05 : 0.3;
+  if (random_.Chance(0.5)) faults.slow = gently ? 0.02 : 0.1;
+  if (gently) faults.slow_delay = milliseconds(200);
+  if (random_.Chance(0.3)) faults.max_delay = milliseconds(30);
+  Note(absl::StrCat("the network loses ", faults.lose_request, " of requests, ", faults.lose_reply, " of replies, doubles ",
+                    faults.duplicate, ", holds up ", faults.slow));
+  network_.faults() = faults;
+  const uint64_t period = ++network_period_;
+  In(milliseconds(500), milliseconds(5000), [this, period] {
+    if (period == network_period_) network_.faults() = NetworkFaults();
+  });
+}
+
+}  // namespace pawl

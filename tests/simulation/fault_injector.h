@@ -1,0 +1,73 @@
+// Brings the faults of a schedule upon the processes and the network.
+#ifndef PAWL_TESTS_SIMULATION_FAULT_INJECTOR_H_
+#define PAWL_TESTS_SIMULATION_FAULT_INJECTOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/event_loop.h"
+#include "tests/simulation/schedule.h"
+#include "tests/simulation/simulated_cluster.h"
+#include "tests/simulation/simulated_network.h"
+#include "tests/simulation/simulated_sender.h"
+
+namespace pawl {
+
+// With durability MEMORY a server is disturbed only while no other one is and every partition has two replicas, so
+// that the data lives on. Not thread-safe.
+class FaultInjector {
+ public:
+  // All of them outlive it.
+  FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random, const Schedule& schedule,
+                SimulatedCluster& cluster, std::vector<SimulatedSender*> senders);
+
+  void Start();
+  // No more faults; what is dead or paused goes on, the network is as good as new.
+  void End();
+
+  uint64_t faults() const { return faults_; }
+
+ private:
+  using Fault = void (FaultInjector::*)();
+
+  void Next();
+  void KillServer();
+  void KillAllServers();
+  void KillScheduler();
+  void KillSender();
+  void Drain();
+  void Pause();
+  void CutNetwork();
+  void DisturbNetwork();
+
+  bool MayDisturbServer(int server);
+  void PauseLife(const std::shared_ptr<Life>& life);
+  // After a time of low to high.
+  void In(MonotonicDuration low, MonotonicDuration high, std::function<void()> action);
+  void StartServerIn(int server);
+  int RandomServer() { return static_cast<int>(random_.Below(static_cast<uint64_t>(cluster_.servers()))); }
+  SimulatedSender& RandomSender() { return *senders_[random_.Below(senders_.size())]; }
+  void Note(const std::string& what);
+
+  EventLoop& loop_;
+  SimulatedNetwork& network_;
+  SeededRandom& random_;
+  const Schedule& schedule_;
+  SimulatedCluster& cluster_;
+  const std::vector<SimulatedSender*> senders_;
+  std::vector<Fault> kinds_;
+  bool ended_ = false;
+  uint64_t faults_ = 0;
+  // Lives that are paused.
+  std::set<std::shared_ptr<Life>> paused_;
+  // Servers that are dead, paused, draining or cut off.
+  std::multiset<int> disturbed_;
+  uint64_t network_period_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_SIMULATION_FAULT_INJECTOR_H_

@@ -1,0 +1,75 @@
+#include "tests/simulation/schedule.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/job/job_file.h"
+
+namespace pawl {
+
+std::string Schedule::ToString() const {
+  std::string text = absl::StrCat(
+      "seed ", seed, ": ", servers, " servers, ", replicas, " replicas, ", partitions, " partitions, ",
+      Durability_Name(durability), ", ", ConsistencyMode_Name(consistency.mode()), "(", consistency.staleness(), "), ",
+      workers, " x ", ranks_per_worker, " ranks, ", steps, " steps, ", clients, " clients, ", pushes, " pushes, lease ",
+      lease.count(), " ms, storm ", storm.count(), " ms, a fault every ", fault_interval.count(), " ms:");
+  if (kills_servers) absl::StrAppend(&text, " kills of servers,");
+  if (kills_all_servers) absl::StrAppend(&text, " of all at once,");
+  if (kills_scheduler) absl::StrAppend(&text, " of the scheduler,");
+  if (kills_senders) absl::StrAppend(&text, " of senders,");
+  if (drains) absl::StrAppend(&text, " drains,");
+  if (pauses) absl::StrAppend(&text, " pauses,");
+  if (partitions_network) absl::StrAppend(&text, " partitions,");
+  if (disturbs_network) absl::StrAppend(&text, " losses,");
+  text.pop_back();
+  return text;
+}
+
+Job Schedule::ToJob() const {
+  Job job;
+  job.set_name("simulated");
+  job.set_seed(seed);
+  *job.mutable_consistency() = consistency;
+  job.set_logical_workers(ranks());
+  job.set_partitions(partitions);
+  job.set_replicas(replicas);
+  job.set_durability(durability);
+  FillDefaults(job, 0);
+  return job;
+}
+
+Schedule DrawSchedule(uint64_t seed) {
+  // Apart from the numbers of the run itself.
+  SeededRandom random(seed * 2 + 1);
+  Schedule schedule;
+  schedule.seed = seed;
+  schedule.servers = static_cast<int>(random.Between(2, 5));
+  schedule.replicas = static_cast<uint32_t>(random.Between(1, std::min(schedule.servers, 3)));
+  schedule.partitions = static_cast<uint32_t>(random.Between(4, 16));
+  schedule.consistency.set_mode(static_cast<ConsistencyMode>(random.Between(uint64_t{SYNC}, uint64_t{ASYNC})));
+  if (schedule.consistency.mode() == BOUNDED) schedule.consistency.set_staleness(static_cast<uint32_t>(random.Below(4)));
+  if (random.Chance(0.5)) {
+    schedule.heartbeat_interval = std::chrono::milliseconds(100);
+    schedule.lease = std::chrono::milliseconds(500);
+  }
+  schedule.workers = static_cast<int>(random.Between(1, 3));
+  schedule.ranks_per_worker = static_cast<uint32_t>(random.Between(1, 2));
+  schedule.steps = random.Between(5, 20);
+  schedule.clients = static_cast<int>(random.Between(1, 3));
+  schedule.pushes = random.Between(10, 40);
+  if (seed % 8 == 0) return schedule;  // without faults
+  schedule.storm = std::chrono::milliseconds(random.Between(2000, 12000));
+  schedule.fault_interval = std::chrono::milliseconds(random.Between(100, 1500));
+  // Few at a time: what goes wrong shows best where not all is in ruins.
+  schedule.kills_servers = random.Chance(0.5);
+  schedule.kills_all_servers = schedule.durability != MEMORY && random.Chance(0.2);
+  schedule.kills_scheduler = random.Chance(0.4);
+  schedule.kills_senders = random.Chance(0.4);
+  schedule.drains = random.Chance(0.3);
+  schedule.pauses = random.Chance(0.4);
+  schedule.partitions_network = random.Chance(0.4);
+  schedule.disturbs_network = random.Chance(0.4);
+  return schedule;
+}
+
+}  // namespace pawl

@@ -1,0 +1,57 @@
+// What one simulated job is like, and what befalls it: all of it follows from a seed.
+#ifndef PAWL_TESTS_SIMULATION_SCHEDULE_H_
+#define PAWL_TESTS_SIMULATION_SCHEDULE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "proto/job.pb.h"
+#include "tests/simulation/event_loop.h"
+
+namespace pawl {
+
+struct Schedule {
+  uint64_t seed = 0;
+
+  int servers = 2;
+  uint32_t replicas = 1;
+  uint32_t partitions = 4;
+  Durability durability = MEMORY;
+  Consistency consistency;
+  std::chrono::milliseconds heartbeat_interval{200};
+  std::chrono::milliseconds lease{1000};
+
+  // Processes that host ranks, the ranks of each, and the steps that each does.
+  int workers = 1;
+  uint32_t ranks_per_worker = 1;
+  uint64_t steps = 10;
+  // Free-running clients, and the pushes of each.
+  int clients = 1;
+  uint64_t pushes = 20;
+  // Mean time between the doings of a sender.
+  std::chrono::milliseconds pace{100};
+
+  // Faults happen for so long, on average so often.
+  std::chrono::milliseconds storm{0};
+  std::chrono::milliseconds fault_interval{1000};
+  bool kills_servers = false;
+  bool kills_all_servers = false;
+  bool kills_scheduler = false;
+  bool kills_senders = false;
+  bool drains = false;
+  bool pauses = false;
+  bool partitions_network = false;
+  bool disturbs_network = false;
+
+  uint32_t ranks() const { return static_cast<uint32_t>(workers) * ranks_per_worker; }
+  Job ToJob() const;
+  // For messages.
+  std::string ToString() const;
+};
+
+Schedule DrawSchedule(uint64_t seed);
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_SIMULATION_SCHEDULE_H_

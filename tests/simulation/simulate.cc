@@ -1,0 +1,55 @@
+// Runs schedules, any number of them.
+//
+//   simulate --seeds=10000 --first_seed=1     prints schedules a minute, and what fails
+//   simulate --seed=4711 [--print] [--log]    one, again, with its events and the product's own log
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "spdlog/spdlog.h"
+#include "tests/simulation/schedule.h"
+#include "tests/simulation/simulation.h"
+
+ABSL_FLAG(uint64_t, first_seed, 1, "the first of --seeds");
+ABSL_FLAG(uint64_t, seeds, 100, "how many schedules to run");
+ABSL_FLAG(int64_t, seed, -1, "run this one alone");
+ABSL_FLAG(bool, print, false, "print every event");
+ABSL_FLAG(bool, log, false, "print what the processes log");
+ABSL_FLAG(int, max_failures, 5, "end after so many schedules that fail");
+
+int main(int argc, char** argv) {
+  absl::ParseCommandLine(argc, argv);
+  spdlog::set_level(absl::GetFlag(FLAGS_log) ? spdlog::level::info : spdlog::level::off);
+  const bool one = absl::GetFlag(FLAGS_seed) >= 0;
+  const uint64_t first = one ? static_cast<uint64_t>(absl::GetFlag(FLAGS_seed)) : absl::GetFlag(FLAGS_first_seed);
+  const uint64_t count = one ? 1 : absl::GetFlag(FLAGS_seeds);
+  const auto begin = std::chrono::steady_clock::now();
+  uint64_t run = 0, events = 0, acknowledged = 0, faults = 0, failed_jobs = 0;
+  double simulated_s = 0;
+  int failures = 0;
+  for (uint64_t seed = first; seed < first + count && failures < absl::GetFlag(FLAGS_max_failures); ++seed) {
+    const pawl::Schedule schedule = pawl::DrawSchedule(seed);
+    if (one) std::printf("%s\n", schedule.ToString().c_str());
+    const pawl::Outcome outcome = pawl::Simulate(schedule, {.print = absl::GetFlag(FLAGS_print)});
+    ++run;
+    events += outcome.events;
+    acknowledged += outcome.acknowledged;
+    faults += outcome.faults;
+    failed_jobs += outcome.job_failed;
+    simulated_s += outcome.simulated_s;
+    if (!outcome.violation.empty()) {
+      ++failures;
+      std::printf("VIOLATION: %s\n", outcome.violation.c_str());
+    }
+    if (one) std::printf("hash %016llx\n", static_cast<unsigned long long>(outcome.hash));
+  }
+  const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::printf("%llu schedules in %.1f s, %.0f a minute; %d failed; %.0f simulated seconds, %llu events, %llu faults, "
+              "%llu pushes acknowledged; %llu jobs lost their data\n",
+              static_cast<unsigned long long>(run), wall_s, 60.0 * static_cast<double>(run) / wall_s, failures, simulated_s,
+              static_cast<unsigned long long>(events), static_cast<unsigned long long>(faults),
+              static_cast<unsigned long long>(acknowledged), static_cast<unsigned long long>(failed_jobs));
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,129 @@
+#include "tests/simulation/simulated_cluster.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/rpc/codec.h"
+#include "proto/server_control.pb.h"
+#include "tests/simulation/message_parsing.h"
+
+namespace pawl {
+namespace {
+
+// As in the daemons.
+constexpr std::chrono::milliseconds kServerTick{20};
+constexpr std::chrono::milliseconds kRestartPause{300};
+// Timeouts that no schedule is to reach.
+constexpr std::chrono::minutes kNever{60};
+
+// For answers that say nothing but how it went.
+DataPlane::Done StatusReply(SimulatedNetwork::Reply reply) {
+  return [reply = std::move(reply)](absl::Status status) mutable { reply(std::move(status), OutgoingMessage()); };
+}
+
+void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rpc, IncomingMessage request,
+                     MonotonicDuration timeout, std::shared_ptr<const std::atomic<bool>> cancelled,
+                     SimulatedNetwork::Reply reply) {
+  for (const Method method : {Method::kPush, Method::kPull, Method::kEndStep, Method::kTakeOver, Method::kReplicate,
+                              Method::kInstallSnapshot}) {
+    if (rpc != RpcName(method)) continue;
+    return plane.Handle(method, std::move(request), CallContext{clock.Now() + timeout, std::move(cancelled)},
+                        std::move(reply));
+  }
+  // As ControlService has it.
+  if (plane.job_id() == 0) return reply(absl::UnavailableError("this server does not know its job yet"), OutgoingMessage());
+  if (rpc == "/pawl.ServerControl/CreateTable") {
+    const auto message = MustParse<CreateTableOnServerRequest>(request);
+    plane.CreateTable(message.routing_epoch(), message.table(), StatusReply(std::move(reply)));
+  } else if (rpc == "/pawl.ServerControl/ReleaseLogicalWorker") {
+    const auto message = MustParse<ReleaseLogicalWorkerRequest>(request);
+    plane.ReleaseLogicalWorker(message.routing_epoch(), message.logical_worker(), message.incarnation(),
+                               StatusReply(std::move(reply)));
+  } else {
+    std::abort();
+  }
+}
+
+}  // namespace
+
+SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
+                                   ClusterOptions options)
+    : loop_(loop),
+      network_(network),
+      options_(std::move(options)),
+      scheduler_(loop, network, random, options_),
+      servers_(options_.servers) {
+  for (ServerProcess& server : servers_) {
+    server.clock = std::make_unique<MachineClock>(loop_, random.Between(std::chrono::hours(0), std::chrono::hours(9)));
+  }
+}
+
+SimulatedCluster::~SimulatedCluster() {
+  for (int server = 0; server < servers(); ++server) KillServer(server);
+}
+
+void SimulatedCluster::StartServer(int index) {
+  KillServer(index);
+  ServerProcess& server = servers_[index];
+  server.life = std::make_shared<Life>(absl::StrCat("server ", index), SiteOfServer(index));
+  server.draining = false;
+  const std::string address = absl::StrCat("s", index, ":", 7000 + server.lives++);
+  server.channel = std::make_unique<SimulatedControlChannel>(network_, loop_, server.life, kSchedulerAddress);
+  server.peers = std::make_unique<SimulatedTransport>(network_, loop_, server.life);
+  ServerNodeOptions node_options;
+  node_options.scheduler = kSchedulerAddress;
+  node_options.description = absl::StrCat("simulated ", index);
+  node_options.register_timeout = kNever;
+  node_options.scheduler_timeout = kNever;
+  server.node = std::make_unique<ServerNode>(std::move(node_options), DataPlaneOptions(), nullptr, *server.channel,
+                                             *server.peers, *server.clock);
+  network_.Listen(address, server.life,
+                  [this, index](const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
+                                std::shared_ptr<const std::atomic<bool>> cancelled, SimulatedNetwork::Reply reply) {
+                    ReceiveOnServer(servers_[index].node->data_plane(), *servers_[index].clock, rpc, std::move(request),
+                                    timeout, std::move(cancelled), std::move(reply));
+                  });
+  if (const absl::Status status = server.node->Start(address); !status.ok()) return ServerHasEnded(index, status);
+  TickServer(index, server.life);
+}
+
+void SimulatedCluster::KillServer(int index) {
+  ServerProcess& server = servers_[index];
+  if (server.life == nullptr) return;
+  server.life->alive = false;
+  network_.Bury(server.life);
+  server.node.reset();
+  server.peers.reset();
+  server.channel.reset();
+  server.life = nullptr;
+}
+
+void SimulatedCluster::DrainServer(int index) {
+  if (servers_[index].node == nullptr) return;
+  servers_[index].draining = true;
+  servers_[index].node->Drain();
+}
+
+void SimulatedCluster::TickServer(int index, const std::shared_ptr<Life>& life) {
+  loop_.Schedule(kServerTick, life, "server's tick", [this, index, life] {
+    if (const std::optional<absl::Status> ended = servers_[index].node->Tick(); ended.has_value()) {
+      return ServerHasEnded(index, *ended);
+    }
+    TickServer(index, life);
+  });
+}
+
+void SimulatedCluster::ServerHasEnded(int index, const absl::Status& how) {
+  loop_.Note(absl::StrCat("server ", index, " has ended: ", how.ToString()));
+  // Not here: its own code is on the stack.
+  loop_.Schedule(MonotonicDuration::zero(), servers_[index].life, "end of the process", [this, index] {
+    KillServer(index);
+    if (!restarts_) return;
+    loop_.Schedule(kRestartPause, nullptr, "supervisor", [this, index] {
+      if (servers_[index].life == nullptr && restarts_) StartServer(index);
+    });
+  });
+}
+
+}  // namespace pawl

@@ -1,0 +1,182 @@
+// A network between simulated processes that delays, loses, doubles and cuts off as a seed says.
+#ifndef PAWL_TESTS_SIMULATION_SIMULATED_NETWORK_H_
+#define PAWL_TESTS_SIMULATION_SIMULATED_NETWORK_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/message.h"
+#include "client_lib/rpc/request_handler.h"
+#include "client_lib/rpc/transport.h"
+#include "tests/simulation/event_loop.h"
+
+namespace pawl {
+
+struct NetworkFaults {
+  MonotonicDuration min_delay = std::chrono::microseconds(50);
+  MonotonicDuration max_delay = std::chrono::microseconds(500);
+  // So many messages take up to so long.
+  double slow = 0;
+  MonotonicDuration slow_delay = std::chrono::milliseconds(1500);
+  double lose_request = 0;
+  double lose_reply = 0;
+  // The receiver gets the request once more, later; the answer to that goes nowhere.
+  double duplicate = 0;
+};
+
+// The full name of the rpc behind each method: "/pawl.Parameter/Push".
+std::string_view RpcName(Method method);
+
+// Not thread-safe. Calls outlive neither end: what a dead process had under way is forgotten, and who waited for it gets
+// UNAVAILABLE, as from a connection that is reset.
+class SimulatedNetwork {
+ public:
+  using Done = Transport::Done;
+  using Reply = RequestHandler::Reply;
+  // Answers an rpc; `timeout` is what is left of the caller's deadline.
+  using Receiver =
+      std::function<void(const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
+                         std::shared_ptr<const std::atomic<bool>> cancelled, Reply reply)>;
+  using CallId = uint64_t;
+
+  SimulatedNetwork(EventLoop& loop, SeededRandom& random) : loop_(loop), random_(random) {}
+
+  NetworkFaults& faults() { return faults_; }
+
+  // Until the life ends; a later one takes the address over.
+  void Listen(const std::string& address, std::shared_ptr<Life> life, Receiver receiver);
+  // What is sent from one site to the other gets lost from now on, or does not.
+  void SetCut(int from, int to, bool cut);
+  void HealAll() { cuts_.clear(); }
+  bool IsCut(int from, int to) const { return cuts_.contains({from, to}); }
+
+  // `done` runs later, in an event of the caller's.
+  CallId Call(const std::shared_ptr<Life>& from, const std::string& address, const std::string& rpc,
+              const ByteView& request, MonotonicDuration timeout, Done done);
+  // The call ends with this, soon.
+  void Cancel(CallId call, const absl::Status& status);
+  // Takes back what the call was to do at its end; null if it has ended.
+  Done Forget(CallId call);
+  const std::string* AddressOf(CallId call) const;
+
+  // The life is over. REQUIRES: life->alive has just been set to false.
+  void Bury(const std::shared_ptr<Life>& life);
+
+  uint64_t messages() const { return messages_; }
+
+ private:
+  struct Pending {
+    std::shared_ptr<Life> from;
+    std::string address;
+    Done done;
+    std::shared_ptr<std::atomic<bool>> cancelled = std::make_shared<std::atomic<bool>>(false);
+    // Who has got the request.
+    std::shared_ptr<Life> at;
+  };
+  struct Listener {
+    std::shared_ptr<Life> life;
+    Receiver receiver;
+  };
+
+  MonotonicDuration Delay();
+  void Send(CallId call, const std::string& rpc, std::shared_ptr<const std::string> request, MonotonicTime deadline,
+            MonotonicDuration delay, bool is_duplicate);
+  void Arrive(CallId call, const std::shared_ptr<Life>& from, const std::string& address, const std::string& rpc,
+              const std::shared_ptr<const std::string>& request, MonotonicTime deadline, bool is_duplicate);
+  void Answer(CallId call, const std::shared_ptr<Life>& at, absl::Status status, OutgoingMessage answer);
+  // A connection that carries nothing any more is noticed some time later, or not before the deadline.
+  void LoseConnection(CallId call);
+  void EndLater(CallId call, MonotonicDuration delay, absl::Status status, std::string answer = "");
+  void End(CallId call, absl::Status status, std::string answer);
+
+  EventLoop& loop_;
+  SeededRandom& random_;
+  NetworkFaults faults_;
+  std::map<std::string, Listener> listeners_;
+  std::set<std::pair<int, int>> cuts_;
+  CallId next_ = 0;
+  std::map<CallId, Pending> pending_;
+  uint64_t messages_ = 0;
+};
+
+// The calls and timers of one process by one way.
+class SimulatedCaller {
+ public:
+  SimulatedCaller(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life)
+      : network_(network), loop_(loop), life_(std::move(life)) {}
+  ~SimulatedCaller();
+
+  void Call(const std::string& address, const std::string& rpc, const ByteView& request, MonotonicDuration timeout,
+            Transport::Done done);
+  void CancelCalls(const std::string& address);
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action);
+  // Of a process that lives, calls end soon; of one that is being destroyed, all ends before this returns.
+  void Shutdown();
+
+ private:
+  SimulatedNetwork& network_;
+  EventLoop& loop_;
+  const std::shared_ptr<Life> life_;
+  bool shut_down_ = false;
+  std::set<SimulatedNetwork::CallId> calls_;
+  uint64_t next_timer_ = 0;
+  // Shared with the events.
+  struct Timers {
+    std::map<uint64_t, absl::AnyInvocable<void()>> actions;
+  };
+  const std::shared_ptr<Timers> timers_ = std::make_shared<Timers>();
+  const std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);
+};
+
+class SimulatedTransport final : public Transport {
+ public:
+  SimulatedTransport(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life)
+      : caller_(network, loop, std::move(life)) {}
+
+  void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
+            Done done) override {
+    caller_.Call(address, std::string(RpcName(method)), request.bytes, timeout, std::move(done));
+  }
+  void CancelCalls(const std::string& address) override { caller_.CancelCalls(address); }
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    caller_.After(delay, std::move(action));
+  }
+  void Shutdown() override { caller_.Shutdown(); }
+
+ private:
+  SimulatedCaller caller_;
+};
+
+class SimulatedControlChannel final : public ControlChannel {
+ public:
+  SimulatedControlChannel(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life, std::string address)
+      : address_(std::move(address)), caller_(network, loop, std::move(life)) {}
+
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
+            Transport::Done done) override {
+    caller_.Call(address_, method, request.bytes, timeout, std::move(done));
+  }
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    caller_.After(delay, std::move(action));
+  }
+  void Shutdown() override { caller_.Shutdown(); }
+
+ private:
+  const std::string address_;
+  SimulatedCaller caller_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_SIMULATION_SIMULATED_NETWORK_H_

@@ -1,0 +1,300 @@
+#include "tests/simulation/simulated_sender.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "proto/scheduler.pb.h"
+#include "tests/harness/ledger.h"
+#include "tests/simulation/simulated_cluster.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::minutes kNever{60};
+constexpr std::chrono::milliseconds kRestartPause{300};
+constexpr int kMaxUnderWay = 4;
+constexpr size_t kRowsInAudit = 300;
+
+}  // namespace
+
+SimulatedSender::SimulatedSender(SenderWorld& world, std::string name, int site, Role role, std::vector<uint32_t> ranks)
+    : world_(world),
+      name_(std::move(name)),
+      site_(site),
+      role_(role),
+      ranks_(std::move(ranks)),
+      clock_(world.loop, world.random.Between(std::chrono::hours(0), std::chrono::hours(9))) {}
+
+SimulatedSender::~SimulatedSender() { Kill(); }
+
+void SimulatedSender::Start() {
+  Kill();
+  life_ = std::make_shared<Life>(name_, site_);
+  transport_ = std::make_unique<SimulatedTransport>(world_.network, world_.loop, life_);
+  control_ = std::make_unique<SimulatedControlChannel>(world_.network, world_.loop, life_, kSchedulerAddress);
+  link_ = std::make_unique<SimulatedControlChannel>(world_.network, world_.loop, life_, kSchedulerAddress);
+  ClientOptions options;
+  options.scheduler = kSchedulerAddress;
+  options.role = role_;
+  options.logical_workers = ranks_;
+  options.description = name_;
+  options.connect_timeout = kNever;
+  options.call_timeout = kNever;
+  options.clock = &clock_;
+  if (role_ == WORKER_ROLE && world_.random.Chance(0.7)) {
+    options.node = node_;
+    options.node_job_id = job_id_;
+  }
+  core_ = std::make_shared<ClientCore>(std::move(options), *transport_, *control_, *link_);
+  core_->Join(InThisLife([this](absl::Status status) {
+    if (!status.ok()) return Exit(status);
+    node_ = core_->registration().node();
+    job_id_ = core_->registration().job_id();
+    CreateTable();
+  }));
+}
+
+void SimulatedSender::CreateTable() {
+  auto request = std::make_shared<CreateTableRequest>();
+  *request->mutable_table() = LedgerTable("ledger", 1);
+  auto response = std::make_shared<CreateTableResponse>();
+  core_->Control("CreateTable", std::move(request), response, core_->Deadline({}), MonotonicDuration::max(),
+                 core_->Count(InThisLife([this, response](absl::Status status) {
+                   if (!status.ok()) return Exit(status);
+                   table_ = Table(response->table());
+                   Later([this] { Begin(); });
+                 })));
+}
+
+void SimulatedSender::Kill() {
+  if (life_ == nullptr) return;
+  life_->alive = false;
+  world_.network.Bury(life_);
+  core_->Close();
+  core_.reset();
+  link_.reset();
+  control_.reset();
+  transport_.reset();
+  life_ = nullptr;
+}
+
+Callback SimulatedSender::InThisLife(std::function<void(absl::Status)> then) {
+  return [life = life_, then = std::move(then)](absl::Status status) {
+    if (life->alive) then(std::move(status));
+  };
+}
+
+void SimulatedSender::Later(std::function<void()> then) {
+  const MonotonicDuration pace = world_.schedule.pace;
+  world_.loop.Schedule(world_.random.Between(MonotonicDuration::zero(), 2 * pace), life_, "a sender goes on",
+                       std::move(then));
+}
+
+void SimulatedSender::Exit(const absl::Status& why) {
+  world_.loop.Note(absl::StrCat(name_, " ends: ", why.ToString()));
+  // Not here: its own code is on the stack.
+  world_.loop.Schedule(kRestartPause, nullptr, "supervisor", [this, life = life_] {
+    if (life->alive) Start();
+  });
+}
+
+void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> expectations, std::function<void()> then) {
+  struct Memory {
+    std::vector<uint64_t> keys;
+    std::vector<float> values;
+    std::vector<Expectation> expectations;
+  };
+  auto memory = std::make_shared<Memory>();
+  for (const Expectation& expectation : expectations) memory->keys.push_back(expectation.cell.key);
+  memory->values.resize(memory->keys.size());
+  memory->expectations = std::move(expectations);
+  const PullItem item{.table = table_, .keys = memory->keys, .values = absl::MakeSpan(memory->values)};
+  // The memory is kept also if the process dies in between.
+  session.Pull({&item, 1}, {},
+               [memory, check = InThisLife([this, memory, then = std::move(then)](absl::Status status) {
+                          if (!status.ok()) return Exit(status);
+                          for (size_t i = 0; i < memory->values.size(); ++i) {
+                            const Expectation& expected = memory->expectations[i];
+                            const float value = memory->values[i];
+                            if (value == expected.least || value == expected.most) continue;
+                            if (expected.unless_released && value == 0 && world_.may_be_released(expected.cell.sender)) continue;
+                            world_.violation(absl::StrCat(
+                                name_, " reads ", value, " for push ", expected.cell.number, " of sender ",
+                                expected.cell.sender, " in partition ", expected.cell.partition, ", which is to be ",
+                                expected.least, " or ", expected.most, ": ", expected.why));
+                          }
+                          then();
+                        })](absl::Status status) mutable { check(std::move(status)); });
+}
+
+void SimulatedSender::PushCells(Session& session, const std::vector<SimLedger::Cell>& cells,
+                                std::function<void(absl::Status)> done) {
+  struct Memory {
+    std::vector<uint64_t> keys;
+    std::vector<float> gradients;
+  };
+  auto memory = std::make_shared<Memory>();
+  for (const SimLedger::Cell& cell : cells) memory->keys.push_back(cell.key);
+  memory->gradients.resize(memory->keys.size(), -1.0f);
+  const PushItem item{.table = table_, .keys = memory->keys, .gradients = memory->gradients};
+  session.Push({&item, 1}, {},
+               [memory, done = InThisLife(std::move(done))](absl::Status status) mutable { done(std::move(status)); });
+}
+
+// Worker ----------------------------------------------------------------------
+
+SimulatedWorker::SimulatedWorker(SenderWorld& world, int site, std::vector<uint32_t> ranks)
+    : SimulatedSender(world, absl::StrCat("worker of rank ", ranks[0]), site, WORKER_ROLE, ranks),
+      ranks_(std::move(ranks)),
+      steps_(ranks_.size()),
+      doing_(ranks_.size(), "joining") {}
+
+bool SimulatedWorker::finished() const {
+  return std::all_of(steps_.begin(), steps_.end(), [this](uint64_t step) { return step >= world_.schedule.steps; });
+}
+
+std::string SimulatedWorker::Progress() const {
+  std::string text;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    absl::StrAppend(&text, i == 0 ? "" : ", ", "rank ", ranks_[i], " at step ", steps_[i], " ", doing_[i]);
+  }
+  return text;
+}
+
+void SimulatedWorker::Begin() {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    doing_[i] = "taking over";
+    core_->TakeOver(ranks_[i], {}, [this, i, life = life()](absl::StatusOr<LogicalWorker*> worker) {
+      if (!life->alive) return;
+      if (!worker.ok()) return Exit(worker.status());
+      if ((*worker)->step() < steps_[i]) {
+        world_.violation(absl::StrCat("rank ", ranks_[i], " had ended ", steps_[i],
+                                      " steps, and begins its next life at step ", (*worker)->step()));
+      }
+      Later([this, i, worker = *worker] { Step(i, worker); });
+    });
+  }
+}
+
+void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
+  const uint64_t step = worker->step();
+  steps_[index] = step;
+  doing_[index] = "done";
+  if (step >= world_.schedule.steps) return;
+  std::vector<Expectation> expectations;
+  const auto expect = [&](uint32_t rank, uint64_t number, float least, float most, const char* why,
+                          bool unless_released = false) {
+    for (const SimLedger::Cell& cell : world_.ledger.CellsOf(rank, number)) {
+      expectations.push_back({cell, least, most, why, unless_released});
+    }
+  };
+  const ConsistencyMode mode = world_.schedule.consistency.mode();
+  const uint64_t staleness = world_.schedule.consistency.staleness();
+  for (uint32_t rank = 0; rank < world_.schedule.ranks(); ++rank) {
+    const float unit = world_.ledger.UnitOf(rank);
+    if (mode == SYNC) {
+      if (step > 0) expect(rank, step - 1, unit, unit, "SYNC, and that step is over");
+      expect(rank, step, 0, 0, "SYNC, and that step is not over");
+    } else if (rank == ranks_[index]) {
+      if (step > 0) expect(rank, step - 1, unit, unit, "the rank's own step before");
+    } else if (mode == BOUNDED && step > staleness) {
+      expect(rank, step - staleness - 1, unit, unit, "the staleness bound", /*unless_released=*/true);
+    }
+  }
+  doing_[index] = "pulling";
+  auto after = [this, index, worker, step] { PushStep(index, worker, step); };
+  if (expectations.empty()) return after();
+  PullAndCheck(*worker, std::move(expectations), std::move(after));
+}
+
+void SimulatedWorker::PushStep(size_t index, LogicalWorker* worker, uint64_t step) {
+  const uint32_t rank = ranks_[index];
+  world_.ledger.Sent(rank, step);
+  const std::vector<SimLedger::Cell> cells = world_.ledger.CellsOf(rank, step);
+  // In two calls, so that there are several ordinals.
+  const size_t half = step % 2 == 0 ? cells.size() : cells.size() / 2;
+  for (const auto& part : {std::vector(cells.begin(), cells.begin() + static_cast<int64_t>(half)),
+                           std::vector(cells.begin() + static_cast<int64_t>(half), cells.end())}) {
+    if (!part.empty()) PushCells(*worker, part, [](absl::Status) {});
+  }
+  doing_[index] = "ending the step";
+  worker->EndStep({}, InThisLife([this, index, worker, rank, step](absl::Status status) {
+                    if (!status.ok()) return Exit(status);
+                    world_.ledger.Acknowledged(rank, step);
+                    steps_[index] = step + 1;
+                    Later([this, index, worker] { Step(index, worker); });
+                  }));
+}
+
+// Client ----------------------------------------------------------------------
+
+SimulatedClient::SimulatedClient(SenderWorld& world, int site, uint32_t sender)
+    : SimulatedSender(world, absl::StrCat("client ", sender), site, CLIENT_ROLE), sender_(sender) {}
+
+std::string SimulatedClient::Progress() const {
+  return absl::StrCat("client ", sender_, " at push ", next_, ", ", under_way_, " under way");
+}
+
+void SimulatedClient::Begin() {
+  under_way_ = 0;
+  Act();
+}
+
+void SimulatedClient::Act() {
+  Session& session = core_->free_running();
+  if (next_ < world_.schedule.pushes && under_way_ < kMaxUnderWay) {
+    const uint64_t number = next_++;
+    ++under_way_;
+    world_.ledger.Sent(sender_, number);
+    PushCells(session, world_.ledger.CellsOf(sender_, number), [this, number](absl::Status status) {
+      if (!status.ok()) return Exit(status);
+      --under_way_;
+      world_.ledger.Acknowledged(sender_, number);
+    });
+  }
+  if (const auto push = world_.ledger.SomethingAcknowledged(world_.random); push.has_value()) {
+    std::vector<Expectation> expectations;
+    for (const SimLedger::Cell& cell : world_.ledger.CellsOf(push->first, push->second)) {
+      expectations.push_back({cell, 1, 1, "it was acknowledged before the pull began"});
+    }
+    PullAndCheck(session, std::move(expectations), [] {});
+  }
+  if (!finished()) Later([this] { Act(); });
+}
+
+// Auditor ---------------------------------------------------------------------
+
+SimulatedAuditor::SimulatedAuditor(SenderWorld& world, int site) : SimulatedSender(world, "auditor", site, CLIENT_ROLE) {}
+
+void SimulatedAuditor::Begin() {
+  auto all = std::make_shared<std::vector<Expectation>>();
+  const SimLedger& ledger = world_.ledger;
+  for (const auto& [push, acknowledged] : ledger.sent()) {
+    const float unit = ledger.UnitOf(push.first);
+    // A rank repeats its step until it has ended.
+    const bool must = acknowledged || ledger.IsRank(push.first);
+    for (const SimLedger::Cell& cell : world_.ledger.CellsOf(push.first, push.second)) {
+      all->push_back({cell, must ? unit : 0, unit, must ? "it was acknowledged" : "nobody knows what became of it"});
+    }
+  }
+  for (uint32_t client = 0; client < static_cast<uint32_t>(world_.schedule.clients); ++client) {
+    for (const SimLedger::Cell& cell : world_.ledger.CellsOf(world_.schedule.ranks() + client, world_.schedule.pushes)) {
+      all->push_back({cell, 0, 0, "it was never sent"});
+    }
+  }
+  Read(std::move(all));
+}
+
+void SimulatedAuditor::Read(std::shared_ptr<std::vector<Expectation>> left) {
+  const size_t count = std::min(left->size(), kRowsInAudit);
+  std::vector<Expectation> now(left->end() - static_cast<int64_t>(count), left->end());
+  left->resize(left->size() - count);
+  if (now.empty()) {
+    finished_ = true;
+    return;
+  }
+  PullAndCheck(core_->free_running(), std::move(now), [this, left] { Read(left); });
+}
+
+}  // namespace pawl

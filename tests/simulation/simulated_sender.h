@@ -1,0 +1,147 @@
+// Processes that push and pull, with the product's own client, and check what they are told.
+#ifndef PAWL_TESTS_SIMULATION_SIMULATED_SENDER_H_
+#define PAWL_TESTS_SIMULATION_SIMULATED_SENDER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client_lib/client_core.h"
+#include "client_lib/table.h"
+#include "tests/simulation/event_loop.h"
+#include "tests/simulation/schedule.h"
+#include "tests/simulation/sim_ledger.h"
+#include "tests/simulation/simulated_network.h"
+
+namespace pawl {
+
+// What all senders share. All of it outlives them.
+struct SenderWorld {
+  EventLoop& loop;
+  SimulatedNetwork& network;
+  SeededRandom& random;
+  SimLedger& ledger;
+  const Schedule& schedule;
+  // A promise is broken.
+  std::function<void(const std::string&)> violation;
+  // The rank may be one that nobody waits for.
+  std::function<bool(uint32_t rank)> may_be_released;
+};
+
+// A process; what ends by itself is started again, as a supervisor would. Not thread-safe.
+class SimulatedSender {
+ public:
+  SimulatedSender(SenderWorld& world, std::string name, int site, Role role, std::vector<uint32_t> ranks = {});
+  virtual ~SimulatedSender();
+  SimulatedSender(const SimulatedSender&) = delete;
+  SimulatedSender& operator=(const SimulatedSender&) = delete;
+
+  void Start();
+  void Kill();
+  // Null if it is dead.
+  const std::shared_ptr<Life>& life() const { return life_; }
+  // All of its work is done.
+  virtual bool finished() const = 0;
+  // Where it stands, for messages.
+  virtual std::string Progress() const = 0;
+
+ protected:
+  // What a row must say.
+  struct Expectation {
+    SimLedger::Cell cell;
+    float least = 0;
+    float most = 0;
+    const char* why = "";
+    // Not if, when the answer comes, nobody waits for the sender.
+    bool unless_released = false;
+  };
+  // A callback that does nothing in a later life.
+  Callback InThisLife(std::function<void(absl::Status)> then);
+  void Later(std::function<void()> then);
+  void Exit(const absl::Status& why);
+  // Pulls and checks; `then` runs if all is as it should be.
+  void PullAndCheck(Session& session, std::vector<Expectation> expectations, std::function<void()> then);
+  // `done` gets how it ended.
+  void PushCells(Session& session, const std::vector<SimLedger::Cell>& cells, std::function<void(absl::Status)> done);
+  // The process has joined and the table is there.
+  virtual void Begin() = 0;
+
+  SenderWorld& world_;
+  std::shared_ptr<ClientCore> core_;
+  Table table_;
+
+ private:
+  void CreateTable();
+
+  const std::string name_;
+  const int site_;
+  const Role role_;
+  const std::vector<uint32_t> ranks_;
+  const MachineClock clock_;
+  // Of the life before, if it kept its data folder.
+  std::string node_;
+  uint64_t job_id_ = 0;
+  std::shared_ptr<Life> life_;
+  std::unique_ptr<SimulatedTransport> transport_;
+  std::unique_ptr<SimulatedControlChannel> control_;
+  std::unique_ptr<SimulatedControlChannel> link_;
+};
+
+// Hosts ranks, each of which goes through its steps.
+class SimulatedWorker final : public SimulatedSender {
+ public:
+  SimulatedWorker(SenderWorld& world, int site, std::vector<uint32_t> ranks);
+
+  bool finished() const override;
+  std::string Progress() const override;
+
+ private:
+  void Begin() override;
+  void Step(size_t index, LogicalWorker* worker);
+  void PushStep(size_t index, LogicalWorker* worker, uint64_t step);
+
+  const std::vector<uint32_t> ranks_;
+  // By index: the step it is at, and what it is doing.
+  std::vector<uint64_t> steps_;
+  std::vector<const char*> doing_;
+};
+
+// A free-running client with several pushes under way.
+class SimulatedClient final : public SimulatedSender {
+ public:
+  SimulatedClient(SenderWorld& world, int site, uint32_t sender);
+
+  bool finished() const override { return next_ == world_.schedule.pushes && under_way_ == 0; }
+  std::string Progress() const override;
+
+ private:
+  void Begin() override;
+  void Act();
+
+  const uint32_t sender_;
+  uint64_t next_ = 0;
+  int under_way_ = 0;
+};
+
+// Reads everything once.
+class SimulatedAuditor final : public SimulatedSender {
+ public:
+  SimulatedAuditor(SenderWorld& world, int site);
+
+  bool finished() const override { return finished_; }
+  std::string Progress() const override { return "auditor"; }
+
+ private:
+  void Begin() override;
+  void Read(std::shared_ptr<std::vector<Expectation>> left);
+
+  bool finished_ = false;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_SIMULATION_SIMULATED_SENDER_H_

@@ -1,0 +1,231 @@
+#include "tests/simulation/simulation.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client_lib/base/random_number.h"
+#include "tests/simulation/event_loop.h"
+#include "tests/simulation/fault_injector.h"
+#include "tests/simulation/sim_ledger.h"
+#include "tests/simulation/simulated_cluster.h"
+#include "tests/simulation/simulated_network.h"
+#include "tests/simulation/simulated_sender.h"
+
+namespace pawl {
+namespace {
+
+// The first table of a job.
+constexpr uint32_t kTable = 1;
+// Once there are no faults any more, everything is done by then.
+constexpr std::chrono::seconds kCalm{120};
+constexpr size_t kEventsInReport = 60;
+constexpr int kSettledInterval = 200;
+
+class Simulation {
+ public:
+  Simulation(const Schedule& schedule, const SimulationOptions& options)
+      : schedule_(schedule),
+        random_(schedule.seed * 2),
+        numbers_(schedule.seed ^ 0x5eed),
+        scripted_([this] { return numbers_.Next(); }),
+        network_(loop_, random_),
+        ledger_(schedule_, kTable),
+        cluster_(loop_, network_, random_,
+                 {schedule.ToJob(), schedule.servers, schedule.heartbeat_interval, schedule.lease}),
+        world_{loop_,
+               network_,
+               random_,
+               ledger_,
+               schedule_,
+               [this](const std::string& what) { Violation(what); },
+               [this](uint32_t rank) { return cluster_.scheduler().MayBeReleased(rank); }} {
+    if (options.print) loop_.PrintEverything();
+    int site = SimulatedCluster::SiteOfServer(schedule_.servers);
+    for (uint32_t worker = 0; worker < static_cast<uint32_t>(schedule_.workers); ++worker) {
+      std::vector<uint32_t> ranks;
+      for (uint32_t i = 0; i < schedule_.ranks_per_worker; ++i) ranks.push_back(worker * schedule_.ranks_per_worker + i);
+      senders_.push_back(std::make_unique<SimulatedWorker>(world_, site++, std::move(ranks)));
+    }
+    for (uint32_t client = 0; client < static_cast<uint32_t>(schedule_.clients); ++client) {
+      senders_.push_back(std::make_unique<SimulatedClient>(world_, site++, schedule_.ranks() + client));
+    }
+    auditor_site_ = site;
+    std::vector<SimulatedSender*> senders;
+    for (const auto& sender : senders_) senders.push_back(sender.get());
+    injector_ = std::make_unique<FaultInjector>(loop_, network_, random_, schedule_, cluster_, std::move(senders));
+  }
+
+  Outcome Run() {
+    cluster_.scheduler().Start();
+    for (int server = 0; server < cluster_.servers(); ++server) cluster_.StartServer(server);
+    for (const auto& sender : senders_) sender->Start();
+    injector_->Start();
+    while (violation_.empty() && cluster_.scheduler().failure().empty() && loop_.elapsed() < schedule_.storm) Step();
+    injector_->End();
+    const MonotonicDuration limit = loop_.elapsed() + kCalm;
+    RunUntil([this] { return std::all_of(senders_.begin(), senders_.end(), [](const auto& s) { return s->finished(); }); },
+             limit, "the work is not done");
+    RunUntil([this] { return IsSettled(); }, limit, "the replicas are not all there");
+    auditor_ = std::make_unique<SimulatedAuditor>(world_, auditor_site_);
+    if (Goes()) auditor_->Start();
+    RunUntil([this] { return auditor_->finished(); }, limit, "the parameters cannot be read");
+    // Again: what was still under way, such as a rank's release, has changed them since.
+    RunUntil([this] { return IsSettled(); }, limit, "the replicas are not all there at the end");
+    if (Goes()) CompareReplicas();
+
+    Outcome outcome;
+    outcome.violation = violation_;
+    outcome.job_failed = !cluster_.scheduler().failure().empty();
+    if (outcome.job_failed && violation_.empty() && schedule_.durability != MEMORY) {
+      Violation(absl::StrCat("the job has failed: ", cluster_.scheduler().failure()));
+      outcome.violation = violation_;
+    }
+    outcome.hash = loop_.hash();
+    outcome.events = loop_.events();
+    outcome.simulated_s = Seconds(loop_.elapsed());
+    for (const auto& [push, acknowledged] : ledger_.sent()) outcome.acknowledged += acknowledged;
+    outcome.faults = injector_->faults();
+    return outcome;
+  }
+
+ private:
+  bool Goes() { return violation_.empty() && cluster_.scheduler().failure().empty(); }
+
+  void Step() {
+    if (!loop_.Step()) return Violation("nothing happens any more");
+    if (violation_.empty()) CheckPrimaries();
+  }
+
+  template <typename Condition>
+  void RunUntil(Condition condition, MonotonicDuration limit, const char* otherwise) {
+    uint64_t next_look = loop_.events();
+    while (Goes()) {
+      if (loop_.events() >= next_look) {
+        if (condition()) return;
+        next_look = loop_.events() + kSettledInterval;
+      }
+      if (loop_.elapsed() > limit) {
+        std::string where;
+        for (const auto& sender : senders_) absl::StrAppend(&where, "\n  ", sender->Progress());
+        if (const auto routing = cluster_.scheduler().ToldRouting(); routing.has_value()) {
+          absl::StrAppend(&where, "\n", routing->DebugString());
+        }
+        return Violation(absl::StrCat(otherwise, " ", kCalm.count(), " s after the last fault:", where));
+      }
+      Step();
+    }
+  }
+
+  // At no time would two servers answer a pull of the same partition; no server goes back to an older epoch.
+  void CheckPrimaries() {
+    for (int server = 0; server < cluster_.servers(); ++server) {
+      ServerNode* const node = cluster_.server(server);
+      if (node == nullptr) continue;
+      auto& [life, epoch] = epochs_[server];
+      const uint64_t now = node->data_plane().epoch();
+      if (life != cluster_.server_life(server)) {
+        life = cluster_.server_life(server);
+        epoch = 0;
+      }
+      if (now < epoch) Violation(absl::StrCat("server ", server, " went from epoch ", epoch, " back to ", now));
+      epoch = now;
+    }
+    if (const auto told = cluster_.scheduler().ToldEpoch(); told != 0) {
+      if (told < told_epoch_) Violation(absl::StrCat("the scheduler went from epoch ", told_epoch_, " back to ", told));
+      told_epoch_ = told;
+    }
+    for (uint32_t partition = 0; partition < schedule_.partitions; ++partition) {
+      int primary = -1;
+      for (int server = 0; server < cluster_.servers(); ++server) {
+        ServerNode* const node = cluster_.server(server);
+        if (node == nullptr || !node->data_plane().Serves(partition)) continue;
+        if (primary >= 0) {
+          return Violation(absl::StrCat("servers ", primary, " and ", server, " both serve partition ", partition));
+        }
+        primary = server;
+      }
+    }
+  }
+
+  // Every partition has all of its replicas, and they stand where their primary stands.
+  bool IsSettled() {
+    const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+    if (!routing.has_value()) return false;
+    for (int partition = 0; partition < routing->primary_size(); ++partition) {
+      const PartitionReplicas& replicas = routing->replicas(partition);
+      if (routing->primary(partition) >= static_cast<uint32_t>(routing->servers_size())) return false;
+      if (replicas.learners_size() > 0 || replicas.backups_size() + 1u < schedule_.replicas) return false;
+    }
+    std::map<uint32_t, std::set<uint64_t>> positions;
+    std::map<uint32_t, uint32_t> counts;
+    for (int server = 0; server < cluster_.servers(); ++server) {
+      if (cluster_.server(server) == nullptr || cluster_.server(server)->data_plane().epoch() != routing->epoch()) return false;
+      for (const RecoveredReplica& replica : cluster_.server(server)->data_plane().ReplicasInSync()) {
+        positions[replica.partition()].insert(replica.log_index());
+        ++counts[replica.partition()];
+      }
+    }
+    return std::all_of(positions.begin(), positions.end(), [](const auto& entry) { return entry.second.size() == 1; }) &&
+           counts.size() == schedule_.partitions &&
+           std::all_of(counts.begin(), counts.end(), [this](const auto& entry) { return entry.second >= schedule_.replicas; });
+  }
+
+  void CompareReplicas() {
+    std::map<uint32_t, std::pair<uint64_t, uint32_t>> seen;
+    for (int server = 0; server < cluster_.servers(); ++server) {
+      const auto answer = cluster_.server(server)->data_plane().Fingerprint(0);
+      if (!answer.ok()) return Violation(answer.status().ToString());
+      for (const ReplicaFingerprint& replica : answer->replicas()) {
+        const std::pair<uint64_t, uint32_t> here(replica.log_index(), replica.crc32c());
+        const auto [first, is_new] = seen.emplace(replica.partition(), here);
+        if (is_new || first->second == here) continue;
+        return Violation(absl::StrFormat("replicas of partition %d differ: index %d crc %x, and on server %d index %d crc %x",
+                                         replica.partition(), first->second.first, first->second.second, server,
+                                         here.first, here.second));
+      }
+    }
+  }
+
+  void Violation(const std::string& what) {
+    if (!violation_.empty()) return;
+    violation_ = absl::StrFormat("%s\n  at %.6f s, event %d: %s\nThe last events:\n", schedule_.ToString(),
+                                 Seconds(loop_.elapsed()), loop_.events(), what);
+    const auto& trace = loop_.trace();
+    for (size_t i = trace.size() - std::min(trace.size(), kEventsInReport); i < trace.size(); ++i) {
+      absl::StrAppendFormat(&violation_, "%12.6f #%d %s: %s\n", Seconds(trace[i].at), trace[i].number, trace[i].owner,
+                            trace[i].what);
+    }
+  }
+
+  const Schedule schedule_;
+  SeededRandom random_;
+  SeededRandom numbers_;
+  const ScopedRandomNumbers scripted_;
+  EventLoop loop_;
+  SimulatedNetwork network_;
+  SimLedger ledger_;
+  SimulatedCluster cluster_;
+  SenderWorld world_;
+  std::vector<std::unique_ptr<SimulatedSender>> senders_;
+  int auditor_site_ = 0;
+  std::unique_ptr<SimulatedSender> auditor_;
+  std::unique_ptr<FaultInjector> injector_;
+
+  std::string violation_;
+  std::map<int, std::pair<std::shared_ptr<Life>, uint64_t>> epochs_;
+  uint64_t told_epoch_ = 0;
+};
+
+}  // namespace
+
+Outcome Simulate(const Schedule& schedule, const SimulationOptions& options) {
+  return Simulation(schedule, options).Run();
+}
+
+}  // namespace pawl

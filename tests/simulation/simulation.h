@@ -1,0 +1,34 @@
+// Runs a schedule and judges it.
+#ifndef PAWL_TESTS_SIMULATION_SIMULATION_H_
+#define PAWL_TESTS_SIMULATION_SIMULATION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "tests/simulation/schedule.h"
+
+namespace pawl {
+
+struct SimulationOptions {
+  // Prints every event.
+  bool print = false;
+};
+
+struct Outcome {
+  // Empty: every promise was kept. Else what was not, when, and the last events.
+  std::string violation;
+  // All the data of some partition was lost, as it may be with durability MEMORY, and the job said so.
+  bool job_failed = false;
+  uint64_t hash = 0;
+  uint64_t events = 0;
+  double simulated_s = 0;
+  uint64_t acknowledged = 0;
+  uint64_t faults = 0;
+};
+
+// The same schedule always has the same outcome.
+Outcome Simulate(const Schedule& schedule, const SimulationOptions& options = {});
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_SIMULATION_SIMULATION_H_
