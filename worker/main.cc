@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -21,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/daemon/daemon.h"
+#include "client_lib/daemon/health_endpoint.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "worker/interrupt.h"
@@ -29,6 +31,8 @@
 ABSL_FLAG(std::string, scheduler, "",
           "host:port of the scheduler, or of it and its standbys (IP addresses, separated by commas); default: the "
           "environment's PAWL_SCHEDULER");
+ABSL_FLAG(std::string, listen, "127.0.0.1:0",
+          "host:port for the gRPC health service and reflection; port 0 takes a free one");
 ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU");
 ABSL_FLAG(std::string, data_dir, "",
           "folder in which it keeps who it is, made if missing: started again with it, it is the same worker and has its "
@@ -134,6 +138,10 @@ int Main(int argc, char** argv) {
   options.step_delay = std::chrono::milliseconds(absl::GetFlag(FLAGS_step_delay_ms));
 
   EndSignal signal;
+  absl::StatusOr<std::unique_ptr<HealthEndpoint>> health = HealthEndpoint::Listen(absl::GetFlag(FLAGS_listen));
+  if (!health.ok()) return UsageError(absl::StrCat("--listen: ", health.status().message()));
+  spdlog::info("health is at {}", (*health)->address());
+  options.on_training = [&health] { (*health)->SetServing(true); };
   Interrupt leave;
   Interrupt abandon;
   WorkerOutcome outcome;
@@ -141,6 +149,7 @@ int Main(int argc, char** argv) {
     SignalWatcher watcher(signal, leave, abandon);
     outcome = RunWorker(options, leave, abandon);
   }
+  (*health)->SetServing(false);
   const int exit_code = Report(outcome);
   // A thread may still be reading data: what it uses must not be torn down under it.
   if (outcome.end != WorkerEnd::kCompleted) std::_Exit(exit_code);

@@ -285,6 +285,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
     training.ranks.push_back(std::make_unique<RankTrainer>(shared, i, *sessions[i], std::move(models[i])));
   }
   spdlog::info("training logical workers {} of {} for {} steps", names, logical_workers, training.plan->total_steps());
+  if (options.on_training != nullptr) options.on_training();
   return absl::OkStatus();
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -29,6 +30,8 @@ struct WorkerOptions {
   MonotonicDuration assignment_timeout = std::chrono::minutes(10);
   // See RankTrainer::Shared.
   MonotonicDuration step_delay = MonotonicDuration::zero();
+  // Called when everything is loaded and the training begins. May be null.
+  std::function<void()> on_training;
 };
 
 enum class WorkerEnd {

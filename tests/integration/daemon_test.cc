@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
+#include "tests/harness/free_address.h"
 #include "tests/harness/generated_data.h"
 #include "tests/harness/runfile.h"
 #include "tests/integration/cluster_test.h"
@@ -93,6 +94,23 @@ TEST_F(DaemonTest, SchedulerAndServersAnswerHealthAndReflection) {
   EXPECT_NE(services.find("pawl.Parameter"), std::string::npos);
   EXPECT_NE(services.find("pawl.ServerControl"), std::string::npos);
   EXPECT_NE(services.find("grpc.health.v1.Health"), std::string::npos);
+}
+
+TEST_F(DaemonTest, AWorkerAnswersHealthAndReflection) {
+  const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
+  ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
+  const auto address = FreeAddress();
+  ASSERT_TRUE(address.ok()) << address.status();
+  ProcessClusterOptions options;
+  options.job = absl::StrCat("name: 'health' seed: 1 data { train: '", train, "' format: LIBSVM } model { fm { dim: 4 } } ",
+                             "optimizer { sgd { learning_rate: 0.1 } } batch_size: 100 epochs: 100000 partitions: 8");
+  options.workers = 1;
+  options.flags["worker-0"] = {absl::StrCat("--listen=", *address)};
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 0; }, kTimeout).ok());
+  EXPECT_EQ(HealthOf(*address), 1);
+  EXPECT_NE(ReflectedServices(*address).find("grpc.health.v1.Health"), std::string::npos);
 }
 
 TEST_F(DaemonTest, SigtermToTheSchedulerEndsEverythingCleanly) {
