@@ -24,7 +24,7 @@ absl::Status Run(const char* scheduler) {
   pawl::Session& session = client->free_running();
   const std::vector<uint64_t> keys = {42};
   std::vector<float> weight(1), gradient(1);
-  for (int step = 0; step < 30; ++step) {
+  for (int step = 0; step < 60; ++step) {
     PAWL_RETURN_IF_ERROR(session.Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(weight)}}).get());
     const float x = static_cast<float>(step % 3), y = 2 * x;
     gradient[0] = (weight[0] * x - y) * x;
