@@ -90,4 +90,26 @@ grpc::ServerUnaryReactor* ControlService::Fingerprint(grpc::CallbackServerContex
   return Finish(context, status);
 }
 
+grpc::ServerUnaryReactor* ControlService::Checkpoint(grpc::CallbackServerContext* context,
+                                                     const CheckpointOnServerRequest* request,
+                                                     CheckpointOnServerResponse* response) {
+  const absl::Status status = CheckJob(request->job_id());
+  if (!status.ok()) return Finish(context, status);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  checkpointer_.Checkpoint(*request, [reactor, response](absl::StatusOr<CheckpointOnServerResponse> answer) {
+    if (answer.ok()) *response = *std::move(answer);
+    reactor->Finish(ToGrpcStatus(answer.status()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ControlService::LoadCheckpoint(grpc::CallbackServerContext* context,
+                                                         const LoadCheckpointRequest* request, LoadCheckpointResponse*) {
+  const absl::Status status = CheckJob(request->job_id());
+  if (!status.ok()) return Finish(context, status);
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  checkpointer_.Load(*request, Finisher(reactor));
+  return reactor;
+}
+
 }  // namespace pawl

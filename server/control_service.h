@@ -7,14 +7,16 @@
 #include "absl/status/status.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/server_control.grpc.pb.h"
+#include "server/checkpointer.h"
 #include "server/data_plane.h"
 
 namespace pawl {
 
-// Thread-safe. `data_plane` must outlive the gRPC server.
+// Thread-safe. `data_plane` and `checkpointer` must outlive the gRPC server.
 class ControlService final : public ServerControl::CallbackService {
  public:
-  explicit ControlService(DataPlane& data_plane) : data_plane_(data_plane) {}
+  ControlService(DataPlane& data_plane, Checkpointer& checkpointer)
+      : data_plane_(data_plane), checkpointer_(checkpointer) {}
 
   grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context,
                                         const CreateTableOnServerRequest* request,
@@ -30,11 +32,16 @@ class ControlService final : public ServerControl::CallbackService {
                                                  ReleaseLogicalWorkerResponse* response) override;
   grpc::ServerUnaryReactor* Fingerprint(grpc::CallbackServerContext* context, const FingerprintRequest* request,
                                         FingerprintResponse* response) override;
+  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context, const CheckpointOnServerRequest* request,
+                                       CheckpointOnServerResponse* response) override;
+  grpc::ServerUnaryReactor* LoadCheckpoint(grpc::CallbackServerContext* context, const LoadCheckpointRequest* request,
+                                           LoadCheckpointResponse* response) override;
 
  private:
   absl::Status CheckJob(uint64_t job_id) const;
 
   DataPlane& data_plane_;
+  Checkpointer& checkpointer_;
 };
 
 }  // namespace pawl

@@ -633,6 +633,7 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
         change.sender = HeaderOf(sender);
         change.segments = end.segments;
         Record(*end.replica, std::move(change), nullptr);
+        TakeCutIfDue(end.replica);
       }
       marks.push_back(MarkOf(end.replica));
       end.replica->TakeReady(ready);
@@ -722,6 +723,7 @@ void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change,
     status = apply(*replica->partition);
     if (!status.ok()) break;
     if (replica->partition->log_index() != before) Record(*replica, change, nullptr);
+    TakeCutIfDue(replica);
     marks.push_back(MarkOf(replica));
     replica->TakeReady(ready);
   }
@@ -804,6 +806,7 @@ ServerCounters DataPlane::Counters(bool may_be_old) {
     sum.set_keys_pushed(sum.keys_pushed() + counters.keys_pushed);
     sum.set_rows(sum.rows() + figures.rows);
     sum.set_parameter_bytes(sum.parameter_bytes() + figures.parameter_bytes);
+    sum.set_step(std::max(sum.step(), figures.step));
   }
   sum.set_requests_refused(requests_refused_.load(std::memory_order_relaxed));
   sum.set_parked_pulls(waiting_.Count());

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
@@ -99,6 +100,25 @@ class DataPlane final : public RequestHandler {
   void ReleaseLogicalWorker(uint64_t epoch, uint32_t rank, uint64_t incarnation, Done done);
   absl::StatusOr<InspectResponse> Inspect(uint64_t epoch, bool digest);
   absl::StatusOr<FingerprintResponse> Fingerprint(uint64_t epoch);
+
+  // Checkpoints (data_plane_checkpoint.cc); `epoch` as above.
+  //
+  // Sets `cut` in every partition whose primary this server is, in place of any other, but in those that have
+  // been cut (`has`, which is called under the replica's lock); returns all of these partitions. OUT_OF_RANGE: one has
+  // reached the step already; it is set nowhere then.
+  absl::StatusOr<std::vector<uint32_t>> SetCut(uint64_t epoch, const std::shared_ptr<const Cut>& cut,
+                                               absl::FunctionRef<bool(uint32_t partition)> has);
+  // Not to be taken any more, where it has not been.
+  void DropCut(const std::shared_ptr<const Cut>& cut);
+  // `done` runs when the changes are committed; ABORTED: a partition has moved before.
+  void AwaitCommit(const std::vector<ChangeMark>& changes, Done done);
+  // The partitions whose primary this server is, with the log index of each.
+  absl::StatusOr<std::vector<RecoveredReplica>> Primaries(uint64_t epoch) const;
+  // A partition as it was saved, made one of this job's.
+  absl::StatusOr<std::unique_ptr<Partition>> LoadSaved(uint32_t partition, const ByteView& snapshot) const;
+  // Puts a partition in place that nobody has changed yet, and writes it to the log. FAILED_PRECONDITION: somebody has.
+  absl::Status PutInPlace(std::unique_ptr<Partition> partition);
+
   // `may_be_old`: figures of a partition that is busy are those of the last call, so that it never waits long.
   ServerCounters Counters(bool may_be_old);
 

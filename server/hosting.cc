@@ -105,6 +105,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     }
     MutexLock replica_lock(replica->mu);
     const ReplicaRole was = std::exchange(replica->role, role);
+    if (role != ReplicaRole::kPrimary) replica->cut = nullptr;
     if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary) {
       replica->TakeAll(stale);
       for (Follower& follower : replica->followers) replica->StartAnew(follower);

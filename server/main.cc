@@ -24,6 +24,7 @@
 #include "client_lib/rpc/grpc_transport.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
+#include "server/checkpointer.h"
 #include "server/control_service.h"
 #include "server/data_plane.h"
 #include "server/parameter_service.h"
@@ -101,7 +102,8 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   ServerNode node(std::move(node_options), data_plane_options, *std::move(log), channel, peers, clock);
   ParameterService parameter_service(node.data_plane(), clock);
   ReplicationService replication_service(node.data_plane(), clock);
-  ControlService control_service(node.data_plane());
+  Checkpointer checkpointer(Env::Real(), node.data_plane(), clock);
+  ControlService control_service(node.data_plane(), checkpointer);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -134,6 +136,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
     if (node.serving() != serving) server->GetHealthCheckService()->SetServingStatus(serving = !serving);
   }
   server->GetHealthCheckService()->SetServingStatus(false);
+  checkpointer.Stop();
   node.Close();
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   peers.Shutdown();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -31,6 +32,7 @@ struct ReplicaFigures {
   uint64_t keys_pulled = 0;
   uint64_t rows = 0;
   uint64_t parameter_bytes = 0;
+  uint64_t step = 0;
 };
 
 enum class ReplicaRole {
@@ -66,6 +68,16 @@ struct Follower {
   size_t bytes_behind_snapshot = 0;
 };
 
+struct Replica;
+
+// A primary's share of a consistent cut, before it is taken.
+struct Cut {
+  // The partition is cut at the moment when it reaches this step.
+  uint64_t step = 0;
+  // Called then, under the replica's lock.
+  std::function<void(const std::shared_ptr<Replica>&)> take;
+};
+
 // The members of a replica. Whoever holds `mu` may take the lane's and the log's locks.
 //
 // Invariants:
@@ -89,6 +101,8 @@ struct Replica {
   MonotonicTime serves_from PAWL_GUARDED_BY(mu) = MonotonicTime::min();
   std::vector<Follower> followers PAWL_GUARDED_BY(mu);
   uint64_t durable_index PAWL_GUARDED_BY(mu) = 0;
+  // Of a primary: to be taken; null if there is none.
+  std::shared_ptr<const Cut> cut PAWL_GUARDED_BY(mu);
 
   // By the step that they wait for (Partition::CanPull).
   absl::btree_multimap<uint64_t, std::shared_ptr<WaitingCall>> waiting_for_step PAWL_GUARDED_BY(mu);
@@ -154,7 +168,8 @@ struct Replica {
     // A backup's are its primary's.
     if (!IsPrimary()) return {};
     return {partition->counters(),  pushes_deduplicated,    staleness_max,
-            keys_pulled,            partition->row_count(), partition->parameter_bytes()};
+            keys_pulled,            partition->row_count(), partition->parameter_bytes(),
+            partition->CutStep()};
   }
 
   // Moves those whose step can be pulled now, or whose change is committed, to `ready`.
@@ -184,6 +199,12 @@ struct Replica {
     }
   }
 };
+
+// To be called after every change that can raise Partition::CutStep, before anything else is changed.
+inline void TakeCutIfDue(const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu) {
+  if (replica->cut == nullptr || !replica->IsPrimary() || replica->partition->CutStep() < replica->cut->step) return;
+  std::exchange(replica->cut, nullptr)->take(replica);
+}
 
 }  // namespace pawl
 

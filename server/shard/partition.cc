@@ -297,6 +297,28 @@ void Partition::Lend(uint32_t table, const ByteView& keys, std::vector<BlockLoan
   FindTable(table)->Lend(keys, loans);
 }
 
+absl::Status Partition::ReopenStep() {
+  if (options_.consistency.mode() != SYNC) return absl::OkStatus();
+  const bool has_gradients =
+      step_sum_.key_count() > 0 || std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+        return worker.clock >= version_ && worker.window.count() > 0;
+      });
+  if (has_gradients) {
+    return absl::FailedPreconditionError(absl::StrCat("partition ", index_, " has gradients of step ", version_,
+                                                      " already: it was not saved between two steps"));
+  }
+  bool changed = false;
+  for (Worker& worker : workers_) {
+    changed |= worker.clock > version_;
+    worker.clock = std::min(worker.clock, version_);
+  }
+  if (!changed) return absl::OkStatus();
+  ++log_index_;
+  // Nothing is in it but who had ended. The lowest clock is not above the version.
+  step_sum_.Close([](const TableSchema&, uint64_t, const float*) {});
+  return absl::OkStatus();
+}
+
 void Partition::KeepBest(uint64_t evaluation) {
   if (evaluation <= best_evaluation_) return;
   best_evaluation_ = evaluation;

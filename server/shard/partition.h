@@ -148,6 +148,11 @@ class Partition {
   // Brings them back; see TablePart. Nothing happens if none are kept, or if nothing has changed since it was done.
   void RestoreBest();
 
+  // SYNC, of a restored partition that was saved when it had just reached its version: the logical workers that had ended
+  // that step already, because they push nothing here, are to end it again, together with the other partitions, in which
+  // they may not have ended it. In the other modes nothing happens. FAILED_PRECONDITION: gradients of the step are there.
+  absl::Status ReopenStep();
+
   const TablePart* FindTable(uint32_t table) const;
   // Ascending by id.
   std::vector<std::shared_ptr<const TableSchema>> tables() const;

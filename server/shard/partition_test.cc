@@ -526,6 +526,37 @@ TEST(Partition, TheCutIsWhereAllNeededLogicalWorkersHaveBeenApplied) {
   EXPECT_EQ(bounded.CutStep(), 1u);
 }
 
+// Logical worker 0 has nothing here in step 1, and ends it before logical worker 1 has ended step 0.
+TEST(Partition, AReopenedStepIsEndedByAllOnceMore) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 1), 0).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0), 0).ok());
+  ASSERT_EQ(partition.version(), 1u);
+  ASSERT_EQ(partition.clock(0), 2u);
+  const uint64_t before = partition.log_index();
+  ASSERT_TRUE(partition.ReopenStep().ok());
+  EXPECT_EQ(partition.clock(0), 1u);
+  EXPECT_EQ(partition.log_index(), before + 1);
+  ASSERT_TRUE(partition.ReopenStep().ok());
+  EXPECT_EQ(partition.log_index(), before + 1);
+
+  ASSERT_TRUE(partition.EndStep(Worker(1, 1), 0).ok());
+  EXPECT_EQ(partition.version(), 1u);
+  ASSERT_TRUE(partition.Push(Worker(0, 1), 0, kRows, MakeGradient({5}, {2, 4})).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 1), 1).ok());
+  EXPECT_EQ(partition.version(), 2u);
+  EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
+}
+
+TEST(Partition, AStepWithGradientsIsNotReopened) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {2, 4})).ok());
+  EXPECT_EQ(partition.ReopenStep().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 1).ok());
+  EXPECT_EQ(partition.ReopenStep().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 // Two replicas that see the same calls agree, whatever the calls.
 TEST(Partition, TheSameInputsGiveTheSameBits) {
   const auto run = [](uint32_t seed) {

@@ -232,6 +232,39 @@ absl::StatusOr<CheckpointListing> CheckpointStore::List(absl::string_view job_na
   return listing;
 }
 
+absl::StatusOr<std::string> CheckpointStore::Newest(absl::string_view job_name) const {
+  const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
+  if (absl::IsNotFound(names.status())) return std::string();
+  if (!names.ok()) return names.status();
+  std::string newest;
+  for (const std::string& name : *names) {
+    const auto parsed = ParseName(name);
+    if (!parsed.has_value() || parsed->first != job_name || !env_.FileSize(PathOf(name, kManifestFile)).ok()) continue;
+    // Steps have leading zeros.
+    newest = std::max(newest, name);
+  }
+  return newest;
+}
+
+absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(absl::string_view job_name, uint64_t step) {
+  const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
+  std::vector<std::string> set_aside;
+  if (absl::IsNotFound(names.status())) return set_aside;
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    const auto parsed = ParseName(name);
+    if (!parsed.has_value() || parsed->first != job_name || parsed->second <= step) continue;
+    std::string to = absl::StrCat(name, ".aside");
+    for (int i = 2; std::find(names->begin(), names->end(), to) != names->end(); ++i) {
+      to = absl::StrCat(name, ".aside-", i);
+    }
+    PAWL_RETURN_IF_ERROR(env_.Rename(JoinPath(folder_, name), JoinPath(folder_, to)));
+    set_aside.push_back(name);
+  }
+  if (!set_aside.empty()) PAWL_RETURN_IF_ERROR(env_.SyncFolder(folder_));
+  return set_aside;
+}
+
 absl::Status CheckpointStore::Verify(const std::string& name) const {
   const absl::Status status = VerifyOne(name);
   const auto parsed = ParseName(name);

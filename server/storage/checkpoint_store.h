@@ -73,6 +73,7 @@ class CheckpointStore {
   CheckpointStore(Env& env, std::string folder) : env_(env), folder_(std::move(folder)) {}
 
   static std::string NameOf(absl::string_view job_name, uint64_t step);
+  const std::string& folder() const { return folder_; }
 
   // Begins the part of one partition. ALREADY_EXISTS if the checkpoint has its manifest: it is complete and stays as
   // it is.
@@ -86,6 +87,13 @@ class CheckpointStore {
 
   // Of one job, or of all jobs if the name is empty. A folder that is not there holds nothing.
   absl::StatusOr<CheckpointListing> List(absl::string_view job_name) const;
+
+  // The job's checkpoint with the highest step that has a manifest, good or not; empty if there is none.
+  absl::StatusOr<std::string> Newest(absl::string_view job_name) const;
+
+  // Renames the job's checkpoints of steps after `step` to NAME.aside[-n], which nothing here looks at: a job that was
+  // restored from that step makes others in their place. Returns their names.
+  absl::StatusOr<std::vector<std::string>> SetAsideAfter(absl::string_view job_name, uint64_t step);
 
   // NOT_FOUND; DATA_LOSS.
   absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& name) const;

@@ -1,0 +1,277 @@
+#include "server/checkpointer.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "server/shard/partition_snapshot.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// How often it is looked whether the checkpoint under way is still asked for.
+constexpr std::chrono::seconds kWakeInterval{5};
+
+absl::Status CheckDir(const std::string& dir) {
+  if (!dir.empty() && dir.front() == '/') return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("dir is '", dir, "'; it must be an absolute path"));
+}
+
+void RunAll(std::vector<absl::AnyInvocable<void()>>& actions) {
+  for (absl::AnyInvocable<void()>& action : actions) action();
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(Env& env, DataPlane& plane, const Clock& clock) : env_(env), plane_(plane), clock_(clock) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+Checkpointer::~Checkpointer() { Stop(); }
+
+void Checkpointer::Stop() {
+  Actions actions;
+  {
+    MutexLock lock(mu_);
+    if (std::exchange(stopping_, true)) return;
+    const absl::Status status = absl::UnavailableError("the server is ending");
+    if (work_ != nullptr) End(work_, status, actions);
+    if (load_.has_value()) {
+      actions.push_back([done = std::move(load_->done), status]() mutable { done(status); });
+      load_.reset();
+    }
+    wake_.NotifyAll();
+  }
+  RunAll(actions);
+  thread_.join();
+}
+
+std::shared_ptr<Checkpointer::Work> Checkpointer::MakeWork(const CheckpointOnServerRequest& request) {
+  auto work = std::make_shared<Work>();
+  work->id = {request.job_id(), request.job_name(), request.step()};
+  work->dir = request.dir();
+  work->cut = std::make_shared<Cut>();
+  work->cut->step = request.step();
+  // The cut is the work's; whoever has it still when it is over does nothing.
+  work->cut->take = [this, weak = std::weak_ptr<Work>(work)](const std::shared_ptr<Replica>& replica) PAWL_NO_THREAD_SAFETY_ANALYSIS {
+    if (const std::shared_ptr<Work> taken = weak.lock(); taken != nullptr) Take(taken, replica);
+  };
+  return work;
+}
+
+void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, CheckpointDone done) {
+  if (absl::Status status = CheckDir(request.dir()); !status.ok()) return done(std::move(status));
+  Actions actions;
+  std::shared_ptr<Work> work;
+  {
+    MutexLock lock(mu_);
+    absl::Status refused;
+    if (stopping_) {
+      refused = absl::UnavailableError("the server is ending");
+    } else if (work_ != nullptr && work_->id.job_id == request.job_id() && request.step() < work_->id.step) {
+      refused = absl::AbortedError(absl::StrCat("a checkpoint of step ", work_->id.step, " has been asked for since"));
+    }
+    if (!refused.ok()) {
+      actions.push_back([done = std::move(done), refused]() mutable { done(refused); });
+    } else {
+      const bool same = work_ != nullptr && work_->id.job_id == request.job_id() && work_->id.step == request.step() &&
+                        work_->dir == request.dir();
+      if (!same) {
+        if (work_ != nullptr) End(work_, absl::AbortedError("another checkpoint was asked for"), actions);
+        work_ = MakeWork(request);
+      }
+      work = work_;
+      work->asked = clock_.Now();
+      if (work->done != nullptr) {
+        actions.push_back([before = std::exchange(work->done, nullptr)]() mutable {
+          before(absl::AbortedError("it was asked for again"));
+        });
+      }
+      if (work->status.ok()) {
+        work->done = std::move(done);
+        work->wanted.clear();
+      } else {
+        actions.push_back([done = std::move(done), status = work->status]() mutable { done(status); });
+        work = nullptr;
+      }
+    }
+  }
+  RunAll(actions);
+  if (work == nullptr) return;
+  const auto wanted = plane_.SetCut(request.routing_epoch(), work->cut, [&](uint32_t partition) {
+    MutexLock lock(mu_);
+    return work->parts.contains(partition);
+  });
+  actions.clear();
+  {
+    MutexLock lock(mu_);
+    if (absl::IsUnavailable(wanted.status())) {
+      // It can be done later.
+      if (work->done != nullptr) {
+        actions.push_back([done = std::exchange(work->done, nullptr), status = wanted.status()]() mutable { done(status); });
+      }
+    } else if (!wanted.ok()) {
+      End(work, wanted.status(), actions);
+    } else if (work->status.ok()) {
+      work->wanted = *wanted;
+      AnswerIfComplete(work, actions);
+    }
+  }
+  RunAll(actions);
+}
+
+void Checkpointer::Take(const std::shared_ptr<Work>& work, const std::shared_ptr<Replica>& replica) {
+  {
+    MutexLock lock(mu_);
+    if (!work->status.ok()) return;
+  }
+  Part part;
+  part.mark = {replica, replica->partition->log_index(), replica->primary_since};
+  part.held = HoldSnapshot(*replica->partition);
+  MutexLock lock(mu_);
+  if (!work->status.ok()) return;
+  work->parts[replica->index] = std::move(part);
+  to_write_.push_back(replica->index);
+  wake_.NotifyAll();
+}
+
+void Checkpointer::End(const std::shared_ptr<Work>& work, absl::Status status, Actions& actions) {
+  if (!work->status.ok()) return;
+  work->status = std::move(status);
+  work->parts.clear();
+  if (work == work_) to_write_.clear();
+  actions.push_back([this, work, done = std::exchange(work->done, nullptr), status = work->status]() mutable {
+    plane_.DropCut(work->cut);
+    if (done != nullptr) done(status);
+  });
+}
+
+void Checkpointer::AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& actions) {
+  if (work->done == nullptr || work->wanted.empty()) return;
+  CheckpointOnServerResponse response;
+  std::vector<ChangeMark> marks;
+  for (const uint32_t partition : work->wanted) {
+    const auto found = work->parts.find(partition);
+    if (found == work->parts.end() || !found->second.written.has_value()) return;
+    *response.add_parts() = *found->second.written;
+    marks.push_back(found->second.mark);
+  }
+  // What is not committed yet could still be lost with this server, and then it never happened.
+  actions.push_back([this, marks = std::move(marks), response = std::move(response),
+                     done = std::exchange(work->done, nullptr)]() mutable {
+    plane_.AwaitCommit(marks, [response = std::move(response), done = std::move(done)](absl::Status status) mutable {
+      if (!status.ok()) return done(std::move(status));
+      done(std::move(response));
+    });
+  });
+}
+
+void Checkpointer::Run() {
+  while (true) {
+    Actions actions;
+    std::shared_ptr<Work> work;
+    std::optional<LoadWork> load;
+    uint32_t partition = 0;
+    HeldSnapshot held;
+    {
+      MutexLock lock(mu_);
+      if (!stopping_ && to_write_.empty() && !load_.has_value()) {
+        wake_.WaitUntil(mu_, std::chrono::steady_clock::now() + kWakeInterval);
+      }
+      if (stopping_) return;
+      if (work_ != nullptr && clock_.Now() - work_->asked > kCheckpointAskInterval) {
+        End(work_, absl::AbortedError("nobody has asked for the checkpoint any more"), actions);
+      }
+      if (load_.has_value()) {
+        load = std::exchange(load_, std::nullopt);
+      } else if (!to_write_.empty()) {
+        work = work_;
+        partition = to_write_.front();
+        to_write_.pop_front();
+        held = *std::exchange(work->parts[partition].held, std::nullopt);
+      }
+    }
+    RunAll(actions);
+    if (load.has_value()) load->done(LoadAll(load->request));
+    if (work == nullptr) continue;
+    absl::StatusOr<CheckpointPart> written = Write(*work, partition, held);
+    held = HeldSnapshot();
+    actions.clear();
+    {
+      MutexLock lock(mu_);
+      if (!written.ok()) {
+        spdlog::warn("checkpoint of step {}: {}", work->id.step, written.status().ToString());
+        End(work, written.status(), actions);
+      } else if (work->status.ok()) {
+        work->parts[partition].written = *std::move(written);
+        AnswerIfComplete(work, actions);
+      }
+    }
+    RunAll(actions);
+  }
+}
+
+absl::StatusOr<CheckpointPart> Checkpointer::Write(const Work& work, uint32_t partition, const HeldSnapshot& held) {
+  CheckpointStore store(env_, work.dir);
+  PAWL_ASSIGN_OR_RETURN(const auto writer, store.BeginPart(work.id, partition, held.log_index));
+  for (const ByteView::Fragment& fragment : held.bytes.fragments()) {
+    PAWL_RETURN_IF_ERROR(writer->Append(absl::string_view(fragment.data(), fragment.size())));
+  }
+  return writer->Commit();
+}
+
+void Checkpointer::Load(const LoadCheckpointRequest& request, LoadDone done) {
+  if (absl::Status status = CheckDir(request.dir()); !status.ok()) return done(std::move(status));
+  absl::AnyInvocable<void()> refused;
+  {
+    MutexLock lock(mu_);
+    if (stopping_) {
+      refused = [done = std::move(done)]() mutable { done(absl::UnavailableError("the server is ending")); };
+    } else {
+      if (load_.has_value()) {
+        refused = [before = std::move(load_->done)]() mutable { before(absl::AbortedError("it was asked for again")); };
+      }
+      load_ = LoadWork{request, std::move(done)};
+      wake_.NotifyAll();
+    }
+  }
+  if (refused != nullptr) refused();
+}
+
+absl::Status Checkpointer::LoadAll(const LoadCheckpointRequest& request) {
+  const CheckpointStore store(env_, request.dir());
+  PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(request.name()));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<RecoveredReplica> primaries, plane_.Primaries(request.routing_epoch()));
+  size_t loaded = 0;
+  for (const RecoveredReplica& primary : primaries) {
+    if (primary.partition() >= static_cast<uint32_t>(manifest.parts_size())) {
+      return absl::InvalidArgumentError(absl::StrCat("the checkpoint ", request.name(), " has ", manifest.parts_size(),
+                                                     " partitions, and the job has partition ", primary.partition()));
+    }
+    // Nobody changes anything before all is loaded.
+    const uint64_t log_index = manifest.parts(static_cast<int>(primary.partition())).log_index();
+    if (log_index == 0 || primary.log_index() >= log_index) continue;
+    PAWL_RETURN_IF_ERROR(LoadOne(store, manifest, primary.partition()));
+    ++loaded;
+  }
+  spdlog::info("loaded {} of {} partitions from the checkpoint {}", loaded, primaries.size(), request.name());
+  return absl::OkStatus();
+}
+
+absl::Status Checkpointer::LoadOne(const CheckpointStore& store, const CheckpointManifest& manifest, uint32_t partition) {
+  PAWL_ASSIGN_OR_RETURN(const auto reader, store.OpenPart(manifest, partition));
+  std::string bytes;
+  while (true) {
+    PAWL_ASSIGN_OR_RETURN(const absl::string_view block, reader->NextBlock());
+    if (block.empty()) break;
+    bytes.append(block.data(), block.size());
+  }
+  auto loaded = plane_.LoadSaved(partition, ByteView(bytes.data(), bytes.size()));
+  if (!loaded.ok()) return Annotate(loaded.status(), reader->path());
+  return plane_.PutInPlace(*std::move(loaded));
+}
+
+}  // namespace pawl

@@ -1,0 +1,349 @@
+#include "server/checkpointer.h"
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/fault_env.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/base/partitioner.h"
+#include "gtest/gtest.h"
+#include "server/shard/partition_snapshot.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint64_t kJobId = 77;
+constexpr uint32_t kPartitions = 4;
+constexpr uint32_t kTable = 1;
+constexpr std::chrono::seconds kPatience{20};
+
+// What came of a call, on whatever thread.
+template <typename T>
+class Outcome {
+ public:
+  void Set(T value) {
+    MutexLock lock(mu_);
+    value_ = std::move(value);
+  }
+  bool there() {
+    MutexLock lock(mu_);
+    return value_.has_value();
+  }
+  T Wait() {
+    const MonotonicTime deadline = Clock::Real().Now() + kPatience;
+    while (!there() && Clock::Real().Now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    MutexLock lock(mu_);
+    return value_.value_or(T(absl::DeadlineExceededError("the test's patience")));
+  }
+
+ private:
+  Mutex mu_;
+  std::optional<T> value_ PAWL_GUARDED_BY(mu_);
+};
+using Parts = Outcome<absl::StatusOr<CheckpointOnServerResponse>>;
+
+// A server that is primary of all partitions.
+class CheckpointerTest : public testing::Test {
+ protected:
+  struct Server {
+    explicit Server(Env& env, uint64_t job_id = kJobId) : checkpointer(env, plane, Clock::Real()) {
+      RegisterResponse registration;
+      registration.set_job_id(job_id);
+      registration.set_node("server-0");
+      registration.set_incarnation(1);
+      registration.set_lease_ms(1000);
+      registration.mutable_job()->set_seed(3);
+      registration.mutable_job()->set_partitions(kPartitions);
+      registration.mutable_job()->set_logical_workers(2);
+      registration.mutable_job()->mutable_consistency()->set_mode(SYNC);
+      plane.Begin(registration);
+      RoutingTable routing;
+      routing.set_job_id(job_id);
+      routing.set_epoch(1);
+      ServerAddress& server = *routing.add_servers();
+      server.set_node("server-0");
+      server.set_incarnation(1);
+      for (uint32_t p = 0; p < kPartitions; ++p) {
+        routing.add_primary(0);
+        routing.add_replicas()->set_primary_since(1);
+      }
+      plane.AdoptRouting(routing);
+    }
+    ~Server() { checkpointer.Stop(); }
+
+    DataPlane plane{DataPlaneOptions(), Clock::Real()};
+    Checkpointer checkpointer;
+  };
+
+  void CreateTable() {
+    TableSpec spec;
+    spec.set_id(kTable);
+    spec.set_name("rows");
+    spec.set_kind(SPARSE);
+    spec.set_element_type(FLOAT32);
+    spec.set_row_width(1);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    auto created = std::make_shared<Outcome<absl::Status>>();
+    server_.plane.CreateTable(1, spec, [created](absl::Status status) { created->Set(std::move(status)); });
+    ASSERT_TRUE(created->Wait().ok());
+  }
+
+  absl::Status Send(Method method, const google::protobuf::MessageLite& request) {
+    auto bytes = std::make_shared<std::string>(request.SerializeAsString());
+    auto answer = std::make_shared<Outcome<absl::Status>>();
+    CallContext context;
+    context.deadline = Clock::Real().Now() + kPatience;
+    server_.plane.Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes}, context,
+                         [answer](absl::Status status, OutgoingMessage) { answer->Set(std::move(status)); });
+    return answer->Wait();
+  }
+  static RequestHeader Header(uint32_t rank, uint64_t step) {
+    RequestHeader header;
+    header.set_job_id(kJobId);
+    header.set_epoch(1);
+    header.set_logical_worker(rank);
+    header.set_incarnation(1);
+    header.set_step(step);
+    return header;
+  }
+  // The gradient -1 for one key of each partition; then the step's end.
+  void PushAndEnd(uint32_t rank, uint64_t step) {
+    PushRequest push;
+    *push.mutable_header() = Header(rank, step);
+    std::vector<bool> done(kPartitions);
+    for (uint64_t key = 0; push.segments_size() < static_cast<int>(kPartitions); ++key) {
+      const uint32_t p = PartitionOf(kTable, key, kPartitions);
+      if (done[p]) continue;
+      done[p] = true;
+      PushSegment& segment = *push.add_segments();
+      segment.set_table(kTable);
+      segment.set_partition(p);
+      segment.set_element_type(FLOAT32);
+      segment.set_keys(std::string(reinterpret_cast<const char*>(&key), sizeof(key)));
+      const float gradient = -1;
+      segment.set_values(std::string(reinterpret_cast<const char*>(&gradient), sizeof(gradient)));
+    }
+    ASSERT_TRUE(Send(Method::kPush, push).ok());
+    EndStep(rank, step, 1, 0, kPartitions);
+  }
+  // In the partitions from `begin` to before `end`.
+  void EndStep(uint32_t rank, uint64_t step, uint64_t segments, uint32_t begin, uint32_t end) {
+    EndStepRequest request;
+    *request.mutable_header() = Header(rank, step);
+    for (uint32_t p = begin; p < end; ++p) {
+      request.add_partitions(p);
+      request.add_segments(segments);
+    }
+    const absl::Status status = Send(Method::kEndStep, request);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  void Train(uint64_t step) {
+    PushAndEnd(0, step);
+    PushAndEnd(1, step);
+  }
+
+  std::shared_ptr<Parts> Ask(uint64_t step, const std::string& dir = "/checkpoints") {
+    CheckpointOnServerRequest request;
+    request.set_job_id(kJobId);
+    request.set_routing_epoch(1);
+    request.set_dir(dir);
+    request.set_job_name("job");
+    request.set_step(step);
+    auto parts = std::make_shared<Parts>();
+    server_.checkpointer.Checkpoint(request, [parts](auto answer) { parts->Set(std::move(answer)); });
+    return parts;
+  }
+
+  // Completes it, as the scheduler does.
+  std::string WriteManifest(uint64_t step, const CheckpointOnServerResponse& parts) {
+    CheckpointManifest manifest;
+    manifest.set_job_id(kJobId);
+    manifest.set_job_name("job");
+    manifest.set_step(step);
+    *manifest.mutable_parts() = parts.parts();
+    EXPECT_TRUE(store_.WriteManifest(manifest).ok());
+    const std::string name = CheckpointStore::NameOf("job", step);
+    const absl::Status whole = store_.Verify(name);
+    EXPECT_TRUE(whole.ok()) << whole;
+    return name;
+  }
+  Partition Read(const std::string& name, uint32_t partition) {
+    const auto reader = store_.OpenPart(*store_.ReadManifest(name), partition).value();
+    std::string bytes;
+    for (absl::string_view block = *reader->NextBlock(); !block.empty(); block = *reader->NextBlock()) {
+      bytes.append(block.data(), block.size());
+    }
+    PartitionOptions options;
+    options.job_seed = 3;
+    options.partitions = kPartitions;
+    options.logical_workers = 2;
+    options.consistency.set_mode(SYNC);
+    return LoadPartition(partition, options, ByteView(bytes.data(), bytes.size())).value();
+  }
+
+  absl::Status Load(Server& server, const std::string& name, uint64_t job_id) {
+    LoadCheckpointRequest request;
+    request.set_job_id(job_id);
+    request.set_routing_epoch(1);
+    request.set_dir("/checkpoints");
+    request.set_name(name);
+    auto loaded = std::make_shared<Outcome<absl::Status>>();
+    server.checkpointer.Load(request, [loaded](absl::Status status) { loaded->Set(std::move(status)); });
+    return loaded->Wait();
+  }
+
+  FaultEnv env_{1};
+  CheckpointStore store_{env_, "/checkpoints"};
+  Server server_{env_};
+};
+
+TEST_F(CheckpointerTest, EveryPartitionIsWrittenAsItIsAtTheStepThoughTrainingGoesOn) {
+  CreateTable();
+  const auto parts = Ask(2);
+  for (uint64_t step = 0; step < 5; ++step) Train(step);
+  const auto answer = parts->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_EQ(answer->parts_size(), static_cast<int>(kPartitions));
+  const std::string name = WriteManifest(2, *answer);
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    const Partition partition = Read(name, p);
+    EXPECT_EQ(partition.version(), 2u);
+    EXPECT_EQ(partition.log_index(), answer->parts(p).log_index());
+  }
+}
+
+// Rank 0 has nothing in the last partition, and has ended step 1 there when rank 1 ends step 0.
+TEST_F(CheckpointerTest, WhoIsAheadInOnePartitionIsNotAheadInTheCut) {
+  CreateTable();
+  const auto parts = Ask(1);
+  EndStep(0, 0, 0, 0, kPartitions);
+  EndStep(1, 0, 0, 0, kPartitions - 1);
+  PushRequest push;
+  EndStep(0, 1, 0, 0, kPartitions);
+  EndStep(1, 0, 0, kPartitions - 1, kPartitions);
+  const auto answer = parts->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const std::string name = WriteManifest(1, *answer);
+  EXPECT_EQ(Read(name, 0).clock(0), 1u);
+  EXPECT_EQ(Read(name, kPartitions - 1).clock(0), 2u);
+  Server other(env_, kJobId + 1);
+  ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    const auto held = other.plane.Hold(p);
+    ASSERT_TRUE(held.has_value());
+    PartitionOptions options;
+    options.job_seed = 3;
+    options.partitions = kPartitions;
+    options.logical_workers = 2;
+    options.consistency.set_mode(SYNC);
+    EXPECT_EQ(LoadPartition(p, options, held->bytes)->clock(0), 1u);
+  }
+}
+
+TEST_F(CheckpointerTest, AStepThatIsReachedIsTooLate) {
+  CreateTable();
+  Train(0);
+  EXPECT_EQ(Ask(1)->Wait().status().code(), absl::StatusCode::kOutOfRange);
+  // One partition alone.
+  EndStep(0, 1, 0, 0, 1);
+  EndStep(1, 1, 0, 0, 1);
+  EXPECT_EQ(Ask(2)->Wait().status().code(), absl::StatusCode::kOutOfRange);
+  EndStep(0, 1, 0, 1, kPartitions);
+  EndStep(1, 1, 0, 1, kPartitions);
+  const auto parts = Ask(3);
+  Train(2);
+  EXPECT_TRUE(parts->Wait().ok());
+}
+
+TEST_F(CheckpointerTest, AskedAgainItGoesOnAndTheLastWhoAsksIsAnswered) {
+  CreateTable();
+  const auto first = Ask(2);
+  Train(0);
+  const auto second = Ask(2);
+  EXPECT_EQ(first->Wait().status().code(), absl::StatusCode::kAborted);
+  Train(1);
+  ASSERT_TRUE(second->Wait().ok());
+  Train(2);
+  // What is written stays written.
+  const auto third = Ask(2)->Wait();
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(third->SerializeAsString(), second->Wait()->SerializeAsString());
+}
+
+TEST_F(CheckpointerTest, ALaterOneEndsTheOneUnderWay) {
+  CreateTable();
+  const auto first = Ask(5);
+  const auto second = Ask(6);
+  EXPECT_EQ(first->Wait().status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Ask(4)->Wait().status().code(), absl::StatusCode::kAborted);
+  for (uint64_t step = 0; step < 6; ++step) Train(step);
+  ASSERT_TRUE(second->Wait().ok());
+  EXPECT_EQ(env_.List("/checkpoints")->size(), 1u);
+}
+
+TEST_F(CheckpointerTest, ADiskThatDoesNotTakeItIsToldAndTheNextOneSucceeds) {
+  CreateTable();
+  env_.SetCapacity(0);
+  auto parts = Ask(1);
+  Train(0);
+  EXPECT_EQ(parts->Wait().status().code(), absl::StatusCode::kResourceExhausted) << parts->Wait().status();
+  env_.SetUnlimited();
+  parts = Ask(2);
+  Train(1);
+  EXPECT_TRUE(parts->Wait().ok());
+}
+
+TEST_F(CheckpointerTest, WhatIsLoadedIsTheSameAndStaysWhenItIsAskedForAgain) {
+  CreateTable();
+  const auto parts = Ask(3);
+  for (uint64_t step = 0; step < 3; ++step) Train(step);
+  const auto answer = parts->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const std::string name = WriteManifest(3, *answer);
+  Server other(env_, kJobId + 1);
+  ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
+  EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(), server_.plane.Fingerprint(1)->SerializeAsString());
+  ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
+  EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(), server_.plane.Fingerprint(1)->SerializeAsString());
+}
+
+TEST_F(CheckpointerTest, APartitionThatWasChangedIsNotReplaced) {
+  CreateTable();
+  const auto parts = Ask(1);
+  Train(0);
+  const std::string name = WriteManifest(1, *parts->Wait());
+  Server other(env_, kJobId + 1);
+  TableSpec spec;
+  spec.set_id(2);
+  spec.set_name("another");
+  spec.set_kind(SPARSE);
+  spec.set_element_type(FLOAT32);
+  spec.set_row_width(1);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  other.plane.CreateTable(1, spec, [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
+  EXPECT_EQ(Load(other, name, kJobId + 1).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CheckpointerTest, AnEndAnswersWhoWaits) {
+  CreateTable();
+  const auto parts = Ask(1);
+  server_.checkpointer.Stop();
+  EXPECT_EQ(parts->Wait().status().code(), absl::StatusCode::kUnavailable);
+  Train(0);
+  EXPECT_EQ(Ask(2)->Wait().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(CheckpointerTest, ARelativeFolderIsRefused) {
+  EXPECT_EQ(Ask(1, "checkpoints")->Wait().status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,100 @@
+// What checkpoints need of the partitions: cuts through them, and their replacement by those of a checkpoint.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "server/data_plane.h"
+
+namespace pawl {
+
+absl::StatusOr<std::vector<uint32_t>> DataPlane::SetCut(uint64_t epoch, const std::shared_ptr<const Cut>& cut,
+                                                        absl::FunctionRef<bool(uint32_t partition)> has) {
+  PAWL_ASSIGN_OR_RETURN(const auto view, ViewAt(epoch));
+  std::vector<uint32_t> partitions;
+  absl::Status status;
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (!replica->IsPrimary()) continue;
+    partitions.push_back(replica->index);
+    if (replica->cut == cut || has(replica->index)) continue;
+    // What is pushed within a step is in some partitions only: the moment itself must not be missed.
+    if (const uint64_t step = replica->partition->CutStep(); step >= cut->step) {
+      status.Update(absl::OutOfRangeError(absl::StrCat("partition ", replica->index, " has reached step ", step,
+                                                       " already; step ", cut->step, " is too early for a checkpoint")));
+      continue;
+    }
+    replica->cut = cut;
+  }
+  if (status.ok()) return partitions;
+  DropCut(cut);
+  return status;
+}
+
+void DataPlane::DropCut(const std::shared_ptr<const Cut>& cut) {
+  const auto view = hosting_.view();
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (replica->cut == cut) replica->cut = nullptr;
+  }
+}
+
+void DataPlane::AwaitCommit(const std::vector<ChangeMark>& changes, Done done) {
+  CallContext context;
+  context.deadline = clock_.Now() + options_.control_deadline;
+  waiting_.ForCommit(changes, std::move(context), [done = std::move(done)](absl::Status status) mutable {
+    // Who asked is no client that could go elsewhere.
+    if (absl::IsFailedPrecondition(status)) status = absl::AbortedError(status.message());
+    done(std::move(status));
+  });
+}
+
+absl::StatusOr<std::vector<RecoveredReplica>> DataPlane::Primaries(uint64_t epoch) const {
+  PAWL_ASSIGN_OR_RETURN(const auto view, ViewAt(epoch));
+  std::vector<RecoveredReplica> primaries;
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (!replica->IsPrimary()) continue;
+    RecoveredReplica& entry = primaries.emplace_back();
+    entry.set_partition(replica->index);
+    entry.set_log_index(replica->partition->log_index());
+  }
+  return primaries;
+}
+
+absl::StatusOr<std::unique_ptr<Partition>> DataPlane::LoadSaved(uint32_t partition, const ByteView& snapshot) const {
+  PAWL_ASSIGN_OR_RETURN(Partition loaded, LoadPartition(partition, hosting_.view()->options, snapshot));
+  PAWL_RETURN_IF_ERROR(loaded.ReopenStep());
+  return std::make_unique<Partition>(std::move(loaded));
+}
+
+absl::Status DataPlane::PutInPlace(std::unique_ptr<Partition> partition) {
+  for (const auto& table : partition->tables()) PAWL_RETURN_IF_ERROR(hosting_.LearnTable(table->spec()).status());
+  const auto view = hosting_.view();
+  const uint32_t index = partition->index();
+  PAWL_ASSIGN_OR_RETURN(const auto replica, Find(*view, index));
+  std::string snapshot;
+  if (log_ != nullptr) {
+    SavePartition(*partition, [&](const void* data, size_t size) { snapshot.append(static_cast<const char*>(data), size); });
+  }
+  MutexLock lock(replica->mu);
+  if (!replica->IsPrimary()) return absl::UnavailableError(absl::StrCat("partition ", index, " has moved"));
+  if (replica->partition->log_index() != 0 || !replica->followers.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("partition ", index, " has been changed before it was restored: it is at log index ",
+                     replica->partition->log_index()));
+  }
+  if (log_ != nullptr) {
+    // Under the lock: no later change may be written before it.
+    PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(index, partition->log_index(), snapshot));
+  }
+  replica->durable_index = partition->log_index();
+  replica->partition = std::move(partition);
+  return absl::OkStatus();
+}
+
+}  // namespace pawl
