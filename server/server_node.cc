@@ -14,7 +14,7 @@ constexpr std::chrono::milliseconds kRoutingGrace{500};
 
 }  // namespace
 
-ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<ServerLog> log,
+ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<NodeLog> log,
                        ControlChannel& channel, Transport& peers, const Clock& clock)
     : options_(std::move(options)),
       data_plane_options_(data_plane),

@@ -18,7 +18,7 @@
 #include "client_lib/rpc/transport.h"
 #include "proto/scheduler.pb.h"
 #include "server/data_plane.h"
-#include "server/storage/server_log.h"
+#include "server/storage/node_log.h"
 
 namespace pawl {
 
@@ -43,7 +43,7 @@ class ServerNode {
   // `log` is the data directory, just opened; null: this server has none, and can only be in jobs that write no log.
   // `channel`, `peers` and `clock` outlive the node. The owner shuts `peers` down, and everything that calls the data
   // plane, before the destruction.
-  ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<ServerLog> log,
+  ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<NodeLog> log,
              ControlChannel& channel, Transport& peers, const Clock& clock);
   // Close.
   ~ServerNode();
@@ -99,7 +99,7 @@ class ServerNode {
   std::atomic<bool> routed_{false};
   NodeLink link_;
   DataPlane data_plane_;
-  const std::unique_ptr<ServerLog> log_;
+  const std::unique_ptr<NodeLog> log_;
   // Until the first registration.
   std::vector<std::unique_ptr<Partition>> recovered_;
   std::string address_;

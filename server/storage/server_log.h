@@ -20,11 +20,11 @@
 #include "client_lib/base/byte_view.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/mutex.h"
-#include "server/replication/change_log.h"
 #include "server/shard/partition.h"
 #include "server/shard/partition_snapshot.h"
 #include "server/storage/log_compactor.h"
 #include "server/storage/node_identity.pb.h"
+#include "server/storage/node_log.h"
 #include "server/storage/recovery.h"
 #include "server/storage/snapshot_store.h"
 #include "server/storage/write_ahead_log.h"
@@ -64,40 +64,24 @@ struct ServerLogOptions {
 //    does not follow is not written, and therefore never durable.
 // 2. Nothing is reported of a replica that was dropped, or whose snapshot is being saved, so that its successor is
 //    never taken for as far as it was.
-class ServerLog final : public ChangeLog {
+class ServerLog final : public NodeLog {
  public:
-  struct Events {
-    // The changes of the partition up to `index` are in the log.
-    std::function<void(uint32_t partition, uint64_t index)> durable;
-    // HoldSnapshot of the replica, taken under its lock; nothing if it is not here or has no data yet.
-    LogCompactor::Hold hold;
-  };
-
   // UNAVAILABLE: another process has the folder. DATA_LOSS: the node file is damaged, or missing beside a log.
   static absl::StatusOr<std::unique_ptr<ServerLog>> Open(Env& env, ServerLogOptions options);
   ~ServerLog() override;
 
-  // Who this server was, unless it is new.
-  const std::optional<NodeIdentity>& identity() const { return identity_; }
+  // NodeLog.
+  const std::optional<NodeIdentity>& identity() const override { return identity_; }
+  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options) override;
+  absl::Status StartAnew(NodeIdentity identity) override;
+  absl::Status Start(Events events) override;
+  void Stop() override;
   // Whether that job writes a log at all.
   bool Logs() const { return identity_.has_value() && identity_->job().durability() != MEMORY; }
 
-  // The partitions of the last life, ascending. `options` are those of the identity's job. Empty if it wrote no log.
-  // DATA_LOSS, naming file and offset: nothing was changed. REQUIRES: identity().
-  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options);
-
-  // Deletes whatever is there of another job or node, and writes down who this server is from now on.
-  absl::Status StartAnew(NodeIdentity identity);
-
-  // Begins to write. Returns when everything that was recovered is durable. RESOURCE_EXHAUSTED and others: the disk
-  // does not take it. REQUIRES: Recover or StartAnew has succeeded, Logs().
-  absl::Status Start(Events events);
-  // Writes what is queued, if it can; afterwards no event is called, and nothing is taken.
-  void Stop();
-
   // OK if changes with so many bytes are to be taken now: to be asked before a change is applied. RESOURCE_EXHAUSTED,
   // with the reason, while the disk is full or fails or too much waits.
-  absl::Status CheckRoom(uint64_t bytes) const;
+  absl::Status CheckRoom(uint64_t bytes) const override;
 
   // ChangeLog. After SaveSnapshot has returned an error, the log may hold nothing of the partition: a later snapshot
   // must follow. UNAVAILABLE: soon again. A partition that was dropped comes back by SaveSnapshot: if it began with its

@@ -1,0 +1,47 @@
+// What a server remembers from one life to the next, without saying where.
+#ifndef PAWL_SERVER_STORAGE_NODE_LOG_H_
+#define PAWL_SERVER_STORAGE_NODE_LOG_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/replication/change_log.h"
+#include "server/shard/partition.h"
+#include "server/shard/partition_snapshot.h"
+#include "server/storage/node_identity.pb.h"
+
+namespace pawl {
+
+// Implementations: ServerLog, in a data directory; and the simulation's, in memory (tests/simulation/). A server's life
+// with it is told there.
+class NodeLog : public ChangeLog {
+ public:
+  struct Events {
+    // The changes of the partition up to `index` are in the log.
+    std::function<void(uint32_t partition, uint64_t index)> durable;
+    // HoldSnapshot of the replica, taken under its lock; nothing if it is not here or has no data yet.
+    std::function<std::optional<HeldSnapshot>(uint32_t partition)> hold;
+  };
+
+  // Who this server was, unless it is new.
+  virtual const std::optional<NodeIdentity>& identity() const = 0;
+  // The partitions of the last life, ascending. `options` are those of the identity's job. Empty if it wrote no log.
+  // DATA_LOSS, naming file and offset: nothing was changed. REQUIRES: identity().
+  virtual absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options) = 0;
+  // Deletes whatever is there of another job or node, and writes down who this server is from now on.
+  virtual absl::Status StartAnew(NodeIdentity identity) = 0;
+  // Begins to write. Returns when everything that was recovered is durable. RESOURCE_EXHAUSTED and others: the disk
+  // does not take it. REQUIRES: Recover or StartAnew has succeeded, and the job writes a log.
+  virtual absl::Status Start(Events events) = 0;
+  // Writes what is queued, if it can; afterwards no event is called, and nothing is taken.
+  virtual void Stop() = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_STORAGE_NODE_LOG_H_
