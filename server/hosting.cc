@@ -54,6 +54,7 @@ void Hosting::AddRecovered(std::unique_ptr<Partition> partition) {
   auto replica = std::make_shared<Replica>(partition->index(), view->logs);
   {
     MutexLock replica_lock(replica->mu);
+    replica->role = ReplicaRole::kHeld;
     replica->durable_index = partition->log_index();
     replica->partition = std::move(partition);
   }
@@ -75,8 +76,10 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
   view->replicas.resize(routing.primary_size());
   uint32_t self = 0;
   while (self < static_cast<uint32_t>(routing.servers_size()) && routing.servers(self).node() != view->node) ++self;
-  // Another life of this node, or none: nothing is this server's.
+  // Another life of this node, or none: nothing is this server's. If that life is this process's next one, which has
+  // not begun here yet, it gets the routing then.
   if (self < static_cast<uint32_t>(routing.servers_size()) && routing.servers(self).incarnation() != view->incarnation) {
+    if (routing.servers(self).incarnation() > view->incarnation) return false;
     self = kNoServer - 1;
   }
   size_t primaries = 0;
@@ -104,12 +107,19 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       }
     }
     MutexLock replica_lock(replica->mu);
+    if (role == ReplicaRole::kDropped && routing.primary(p) == kNoServer && replica->role != ReplicaRole::kLearner) {
+      role = ReplicaRole::kHeld;
+    }
     const ReplicaRole was = std::exchange(replica->role, role);
     if (role != ReplicaRole::kPrimary) replica->cut = nullptr;
     if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary) {
       replica->TakeAll(stale);
       for (Follower& follower : replica->followers) replica->StartAnew(follower);
       replica->followers.clear();
+    }
+    // A learner begins with nothing.
+    if ((was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary && role != ReplicaRole::kHeld) ||
+        (was == ReplicaRole::kHeld && role == ReplicaRole::kLearner)) {
       replica->partition = nullptr;
       replica->durable_index = 0;
       if (log_ != nullptr) log_->Drop(p);

@@ -39,6 +39,8 @@ enum class ReplicaRole {
   kPrimary,
   kBackup,
   kLearner,
+  // Serves nothing: the partition has no primary, and this server may be the last that has its data.
+  kHeld,
   // Not hosted here any more: whoever still has the object finds this.
   kDropped,
 };
