@@ -46,6 +46,7 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.servers = static_cast<int>(random.Between(2, 5));
   schedule.replicas = static_cast<uint32_t>(random.Between(1, std::min(schedule.servers, 3)));
   schedule.partitions = static_cast<uint32_t>(random.Between(4, 16));
+  schedule.durability = random.Chance(0.6) ? LOG : MEMORY;
   schedule.consistency.set_mode(static_cast<ConsistencyMode>(random.Between(uint64_t{SYNC}, uint64_t{ASYNC})));
   if (schedule.consistency.mode() == BOUNDED) schedule.consistency.set_staleness(static_cast<uint32_t>(random.Below(4)));
   if (random.Chance(0.5)) {

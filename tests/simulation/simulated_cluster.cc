@@ -51,6 +51,7 @@ SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, S
                                    ClusterOptions options)
     : loop_(loop),
       network_(network),
+      random_(random),
       options_(std::move(options)),
       scheduler_(loop, network, random, options_),
       servers_(options_.servers) {
@@ -76,7 +77,11 @@ void SimulatedCluster::StartServer(int index) {
   node_options.description = absl::StrCat("simulated ", index);
   node_options.register_timeout = kNever;
   node_options.scheduler_timeout = kNever;
-  server.node = std::make_unique<ServerNode>(std::move(node_options), DataPlaneOptions(), nullptr, *server.channel,
+  std::unique_ptr<SimulatedLog> log;
+  if (options_.job.durability() != MEMORY) {
+    log = std::make_unique<SimulatedLog>(server.disk, loop_, random_, server.life, options_.disks_forget);
+  }
+  server.node = std::make_unique<ServerNode>(std::move(node_options), DataPlaneOptions(), std::move(log), *server.channel,
                                              *server.peers, *server.clock);
   network_.Listen(address, server.life,
                   [this, index](const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,

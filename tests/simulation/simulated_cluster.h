@@ -11,6 +11,7 @@
 #include "client_lib/base/clock.h"
 #include "server/server_node.h"
 #include "tests/simulation/event_loop.h"
+#include "tests/simulation/simulated_log.h"
 #include "tests/simulation/simulated_network.h"
 #include "tests/simulation/simulated_scheduler.h"
 
@@ -46,6 +47,7 @@ class SimulatedCluster {
   struct ServerProcess {
     std::shared_ptr<Life> life;
     std::unique_ptr<MachineClock> clock;
+    SimulatedDisk disk;
     std::unique_ptr<SimulatedControlChannel> channel;
     std::unique_ptr<SimulatedTransport> peers;
     std::unique_ptr<ServerNode> node;
@@ -58,6 +60,7 @@ class SimulatedCluster {
 
   EventLoop& loop_;
   SimulatedNetwork& network_;
+  SeededRandom& random_;
   const ClusterOptions options_;
   SimulatedScheduler scheduler_;
   std::vector<ServerProcess> servers_;

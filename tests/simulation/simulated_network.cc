@@ -108,18 +108,22 @@ void SimulatedNetwork::Arrive(CallId call, const std::shared_ptr<Life>& from, co
     if (!is_duplicate) EndLater(call, Delay(), absl::UnavailableError(absl::StrCat("connection refused by ", address)));
     return;
   }
-  ++messages_;
   std::shared_ptr<const std::atomic<bool>> cancelled;
   if (const auto pending = pending_.find(call); pending != pending_.end() && !is_duplicate) {
     pending->second.at = listener.life;
     cancelled = pending->second.cancelled;
   }
   loop_.Schedule(MonotonicDuration::zero(), listener.life, rpc,
-                 [this, call, life = listener.life, &receiver = listener.receiver, rpc, request, deadline, is_duplicate,
-                  cancelled = std::move(cancelled)]() mutable {
+                 [this, call, life = listener.life, &receiver = listener.receiver, rpc, request = request, deadline,
+                  is_duplicate, cancelled = std::move(cancelled)]() mutable {
                    Reply reply = [this, call, life, is_duplicate](absl::Status status, OutgoingMessage answer) {
                      if (!is_duplicate) Answer(call, life, std::move(status), std::move(answer));
                    };
+                   if (intercept_ != nullptr) {
+                     std::string changed = *request;
+                     if (intercept_(rpc, changed, is_duplicate, reply)) return;
+                     request = std::make_shared<const std::string>(std::move(changed));
+                   }
                    receiver(rpc, Incoming(request), deadline - loop_.now(), std::move(cancelled), std::move(reply));
                  });
 }
@@ -140,8 +144,8 @@ void SimulatedNetwork::Answer(CallId call, const std::shared_ptr<Life>& at, absl
 }
 
 void SimulatedNetwork::LoseConnection(CallId call) {
-  if (!pending_.contains(call) || random_.Chance(0.5)) return;
-  EndLater(call, random_.Between(MonotonicDuration::zero(), kKeepalive), absl::UnavailableError("connection lost"));
+  const MonotonicDuration noticed = random_.Chance(0.5) ? kKeepalive : random_.Between(MonotonicDuration::zero(), kKeepalive);
+  EndLater(call, noticed, absl::UnavailableError("connection lost"));
 }
 
 void SimulatedNetwork::EndLater(CallId call, MonotonicDuration delay, absl::Status status, std::string answer) {

@@ -73,7 +73,10 @@ class SimulatedNetwork {
   // The life is over. REQUIRES: life->alive has just been set to false.
   void Bury(const std::shared_ptr<Life>& life);
 
-  uint64_t messages() const { return messages_; }
+  // Sees every request that arrives, and may change it, or answer it and return true. For sabotage.
+  using Intercept =
+      std::function<bool(const std::string& rpc, std::string& request, bool is_duplicate, Reply& reply)>;
+  void SetIntercept(Intercept intercept) { intercept_ = std::move(intercept); }
 
  private:
   struct Pending {
@@ -95,7 +98,7 @@ class SimulatedNetwork {
   void Arrive(CallId call, const std::shared_ptr<Life>& from, const std::string& address, const std::string& rpc,
               const std::shared_ptr<const std::string>& request, MonotonicTime deadline, bool is_duplicate);
   void Answer(CallId call, const std::shared_ptr<Life>& at, absl::Status status, OutgoingMessage answer);
-  // A connection that carries nothing any more is noticed some time later, or not before the deadline.
+  // A connection that carries nothing any more is noticed some time later.
   void LoseConnection(CallId call);
   void EndLater(CallId call, MonotonicDuration delay, absl::Status status, std::string answer = "");
   void End(CallId call, absl::Status status, std::string answer);
@@ -105,9 +108,9 @@ class SimulatedNetwork {
   NetworkFaults faults_;
   std::map<std::string, Listener> listeners_;
   std::set<std::pair<int, int>> cuts_;
+  Intercept intercept_;
   CallId next_ = 0;
   std::map<CallId, Pending> pending_;
-  uint64_t messages_ = 0;
 };
 
 // The calls and timers of one process by one way.

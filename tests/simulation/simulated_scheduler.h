@@ -24,6 +24,8 @@ struct ClusterOptions {
   int servers = 1;
   std::chrono::milliseconds heartbeat_interval{200};
   std::chrono::milliseconds lease{1000};
+  // See SimulatedLog.
+  bool disks_forget = false;
 };
 
 // Not thread-safe.

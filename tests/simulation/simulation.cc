@@ -10,6 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client_lib/base/random_number.h"
+#include "client_lib/rpc/codec.h"
+#include "proto/parameter.pb.h"
+#include "proto/replication.pb.h"
 #include "tests/simulation/event_loop.h"
 #include "tests/simulation/fault_injector.h"
 #include "tests/simulation/sim_ledger.h"
@@ -27,6 +30,30 @@ constexpr std::chrono::seconds kCalm{120};
 constexpr size_t kEventsInReport = 60;
 constexpr int kSettledInterval = 200;
 
+// Answers as a replica that has taken it all.
+bool ConfirmOnly(const std::string& bytes, SimulatedNetwork::Reply& reply) {
+  ReplicateRequest request;
+  if (!request.ParseFromString(bytes) || request.entries().empty()) return false;
+  std::map<uint32_t, uint64_t> last;
+  for (const LogEntry& entry : request.entries()) last[entry.partition()] = entry.index();
+  ReplicateResponse response;
+  for (const auto& [partition, index] : last) {
+    ReplicaPosition& position = *response.add_positions();
+    position.set_partition(partition);
+    position.set_log_index(index);
+  }
+  reply(absl::OkStatus(), EncodeSmall(response));
+  return true;
+}
+
+// As if it were of the sender's next life.
+void Renumber(std::string& bytes) {
+  PushRequest request;
+  if (!request.ParseFromString(bytes)) return;
+  request.mutable_header()->set_incarnation(request.header().incarnation() + 1000);
+  bytes = request.SerializeAsString();
+}
+
 class Simulation {
  public:
   Simulation(const Schedule& schedule, const SimulationOptions& options)
@@ -37,7 +64,8 @@ class Simulation {
         network_(loop_, random_),
         ledger_(schedule_, kTable),
         cluster_(loop_, network_, random_,
-                 {schedule.ToJob(), schedule.servers, schedule.heartbeat_interval, schedule.lease}),
+                 {schedule.ToJob(), schedule.servers, schedule.heartbeat_interval, schedule.lease,
+                  options.sabotage == SimulationOptions::Sabotage::kDiskForgets}),
         world_{loop_,
                network_,
                random_,
@@ -46,6 +74,17 @@ class Simulation {
                [this](const std::string& what) { Violation(what); },
                [this](uint32_t rank) { return cluster_.scheduler().MayBeReleased(rank); }} {
     if (options.print) loop_.PrintEverything();
+    if (options.sabotage == SimulationOptions::Sabotage::kReplicationIsOnlyConfirmed) {
+      network_.SetIntercept([this](const std::string& rpc, std::string& request, bool, SimulatedNetwork::Reply& reply) {
+        return rpc == RpcName(Method::kReplicate) && random_.Chance(0.1) && ConfirmOnly(request, reply);
+      });
+    }
+    if (options.sabotage == SimulationOptions::Sabotage::kPushesAreRenumbered) {
+      network_.SetIntercept([](const std::string& rpc, std::string& request, bool is_duplicate, SimulatedNetwork::Reply&) {
+        if (is_duplicate && rpc == RpcName(Method::kPush)) Renumber(request);
+        return false;
+      });
+    }
     int site = SimulatedCluster::SiteOfServer(schedule_.servers);
     for (uint32_t worker = 0; worker < static_cast<uint32_t>(schedule_.workers); ++worker) {
       std::vector<uint32_t> ranks;
@@ -65,8 +104,13 @@ class Simulation {
     cluster_.scheduler().Start();
     for (int server = 0; server < cluster_.servers(); ++server) cluster_.StartServer(server);
     for (const auto& sender : senders_) sender->Start();
+    // Servers that die before they have written down who they are, or while a partition is still as it was at the
+    // beginning, have nothing to come back with, and the job waits for them in vain.
+    RunUntil([this] { return std::all_of(senders_.begin(), senders_.end(), [](const auto& s) { return s->has_table(); }); },
+             kCalm, "the job does not begin");
     injector_->Start();
-    while (violation_.empty() && cluster_.scheduler().failure().empty() && loop_.elapsed() < schedule_.storm) Step();
+    const MonotonicDuration end = loop_.elapsed() + schedule_.storm;
+    while (Goes() && loop_.elapsed() < end) Step();
     injector_->End();
     const MonotonicDuration limit = loop_.elapsed() + kCalm;
     RunUntil([this] { return std::all_of(senders_.begin(), senders_.end(), [](const auto& s) { return s->finished(); }); },

@@ -10,6 +10,17 @@
 namespace pawl {
 
 struct SimulationOptions {
+  // Ways to break a promise, to see that the judge notices.
+  enum class Sabotage {
+    kNone,
+    // Of the changes that a primary sends its backups some are confirmed without having been delivered.
+    kReplicationIsOnlyConfirmed,
+    // What is durable is not.
+    kDiskForgets,
+    // The same push arrives twice, the second time as another one.
+    kPushesAreRenumbered,
+  };
+  Sabotage sabotage = Sabotage::kNone;
   // Prints every event.
   bool print = false;
 };

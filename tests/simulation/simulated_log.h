@@ -1,0 +1,84 @@
+// A server's log on a disk that is memory, written some time later and cut where the process dies.
+#ifndef PAWL_TESTS_SIMULATION_SIMULATED_LOG_H_
+#define PAWL_TESTS_SIMULATION_SIMULATED_LOG_H_
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/byte_view.h"
+#include "server/shard/partition.h"
+#include "server/storage/node_log.h"
+#include "tests/simulation/event_loop.h"
+
+namespace pawl {
+
+// What outlives the process.
+struct SimulatedDisk {
+  struct StoredPartition {
+    // Empty: it begins with change 1.
+    std::string snapshot;
+    uint64_t snapshot_index = 0;
+    // Those after it; the entries are serialized LogEntries.
+    std::vector<std::string> entries;
+  };
+  std::optional<NodeIdentity> identity;
+  std::map<uint32_t, StoredPartition> partitions;
+};
+
+// Keeps the rules of ServerLog, with durability LOG: what is written survives the process. Not thread-safe.
+class SimulatedLog final : public NodeLog {
+ public:
+  // `life` is the process's. All of them outlive it.
+  // forgets: the last changes of each partition are not there in the next life, durable or not.
+  SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& random, std::shared_ptr<Life> life,
+               bool forgets = false);
+  // Of what is queued, some is written.
+  ~SimulatedLog() override;
+
+  const std::optional<NodeIdentity>& identity() const override { return disk_.identity; }
+  absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options) override;
+  absl::Status StartAnew(NodeIdentity identity) override;
+  absl::Status Start(Events events) override;
+  void Stop() override {}
+
+  absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
+  void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) override;
+  absl::Status SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) override;
+  void Drop(uint32_t partition) override;
+
+ private:
+  struct Record {
+    uint32_t partition = 0;
+    // 0: the partition's end.
+    uint64_t index = 0;
+    std::string entry;
+  };
+
+  void Enqueue(Record record);
+  void Write(size_t count);
+  void ScheduleWrite();
+
+  SimulatedDisk& disk_;
+  EventLoop& loop_;
+  SeededRandom& random_;
+  const std::shared_ptr<Life> life_;
+  const bool forgets_;
+  Events events_;
+  bool started_ = false;
+  bool writing_ = false;
+  std::deque<Record> queue_;
+  // By partition: the last change on the disk or in the queue.
+  std::map<uint32_t, uint64_t> last_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_SIMULATION_SIMULATED_LOG_H_

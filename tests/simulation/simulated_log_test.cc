@@ -1,0 +1,146 @@
+#include "tests/simulation/simulated_log.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/replication/change.h"
+#include "server/replication/log_entry.h"
+#include "server/shard/partition_snapshot.h"
+
+namespace pawl {
+namespace {
+
+class SimulatedLogTest : public testing::Test {
+ protected:
+  SimulatedLogTest() {
+    options_.partitions = 4;
+    options_.logical_workers = 1;
+    options_.consistency.set_mode(ASYNC);
+    Open();
+    EXPECT_FALSE(log_->identity().has_value());
+    NodeIdentity identity;
+    identity.set_node("server-0");
+    EXPECT_TRUE(log_->StartAnew(identity).ok());
+    Start();
+  }
+
+  void Open() {
+    life_ = std::make_shared<Life>("server", 1);
+    log_ = std::make_unique<SimulatedLog>(disk_, loop_, random_, life_);
+  }
+  void Start() {
+    ASSERT_TRUE(log_->Start({.durable = [this](uint32_t partition, uint64_t index) { durable_[partition] = index; },
+                             .hold = nullptr})
+                    .ok());
+  }
+  // A rank takes over again: a change that needs no table.
+  void Change(uint32_t partition) {
+    ChangeView change;
+    change.kind = ChangeView::Kind::kTakeOver;
+    change.index = ++index_[partition];
+    change.partition = partition;
+    change.sender.set_logical_worker(0);
+    change.sender.set_incarnation(change.index);
+    const OutgoingMessage entry = EncodeLogEntry(change, nullptr);
+    log_->Append(partition, change.index, entry.bytes, entry.owner);
+  }
+  void Settle() {
+    while (loop_.Step()) {
+    }
+  }
+  void Kill() {
+    life_->alive = false;
+    log_.reset();
+  }
+  // By partition: the log index.
+  std::map<uint32_t, uint64_t> Recovered() {
+    std::map<uint32_t, uint64_t> recovered;
+    const auto partitions = log_->Recover(options_);
+    EXPECT_TRUE(partitions.ok()) << partitions.status();
+    for (const auto& partition : *partitions) recovered[partition->index()] = partition->log_index();
+    return recovered;
+  }
+
+  PartitionOptions options_;
+  EventLoop loop_;
+  SeededRandom random_{1};
+  SimulatedDisk disk_;
+  std::shared_ptr<Life> life_;
+  std::unique_ptr<SimulatedLog> log_;
+  std::map<uint32_t, uint64_t> index_;
+  std::map<uint32_t, uint64_t> durable_;
+};
+
+TEST_F(SimulatedLogTest, WhatIsDurableIsThereInTheNextLife) {
+  for (int i = 0; i < 3; ++i) Change(1);
+  Change(2);
+  EXPECT_TRUE(durable_.empty());
+  Settle();
+  EXPECT_EQ(durable_, (std::map<uint32_t, uint64_t>{{1, 3}, {2, 1}}));
+  Kill();
+  Open();
+  EXPECT_EQ(log_->identity()->node(), "server-0");
+  EXPECT_EQ(Recovered(), (std::map<uint32_t, uint64_t>{{1, 3}, {2, 1}}));
+  Start();
+  Change(1);
+  Settle();
+  EXPECT_EQ(durable_[1], 4u);
+}
+
+TEST_F(SimulatedLogTest, OfWhatIsQueuedAtTheDeathABeginningIsThere) {
+  std::set<uint64_t> kept;
+  for (int life = 0; life < 50; ++life) {
+    ASSERT_TRUE(log_->StartAnew(NodeIdentity()).ok());
+    index_.clear();
+    for (int i = 0; i < 4; ++i) Change(0);
+    durable_.clear();
+    Kill();
+    Settle();
+    EXPECT_TRUE(durable_.empty()) << "a dead process was told";
+    Open();
+    const auto recovered = Recovered();
+    kept.insert(recovered.empty() ? 0 : recovered.at(0));
+    Start();
+  }
+  EXPECT_EQ(kept, (std::set<uint64_t>{0, 1, 2, 3, 4}));
+}
+
+TEST_F(SimulatedLogTest, ADroppedPartitionIsGoneAndASnapshotBringsItBack) {
+  Change(1);
+  Settle();
+  log_->Drop(1);
+  Settle();
+  EXPECT_TRUE(disk_.partitions.empty());
+  // It does not follow.
+  Change(1);
+  Settle();
+  EXPECT_TRUE(disk_.partitions.empty());
+
+  Partition partition(1, options_);
+  for (uint64_t life = 1; life <= 7; ++life) ASSERT_TRUE(partition.TakeOver(0, life).ok());
+  std::string bytes;
+  SavePartition(partition, [&](const void* data, size_t size) { bytes.append(static_cast<const char*>(data), size); });
+  while (!log_->SaveSnapshot(1, 7, bytes).ok()) {
+  }
+  index_[1] = 7;
+  Change(1);
+  Settle();
+  EXPECT_EQ(durable_[1], 8u);
+  Kill();
+  Open();
+  EXPECT_EQ(Recovered(), (std::map<uint32_t, uint64_t>{{1, 8}}));
+}
+
+TEST_F(SimulatedLogTest, NothingIsToldOfAReplicaThatWasDroppedMeanwhile) {
+  Change(1);
+  while (!disk_.partitions.contains(1)) ASSERT_TRUE(loop_.Step());
+  log_->Drop(1);
+  Settle();
+  EXPECT_TRUE(durable_.empty());
+}
+
+}  // namespace
+}  // namespace pawl

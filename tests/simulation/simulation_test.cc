@@ -1,0 +1,98 @@
+#include "tests/simulation/simulation.h"
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "spdlog/spdlog.h"
+#include "tests/simulation/schedule.h"
+
+namespace pawl {
+namespace {
+
+// In each of the shards.
+constexpr uint64_t kSeedsInShard = 50;
+constexpr uint64_t kShards = 8;
+
+class SimulationTest : public testing::Test {
+ protected:
+  SimulationTest() { spdlog::set_level(spdlog::level::off); }
+};
+
+class Seeds : public SimulationTest, public testing::WithParamInterface<uint64_t> {};
+
+TEST_P(Seeds, EveryPromiseIsKept) {
+  uint64_t acknowledged = 0;
+  uint64_t jobs_failed = 0;
+  const uint64_t first = GetParam() * kSeedsInShard;
+  for (uint64_t seed = first; seed < first + kSeedsInShard; ++seed) {
+    const Outcome outcome = Simulate(DrawSchedule(seed));
+    ASSERT_EQ(outcome.violation, "") << "again by: bazel run //tests/simulation:simulate -- --seed=" << seed;
+    acknowledged += outcome.acknowledged;
+    jobs_failed += outcome.job_failed;
+  }
+  // That something was tested at all.
+  EXPECT_GE(acknowledged, kSeedsInShard * 20);
+  EXPECT_LE(jobs_failed, kSeedsInShard / 10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, Seeds, testing::Range(uint64_t{0}, kShards));
+
+TEST_F(SimulationTest, SchedulesOfAllKindsAreDrawn) {
+  std::set<int> modes;
+  std::set<int> durabilities;
+  std::set<uint32_t> replicas;
+  std::set<bool> kills_all;
+  for (uint64_t seed = 0; seed < kShards * kSeedsInShard; ++seed) {
+    const Schedule schedule = DrawSchedule(seed);
+    modes.insert(schedule.consistency.mode());
+    durabilities.insert(schedule.durability);
+    replicas.insert(schedule.replicas);
+    kills_all.insert(schedule.kills_all_servers);
+  }
+  EXPECT_EQ(modes.size(), 3u);
+  EXPECT_EQ(durabilities.size(), 2u);
+  EXPECT_EQ(replicas.size(), 3u);
+  EXPECT_EQ(kills_all.size(), 2u);
+}
+
+TEST_F(SimulationTest, ASeedIsTheSameEveryTime) {
+  std::set<uint64_t> hashes;
+  for (uint64_t seed = 1; seed <= 10; ++seed) {
+    const Outcome first = Simulate(DrawSchedule(seed));
+    const Outcome second = Simulate(DrawSchedule(seed));
+    EXPECT_EQ(first.hash, second.hash) << "seed " << seed;
+    EXPECT_EQ(first.events, second.events) << "seed " << seed;
+    hashes.insert(first.hash);
+  }
+  EXPECT_EQ(hashes.size(), 10u) << "different seeds are different schedules";
+}
+
+// The judge itself: what it is there to find it does find.
+class Sabotage : public SimulationTest {
+ protected:
+  // Of the seeds from 1 on, until one of them breaks a promise: what it says.
+  static std::string FirstViolation(SimulationOptions::Sabotage sabotage, uint64_t seeds) {
+    for (uint64_t seed = 1; seed <= seeds; ++seed) {
+      const Outcome outcome = Simulate(DrawSchedule(seed), {.sabotage = sabotage});
+      if (!outcome.violation.empty()) return outcome.violation;
+    }
+    return "";
+  }
+};
+
+TEST_F(Sabotage, ANetworkThatConfirmsWhatFollowersNeverGotLosesPushes) {
+  EXPECT_NE(FirstViolation(SimulationOptions::Sabotage::kReplicationIsOnlyConfirmed, 100), "");
+}
+
+TEST_F(Sabotage, ADiskThatForgetsWhatItConfirmedLosesPushes) {
+  EXPECT_NE(FirstViolation(SimulationOptions::Sabotage::kDiskForgets, 100), "");
+}
+
+TEST_F(Sabotage, ARepeatedPushUnderAnotherNumberIsDoubled) {
+  EXPECT_NE(FirstViolation(SimulationOptions::Sabotage::kPushesAreRenumbered, 100), "");
+}
+
+}  // namespace
+}  // namespace pawl
