@@ -35,30 +35,32 @@ absl::Status LogCompactor::RunRound() {
   const uint64_t written = WrittenBytes();
   absl::Status result = log_.DeleteUnneeded();
   absl::flat_hash_set<uint32_t> done;
+  bool any_held = false;
   for (bool more = true; more;) {
     more = false;
     for (const uint32_t partition : log_.HoldersOfOldestSegment()) {
       if (!done.insert(partition).second) continue;
       more = true;
-      const absl::Status status = Compact(partition);
+      const absl::StatusOr<bool> held = Compact(partition);
+      any_held = any_held || !held.ok() || *held;
       // Dropped meanwhile: there is nothing to be kept of it.
-      if (!status.ok() && !absl::IsAborted(status)) result = status;
+      if (!held.ok() && !absl::IsAborted(held.status())) result = held.status();
     }
   }
-  if (result.ok()) written_at_last_round_ = written;
+  if (result.ok() && (any_held || done.empty())) written_at_last_round_ = written;
   return result;
 }
 
-absl::Status LogCompactor::Compact(uint32_t partition) {
+absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
   // Before the state is looked at: a drop that comes later voids the snapshot.
   const LogPosition begun = log_.DurablePosition();
   const std::optional<HeldSnapshot> held = hold_(partition);
   if (!held.has_value()) {
     snapshot_bytes_.erase(partition);
-    return absl::OkStatus();
+    return false;
   }
   PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, held->log_index));
-  if (released) return absl::OkStatus();
+  if (released) return true;
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
                         snapshots_.Begin(partition, held->log_index, begun));
   for (const ByteView::Fragment& fragment : held->bytes.fragments()) {
@@ -66,7 +68,8 @@ absl::Status LogCompactor::Compact(uint32_t partition) {
   }
   PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, writer->Commit());
   snapshot_bytes_[partition] = held->bytes.size();
-  return log_.Release(partition, releasable, begun);
+  PAWL_RETURN_IF_ERROR(log_.Release(partition, releasable, begun));
+  return true;
 }
 
 absl::StatusOr<bool> LogCompactor::ReleaseIdle(uint32_t partition, uint64_t index) {

@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/shard/partition_snapshot.h"
 #include "server/storage/snapshot_store.h"
 #include "server/storage/write_ahead_log.h"
@@ -28,7 +29,8 @@ class LogCompactor {
   LogCompactor(WriteAheadLog& log, SnapshotStore& snapshots, uint64_t log_bytes, Hold hold);
 
   bool IsDue() const;
-  // Goes on where something fails; the error is that of the last failure, and another round is due.
+  // Goes on where something fails; the error is that of the last failure, and another round is due. So it is if none of
+  // the partitions is held (yet).
   absl::Status RunRound();
 
   uint64_t rounds() const { return rounds_; }
@@ -36,7 +38,8 @@ class LogCompactor {
  private:
   // All that was ever appended, and what there was at the start.
   uint64_t WrittenBytes() const;
-  absl::Status Compact(uint32_t partition);
+  // False if it is not held here.
+  absl::StatusOr<bool> Compact(uint32_t partition);
   // Whether the partition's newest snapshot is one of `index`, and whole. Then the log need not hold what it holds, though it
   // is alone: no second one can come while the partition does not change.
   absl::StatusOr<bool> ReleaseIdle(uint32_t partition, uint64_t index);

@@ -74,6 +74,7 @@ absl::Status LogWriter::WriteRecords(absl::Span<QueuedRecord> records) {
   PAWL_FAILPOINT("log.written");
   const auto sync = [&] {
     absl::Status status = options_.sync ? file_->Sync() : absl::OkStatus();
+    if (status.ok() && PAWL_FAILPOINT("log.sync")) status = absl::DataLossError("failpoint log.sync");
     if (!status.ok()) file_ = nullptr;  // The records may be gone; they are written anew elsewhere.
     return status;
   };
@@ -143,7 +144,9 @@ absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
     env_.Delete(temporary).IgnoreError();
     return status;
   }
+  if (PAWL_FAILPOINT("log.segment_rename")) return absl::DataLossError("failpoint log.segment_rename");
   PAWL_RETURN_IF_ERROR(env_.Rename(temporary, path));
+  PAWL_FAILPOINT("log.segment_renamed");
   status = env_.SyncFolder(options_.log_folder);
   if (!status.ok()) {
     env_.Delete(path).IgnoreError();

@@ -57,8 +57,9 @@ absl::Status ServerLog::ReadIdentity() {
     const absl::StatusOr<std::vector<std::string>> names = env_.List(folder);
     if (absl::IsNotFound(names.status()) || (names.ok() && names->empty())) continue;
     PAWL_RETURN_IF_ERROR(names.status());
-    return absl::DataLossError(absl::StrCat(options_.data_folder, " has no file 'node', which says whose the files in ",
-                                            folder, " are; put it back, or empty the folder to give them up"));
+    return absl::DataLossError(absl::StrCat(JoinPath(options_.data_folder, "node"), " is missing, which says whose the files in ",
+                                            folder, " are; put it back, or empty ", options_.data_folder,
+                                            " to give them up"));
   }
   return absl::OkStatus();
 }

@@ -1,14 +1,17 @@
 #include "server/storage/server_log.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
 #include <thread>
 #include <unistd.h>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -129,6 +132,72 @@ TEST_P(KilledServerTest, ComesBackFromSnapshotsAndTheLogAfterThem) {
   EXPECT_FALSE(Env::Real().FileSize(JoinPath(options.data_folder, "log/0000000001.log")).ok());
 }
 
+// What a process does until it dies at a failpoint: changes, rounds of snapshots, a replica that goes and comes back.
+// Notes after each wait up to where the first three partitions are durable.
+[[noreturn]] void LiveUntilFailpoint(const ServerLogOptions& options, const std::string& notes) {
+  ServerLogHarness server(Env::Real(), options, FSYNC);
+  if (!server.Open().ok()) std::exit(1);
+  std::ofstream file(notes);
+  for (int i = 0; i < 20'000; ++i) {
+    server.Change(i % kHarnessPartitions, 1 + i % 5);
+    if (i % 40 == 0) {
+      for (uint32_t p = 0; p < 3; ++p) {
+        if (server.Has(p) && !server.WaitDurable(p)) std::exit(2);
+        file << (server.Has(p) ? server.index(p) : 0) << ' ';
+      }
+      file << std::endl;
+    }
+    if (i % 60 == 0) {
+      server.Drop(3);
+      while (!server.Install(3, 50 + i % 100).ok()) {
+      }
+    }
+  }
+  std::exit(3);
+}
+
+class FailpointDeathTest : public testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Failpoints, FailpointDeathTest,
+                         testing::Values("log.write", "log.written", "log.sync", "log.synced", "log.segment_rename",
+                                         "log.segment_renamed", "log.delete", "log.deleted", "snapshot.written",
+                                         "snapshot.rename", "snapshot.renamed"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
+
+TEST_P(FailpointDeathTest, NothingDurableIsMissingAfterDeathsThere) {
+  ServerLogOptions options = ServerLogHarness::QuickOptions(NewFolder("failpoint"));
+  options.log_bytes = 30'000;
+  options.log.segment_bytes = 5000;
+  for (const int hit : {1, 2, 7, 3, 11}) {
+    const std::string notes = JoinPath(options.data_folder, absl::StrCat("notes-", hit));
+    ASSERT_EXIT(
+        {
+          if (!ArmFailpoints(absl::StrCat(GetParam(), "=crash@", hit)).ok()) std::exit(4);
+          LiveUntilFailpoint(options, notes);
+        },
+        testing::KilledBySignal(SIGKILL), absl::StrCat("failpoint ", GetParam(), ": crash"));
+    ServerLogHarness server(Env::Real(), options, FSYNC);
+    const absl::Status status = server.Open();
+    ASSERT_TRUE(status.ok()) << status;
+    std::vector<uint64_t> durable(3);
+    std::ifstream file(notes);
+    for (uint64_t a = 0, b = 0, c = 0; file >> a >> b >> c;) durable = {a, b, c};
+    for (uint32_t p = 0; p < kHarnessPartitions; ++p) {
+      if (p < 3 && durable[p] > 0) {
+        ASSERT_TRUE(server.Has(p)) << p;
+        EXPECT_GE(server.index(p), durable[p]) << p;
+      }
+      if (server.Has(p)) {
+        EXPECT_EQ(server.fingerprint(p), ServerLogHarness::FingerprintAt(p, server.index(p))) << p;
+      }
+    }
+  }
+}
+
 TEST(ServerLogFolderTest, TwoServersCannotHaveOneDirectory) {
   const ServerLogOptions options = ServerLogHarness::QuickOptions(NewFolder("locked"));
   auto first = ServerLog::Open(Env::Real(), options);
@@ -218,7 +287,7 @@ TEST_F(ServerLogTest, ALogWithoutItsNodeFileIsNotTakenForNew) {
   ASSERT_TRUE(env_.Delete("/data/node").ok());
   const absl::Status status = ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), "/data has no file 'node'")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "/data/node is missing")) << status;
 }
 
 TEST_F(ServerLogTest, AJobThatWritesNoLogLeavesOnlyItsIdentity) {
@@ -249,6 +318,129 @@ TEST_F(ServerLogTest, ARecordThatDoesNotFitIsNamed) {
   EXPECT_FALSE(status.ok());
   EXPECT_TRUE(absl::StrContains(status.message(), "/data/log/0000000001.log at offset ")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "of partition 1")) << status;
+}
+
+// Files of a few lives with snapshots, and what they hold.
+class DamagedFilesTest : public ServerLogTest {
+ protected:
+  void SetUp() override {
+    ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+    options.log_bytes = 8000;
+    options.log.segment_bytes = 3000;
+    Restart(options);
+    // Until the beginning of the log is gone, and there is something after the snapshots.
+    while (server_->log().compaction_rounds() < 3 || env_.FileSize("/data/log/0000000001.log").ok()) Step();
+    Restart();
+    Step();
+    for (uint32_t p = 0; p < 2; ++p) indices_.push_back(server_->index(p));
+    server_ = nullptr;
+    for (const char* folder : {"/data", "/data/log", "/data/snapshots"}) {
+      const auto names = env_.List(folder);
+      for (const std::string& name : *names) {
+        if (name == "LOCK") continue;
+        const std::string path = JoinPath(folder, name);
+        if (!env_.FileSize(path).ok()) continue;
+        files_[path] = env_.Contents(path);
+      }
+    }
+  }
+  void Step() {
+    for (uint32_t p = 0; p < 2; ++p) {
+      server_->Change(p, 3);
+      ASSERT_TRUE(server_->WaitDurable(p));
+    }
+  }
+
+  struct Outcome {
+    absl::Status status;
+    std::vector<uint64_t> indices = {0, 0};
+  };
+  // Starts with one file that has other contents, or is not there.
+  Outcome RecoverWith(const std::string& path, const std::optional<std::string>& contents) {
+    FaultEnv env(1);
+    for (const char* folder : {"/data", "/data/log", "/data/snapshots"}) EXPECT_TRUE(env.MakeFolder(folder).ok());
+    for (const auto& [name, bytes] : files_) {
+      if (name != path) env.SetContents(name, bytes);
+    }
+    if (contents.has_value()) env.SetContents(path, *contents);
+    Outcome outcome;
+    auto log = ServerLog::Open(env, ServerLogHarness::QuickOptions("/data"));
+    if (!log.ok()) {
+      outcome.status = log.status();
+      return outcome;
+    }
+    EXPECT_TRUE((*log)->identity().has_value());
+    auto partitions = (*log)->Recover(HarnessPartitionOptions());
+    if (!partitions.ok()) {
+      outcome.status = partitions.status();
+      return outcome;
+    }
+    for (const auto& partition : *partitions) {
+      outcome.indices.at(partition->index()) = partition->log_index();
+      EXPECT_EQ(Fingerprint(*partition), ServerLogHarness::FingerprintAt(partition->index(), partition->log_index()));
+    }
+    return outcome;
+  }
+  void ExpectNamed(const absl::Status& status) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "/data/")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "offset") || absl::StrContains(status.message(), "missing")) << status;
+  }
+
+  std::vector<uint64_t> indices_;
+  std::map<std::string, std::string> files_;
+};
+
+TEST_F(DamagedFilesTest, EveryFlippedByteIsRefusedByNameOrHarmless) {
+  EXPECT_EQ(RecoverWith("", std::nullopt).indices, indices_);
+  int refused = 0, harmless = 0;
+  for (const auto& [path, contents] : files_) {
+    // All of the log; of the snapshots, whose format has tests of its own, some.
+    const size_t stride = absl::StrContains(path, "/snapshots/") ? 61 : 1;
+    for (size_t i = 0; i < contents.size() && !HasFailure(); i += stride) {
+      SCOPED_TRACE(absl::StrCat(path, " at ", i, " of ", contents.size()));
+      std::string damaged = contents;
+      damaged[i] ^= static_cast<char>(1 << (i % 8));
+      const Outcome outcome = RecoverWith(path, damaged);
+      if (outcome.status.ok()) {
+        ++harmless;
+        EXPECT_EQ(outcome.indices, indices_);
+      } else {
+        ++refused;
+        ExpectNamed(outcome.status);
+      }
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(harmless, 10);
+}
+
+TEST_F(DamagedFilesTest, EveryFileThatIsCutOrMissingIsRefusedByNameUnlessItIsTheEndOfTheLog) {
+  const std::string end_of_log = std::prev(files_.lower_bound("/data/node"))->first;
+  ASSERT_TRUE(absl::StrContains(end_of_log, "/data/log/")) << end_of_log;
+  for (const auto& [path, contents] : files_) {
+    const size_t stride = absl::StrContains(path, "/snapshots/") ? 61 : 1;
+    std::vector<uint64_t> before = {0, 0};
+    for (size_t size = 0; size < contents.size() && !HasFailure(); size += stride) {
+      SCOPED_TRACE(absl::StrCat(path, " cut to ", size, " of ", contents.size()));
+      const Outcome outcome = RecoverWith(path, contents.substr(0, size));
+      if (!outcome.status.ok()) {
+        ExpectNamed(outcome.status);
+      } else if (path == end_of_log) {
+        // What is left is a whole beginning: nobody can tell it from records that were never written.
+        EXPECT_GE(outcome.indices, before);
+        before = outcome.indices;
+      } else {
+        EXPECT_EQ(outcome.indices, indices_);
+      }
+    }
+    const Outcome missing = RecoverWith(path, std::nullopt);
+    if (missing.status.ok()) {
+      EXPECT_TRUE(path == end_of_log || missing.indices == indices_) << path;
+    } else {
+      ExpectNamed(missing.status);
+    }
+  }
 }
 
 // --- Compaction.

@@ -96,6 +96,11 @@ absl::Status StorageHarness::Open() {
     for (auto it = recovered_.unsettled.rbegin(); it != recovered_.unsettled.rend(); ++it) {
       durable_[it->partition] = it->index - 1;
     }
+    // A snapshot may be ahead of what is left of the log.
+    for (const RecoveredPartition& partition : recovered_.partitions) {
+      uint64_t& durable = durable_[partition.partition];
+      durable = std::max(durable, partition.snapshot_index);
+    }
   }
   log_ = std::make_unique<WriteAheadLog>(*snapshots_, options_, recovered_,
                                          [this](absl::Span<const DurableIndex> durable) { OnDurable(durable); });

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "client_lib/base/failpoint.h"
 #include "client_lib/base/status_macros.h"
 #include "server/storage/log_format.h"
 
@@ -210,8 +211,10 @@ absl::Status WriteAheadLog::DeleteUnneeded() {
       oldest = segments_.front().segment;
     }
     // One by one, so that what a crash leaves is always without a hole.
+    if (PAWL_FAILPOINT("log.delete")) return absl::DataLossError("failpoint log.delete");
     const absl::Status status = env_.Delete(JoinPath(log_folder_, SegmentFileName(oldest)));
     if (!status.ok() && !absl::IsNotFound(status)) return status;
+    PAWL_FAILPOINT("log.deleted");
     PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
     MutexLock lock(mu_);
     segments_.pop_front();
