@@ -596,7 +596,8 @@ TEST(RankTrainerTest, SuccessorsBeginWhereTheirSessionsAreWithTheSameSamples) {
   rest.first_steps = {4, 3};
   Cluster cluster(rest);
   cluster.RunAllOk();
-  EXPECT_EQ(cluster.servers_->LogOf(0).front(), "pull 4 bias");
+  // Whichever of them asks first pulls the dense tables of step 4.
+  EXPECT_EQ(cluster.servers_->LogOf(0).front().substr(0, 6), "pull 4");
   EXPECT_EQ(cluster.servers_->LogOf(0).back(), "end 8");
   EXPECT_EQ(cluster.servers_->LogOf(1).front(), "pull 3 bias");
   EXPECT_EQ(cluster.CountInLogs("end"), 11);

@@ -75,6 +75,7 @@ class WorkerRestartTest : public ClusterTest {
     options.job = job;
     options.servers = 2;
     options.workers = 2;
+    options.fixed_ports = true;
     options.flags["scheduler"] = {"--lease_ms=2000"};
     for (const char* worker : {"worker-0", "worker-1"}) {
       const auto folder = MakeOutputFolder(worker);
@@ -186,6 +187,29 @@ TEST_F(WorkerRestartTest, AWorkerThatHangsIsReplacedAndWhenItWakesEndsItself) {
   cluster->Continue("worker-0");
   ASSERT_TRUE(cluster->node("worker-0").WaitUntil(Clock::Real().Now() + std::chrono::seconds(10)));
   EXPECT_EQ(cluster->node("worker-0").HowItEnded(), "exited with code 1");
+  ExpectCompleted(*cluster, ReferenceDigestOf(job));
+}
+
+// Evaluations, and a worker that comes back, wait for it; steps do not.
+TEST_F(WorkerRestartTest, ASchedulerThatIsAwayForAWhileIsNotNoticedInTheResult) {
+  const std::string job = JobText("mode: SYNC");
+  ProcessCluster* const cluster = StartWorkers(job);
+  ASSERT_NE(cluster, nullptr);
+  for (const uint64_t steps : {3, 31}) {
+    SCOPED_TRACE(steps);
+    WaitForSteps(*cluster, steps);
+    ASSERT_TRUE(cluster->Kill("scheduler").ok());
+    ASSERT_TRUE(cluster->Kill("worker-1").ok());
+    ASSERT_TRUE(cluster->Restart("worker-1").ok());
+    // Longer than its lease.
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    ASSERT_FALSE(cluster->node("worker-0").HasEnded()) << cluster->Describe();
+    ASSERT_FALSE(cluster->node("worker-1").HasEnded()) << cluster->Describe();
+    ASSERT_TRUE(cluster->Restart("scheduler").ok());
+    const auto name = cluster->WaitUntilMember("worker-1", kStepTimeout);
+    ASSERT_TRUE(name.ok()) << name.status();
+    EXPECT_EQ(*name, "worker-1");
+  }
   ExpectCompleted(*cluster, ReferenceDigestOf(job));
 }
 
