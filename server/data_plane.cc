@@ -197,13 +197,13 @@ void DataPlane::PrepareReport() {
   report_ = std::move(report);
 }
 
-std::vector<RecoveredReplica> DataPlane::ReplicasInSync() const {
+std::vector<RecoveredReplica> DataPlane::ReplicasWithData() const {
   std::vector<RecoveredReplica> replicas;
   const auto view = hosting_.view();
   for (const auto& replica : view->replicas) {
     if (replica == nullptr) continue;
     MutexLock lock(replica->mu);
-    if (replica->partition == nullptr || replica->role == ReplicaRole::kLearner) continue;
+    if (replica->partition == nullptr) continue;
     RecoveredReplica& entry = replicas.emplace_back();
     entry.set_partition(replica->index);
     entry.set_log_index(replica->partition->log_index());

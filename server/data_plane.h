@@ -80,9 +80,9 @@ class DataPlane final : public RequestHandler {
   std::optional<HeldSnapshot> Hold(uint32_t partition) const;
   // Says in a heartbeat how the replicas stood at the last Tick: never waits for work that is being done on one.
   void FillHeartbeat(HeartbeatRequest& request) const;
-  // The replicas that have every change that was ever acknowledged, as far as this server knows: what it can bring
-  // into its next life.
-  std::vector<RecoveredReplica> ReplicasInSync() const;
+  // The replicas that have data: what this server can bring into its next life. A learner may have been made a backup
+  // without having heard of it; which of them were in sync the scheduler knows.
+  std::vector<RecoveredReplica> ReplicasWithData() const;
   // Whether it would answer a pull of the partition now, routed by its own epoch: at no time do two servers.
   bool Serves(uint32_t partition) const;
   // By the newest routing no replica is here.

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -441,6 +442,33 @@ TEST_F(DataPlaneTest, WorkersOnManyThreadsAgreeOnEveryStep) {
   for (uint32_t rank = 0; rank < kWorkers; ++rank) threads.emplace_back(work, rank);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(Row(1), (Floats{-static_cast<float>(kSteps), -static_cast<float>(kSteps)}));
+}
+
+TEST_F(DataPlaneTest, WhatNobodyElseHasIsKeptUntilThisServerIsThePrimaryAgain) {
+  Start(ASYNC, 1);
+  ASSERT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})).ok());
+  const uint32_t partition = PartitionOf(kTable, 7, kPartitions);
+  RoutingTable nobody = Routing(2);
+  nobody.set_primary(static_cast<int>(partition), UINT32_MAX);
+  plane_->AdoptRouting(nobody);
+  EXPECT_FALSE(plane_->Serves(partition));
+  std::set<uint32_t> kept;
+  for (const RecoveredReplica& replica : plane_->ReplicasWithData()) kept.insert(replica.partition());
+  EXPECT_TRUE(kept.contains(partition)) << "it would come back without it";
+
+  plane_->AdoptRouting(Routing(3));
+  EXPECT_TRUE(plane_->Serves(partition));
+  RequestHeader header = ClientHeader();
+  header.set_epoch(3);
+  const auto answer = Send(Method::kPull, RowPull(header, 7));
+  ASSERT_TRUE((*answer)->status.ok()) << (*answer)->status;
+  EXPECT_EQ(plane_->Counters(/*may_be_old=*/false).rows(), 1u);
+
+  // Another one is the primary: what is here is of no use.
+  RoutingTable elsewhere = Routing(4);
+  elsewhere.set_primary(static_cast<int>(partition), 1);
+  plane_->AdoptRouting(elsewhere);
+  for (const RecoveredReplica& replica : plane_->ReplicasWithData()) EXPECT_NE(replica.partition(), partition);
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       }
     }
     MutexLock replica_lock(replica->mu);
-    if (role == ReplicaRole::kDropped && routing.primary(p) == kNoServer && replica->role != ReplicaRole::kLearner) {
+    if (role == ReplicaRole::kDropped && routing.primary(p) == kNoServer && replica->partition != nullptr) {
       role = ReplicaRole::kHeld;
     }
     const ReplicaRole was = std::exchange(replica->role, role);

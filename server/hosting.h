@@ -30,8 +30,8 @@ inline constexpr uint32_t kNoServer = UINT32_MAX;
 // Invariants:
 // 1. A replica becomes primary or backup without data only in the routing in which its partition begins.
 // 2. A primary that another one replaces keeps nothing: what it had not replicated never happened.
-// 3. A replica that was in sync is kept as long as its partition has no primary: it may be the last one, to be named
-//    when this server registers again.
+// 3. What a replica has is kept as long as its partition has no primary: it may be the last one, to be named when
+//    this server registers again.
 class Hosting {
  public:
   using Tables = absl::btree_map<uint32_t, std::shared_ptr<const TableSchema>>;

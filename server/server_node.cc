@@ -84,7 +84,7 @@ void ServerNode::Register(MonotonicTime deadline) {
       replica.set_log_index(partition->log_index());
     }
   }
-  for (RecoveredReplica& replica : data_plane_.ReplicasInSync()) *request.add_recovered() = std::move(replica);
+  for (RecoveredReplica& replica : data_plane_.ReplicasWithData()) *request.add_recovered() = std::move(replica);
   link_.Register(std::move(request), deadline, [this](absl::StatusOr<RegisterResponse> registered) {
     MutexLock lock(mu_);
     news_.registered = std::move(registered);
