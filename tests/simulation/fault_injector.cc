@@ -1,5 +1,6 @@
 #include "tests/simulation/fault_injector.h"
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -163,10 +164,10 @@ void FaultInjector::PauseLife(const std::shared_ptr<Life>& life) {
   if (life->paused) return;
   Note(absl::StrCat(life->name, " is paused"));
   life->paused = true;
-  paused_.insert(life);
+  paused_.push_back(life);
   In(milliseconds(20), milliseconds(random_.Chance(0.5) ? 600 : 4000), [this, life] {
     loop_.Note(absl::StrCat(life->name, " goes on"));
-    paused_.erase(life);
+    paused_.erase(std::find(paused_.begin(), paused_.end(), life));
     loop_.Resume(life);
   });
 }

@@ -61,8 +61,8 @@ class FaultInjector {
   std::vector<Fault> kinds_;
   bool ended_ = false;
   uint64_t faults_ = 0;
-  // Lives that are paused.
-  std::set<std::shared_ptr<Life>> paused_;
+  // Lives that are paused, in the order in which they were.
+  std::vector<std::shared_ptr<Life>> paused_;
   // Servers that are dead, paused, draining or cut off.
   std::multiset<int> disturbed_;
   uint64_t network_period_ = 0;

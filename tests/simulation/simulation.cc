@@ -210,7 +210,7 @@ class Simulation {
     std::map<uint32_t, uint32_t> counts;
     for (int server = 0; server < cluster_.servers(); ++server) {
       if (cluster_.server(server) == nullptr || cluster_.server(server)->data_plane().epoch() != routing->epoch()) return false;
-      for (const RecoveredReplica& replica : cluster_.server(server)->data_plane().ReplicasInSync()) {
+      for (const RecoveredReplica& replica : cluster_.server(server)->data_plane().ReplicasWithData()) {
         positions[replica.partition()].insert(replica.log_index());
         ++counts[replica.partition()];
       }
