@@ -45,9 +45,8 @@ constexpr size_t kLocalFetchAhead = 16;
 // The two sides of a comparison take turns, so that what else the machine does hits both.
 constexpr int kLatencyTurns = 10;
 
-constexpr char kJob[] = R"(
-  name: "bench" seed: 1 consistency { mode: ASYNC } partitions: 64
-)";
+constexpr char kDensePush[] = "dense push 4 MiB";
+constexpr char kJob[] = "name: 'bench' seed: 1 consistency { mode: ASYNC } partitions: 64 durability: ";
 
 // CPU seconds a second, from its construction on.
 class Usage {
@@ -92,8 +91,9 @@ class ClusterBench {
  private:
   absl::Status StartCluster() {
     ProcessClusterOptions options;
-    options.job = kJob;
-    options.servers = 1;
+    options.job = absl::StrCat(kJob, options_.durability);
+    options.servers = options_.replicas;
+    options.replicas = options_.replicas;
     // A measurement may take all of the machine: silence is no death here.
     options.flags["scheduler"] = {"--lease_ms=60000"};
     PAWL_ASSIGN_OR_RETURN(cluster_, ProcessCluster::Start(options));
@@ -124,7 +124,7 @@ class ClusterBench {
   }
 
   absl::Status RunDense() {
-    const bool push = Wanted("dense push 4 MiB");
+    const bool push = Wanted(kDensePush);
     const bool pull = Wanted("dense pull 4 MiB");
     if (!push && !pull) return absl::OkStatus();
     // Before and after each row, so that what else the machine does hits both.
@@ -161,7 +161,7 @@ class ClusterBench {
     };
     Session& session = client_->free_running();
     if (push) {
-      PAWL_RETURN_IF_ERROR(measure("dense push 4 MiB", [&](uint32_t slot, Callback done) {
+      PAWL_RETURN_IF_ERROR(measure(kDensePush, [&](uint32_t slot, Callback done) {
         session.Push({{.table = slots[slot].table, .gradients = slots[slot].floats}}, {}, std::move(done));
       }));
     }
@@ -409,5 +409,37 @@ class ClusterBench {
 }  // namespace
 
 absl::StatusOr<std::vector<BenchRow>> RunClusterRows(const ClusterRowsOptions& options) { return ClusterBench(options).Run(); }
+
+absl::StatusOr<std::vector<BenchRow>> RunSafetyRows(const ClusterRowsOptions& options) {
+  std::vector<BenchRow> rows;
+  for (const std::string& push : {std::string(kDensePush), absl::StrCat("sparse push ", kKeysInCall, " keys")}) {
+    const auto measure = [&](uint32_t replicas, const std::string& durability) -> absl::StatusOr<BenchRow> {
+      ClusterRowsOptions shape = options;
+      shape.filter = push;
+      shape.replicas = replicas;
+      shape.durability = durability;
+      PAWL_ASSIGN_OR_RETURN(std::vector<BenchRow> measured, RunClusterRows(shape));
+      for (BenchRow& row : measured) {
+        if (row.name == push) return std::move(row);
+      }
+      return absl::InternalError(absl::StrCat("there is no row ", push));
+    };
+    PAWL_ASSIGN_OR_RETURN(const BenchRow before, measure(1, "MEMORY"));
+    std::vector<BenchRow> safe;
+    for (const auto& [replicas, durability] : {std::pair(2u, "MEMORY"), {1u, "LOG"}, {1u, "FSYNC"}, {2u, "LOG"}}) {
+      PAWL_ASSIGN_OR_RETURN(BenchRow row, measure(replicas, durability));
+      row.name = absl::StrCat(push, ", ", durability, ", ", replicas, replicas == 1 ? " replica" : " replicas");
+      safe.push_back(std::move(row));
+    }
+    PAWL_ASSIGN_OR_RETURN(const BenchRow after, measure(1, "MEMORY"));
+    for (BenchRow& row : safe) {
+      row.limit_name = "MEMORY, 1 replica";
+      row.limit = (before.value + after.value) / 2;
+      row.goal = 0;
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
 
 }  // namespace pawl
