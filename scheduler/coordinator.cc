@@ -50,9 +50,14 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       logical_workers_(options_.job.logical_workers(), options_.workers),
       tables_(options_.job),
       evaluations_(options_.job),
+      checkpoints_(options_.job.checkpoint(), created_),
       figures_saved_(created_) {
   MutexLock lock(mu_);
-  if (restored != nullptr) Restore(*restored);
+  if (restored != nullptr) {
+    Restore(*restored);
+  } else if (options_.restore.has_value()) {
+    BeginWith(*options_.restore, options_.restore_state);
+  }
   // The state is as it is saved, or is that of a job of which nobody knows yet.
   told_ = PresentView();
 }
@@ -122,7 +127,8 @@ void Coordinator::Tick() {
   NodesAreGone(dead, how, /*dead=*/true, actions);
   if (state_.over()) return;
 
-  if (replan_) {
+  // A replica that is copied before its partition is loaded would be one of nothing.
+  if (replan_ && !loading()) {
     replan_ = false;
     // While the result is gathered, who has it stays.
     const bool move = now >= moves_from_ && state_.state() != FINISHING;
@@ -142,6 +148,7 @@ void Coordinator::Tick() {
                          options_.workers, " workers; there are: ", there.empty() ? "none" : absl::StrJoin(there, ", ")),
             actions);
   }
+  BeginCheckpointIfDue(now, actions);
   // Questions wait for the store like all that was decided.
   if (!gate_.all_saved()) rounds_.Postpone(since_last_tick);
   rounds_.Tick(now, actions);
@@ -158,6 +165,8 @@ void Coordinator::TakeUpWhatWasUnderWay(DeferredActions& actions) {
   }
   if (!director_.placed()) {
     PlaceIfServersAreThere(actions);
+  } else if (loading()) {
+    LoadOnServers(actions);
   } else {
     for (const TableCatalogue::Entry* entry : tables_.All()) {
       if (!entry->ready) CreateTableOnServers(entry->spec.id(), actions);
@@ -179,7 +188,7 @@ void Coordinator::TakeUpWhatWasUnderWay(DeferredActions& actions) {
 absl::Status Coordinator::CheckCanWait() const {
   PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
   if (routing_calls_.size() + table_calls_.size() + barrier_calls_.size() + assignment_calls_.size() +
-          evaluation_calls_.size() >=
+          evaluation_calls_.size() + checkpoint_calls_.size() >=
       kMaxParkedCalls) {
     return absl::ResourceExhaustedError(absl::StrCat(kMaxParkedCalls, " calls wait in the scheduler, the limit"));
   }

@@ -17,9 +17,11 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/scheduler.pb.h"
 #include "proto/scheduler_state.pb.h"
 #include "scheduler/barriers.h"
+#include "scheduler/checkpoints.h"
 #include "scheduler/deferred_actions.h"
 #include "scheduler/evaluations.h"
 #include "scheduler/job_state_machine.h"
@@ -47,6 +49,11 @@ inline constexpr std::chrono::seconds kKeepBestTimeout{60};
 inline constexpr std::chrono::seconds kReleaseTimeout{60};
 // Reads every parameter.
 inline constexpr std::chrono::seconds kInspectTimeout{300};
+// Until the step is reached, all of it is written, and anybody who was away is back.
+inline constexpr std::chrono::seconds kCheckpointTimeout{3600};
+inline constexpr std::chrono::seconds kLoadTimeout{3600};
+// Of one question of these: a server that does not answer is asked again, and must not take it for given up.
+inline constexpr std::chrono::seconds kCheckpointCallTimeout{30};
 // Figures of the nodes, which change all the time, are saved so often.
 inline constexpr std::chrono::seconds kFiguresSaveInterval{10};
 
@@ -91,6 +98,15 @@ class Coordinator {
     std::chrono::milliseconds recovery_timeout{60000};
     // Called once, at the job's end, outside the lock. An error fails a job that would have completed. May be null.
     std::function<absl::Status(const JobReport&)> write_report;
+    // Completes a checkpoint in `dir` of which all parts are there, deletes old ones if `keep` is not 0, and then calls
+    // `done` with its own folder, on any thread. Called outside the lock; must not block. Null: there are no checkpoints.
+    std::function<void(const std::string& dir, CheckpointManifest manifest, uint32_t keep,
+                       absl::AnyInvocable<void(absl::StatusOr<std::string>)> done)>
+        write_checkpoint;
+    // The checkpoint to begin with, which is whole and fits the job, and what its manifest has as scheduler_state. Not
+    // looked at if the job goes on from a saved state.
+    std::optional<StoredRestore> restore;
+    SchedulerState restore_state;
     // Called under the lock whenever there is something to save, with TakeUnsaved and StateIsSaved; must not call
     // back or block. Null: nothing is ever saved.
     std::function<void()> state_changed;
@@ -123,6 +139,7 @@ class Coordinator {
   Ticket GetAssignment(const GetAssignmentRequest& request, Done<GetAssignmentResponse> done) PAWL_EXCLUDES(mu_);
   Ticket ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done)
       PAWL_EXCLUDES(mu_);
+  Ticket Checkpoint(const CheckpointRequest& request, Done<CheckpointResponse> done) PAWL_EXCLUDES(mu_);
   // The caller is gone or its deadline has passed: answers the call, if it still waits, with CANCELLED or
   // DEADLINE_EXCEEDED. A party whose deadline passes at a barrier fails the barrier.
   void Cancel(Ticket ticket, bool deadline_passed) PAWL_EXCLUDES(mu_);
@@ -209,6 +226,25 @@ class Coordinator {
   // The same for answers that say nothing.
   ServerRounds::Ask AskBy(std::function<void(const ServerRounds::Question&, ServerCaller::Done)> call);
 
+  // coordinator_checkpoints.cc.
+  void BeginCheckpointIfDue(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void CheckpointOnServers(const Checkpoints::Order& order, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // All servers have written their parts.
+  void WriteCheckpoint(const Checkpoints::Order& order, const StoredEvaluations& evaluations_before,
+                       std::vector<CheckpointPart> parts, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void CheckpointIsWritten(const Checkpoints::Order& order, const absl::StatusOr<std::string>& folder)
+      PAWL_EXCLUDES(mu_);
+  void CheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
+      PAWL_REQUIRES(mu_);
+  // What a job that is restored from a cut at `step` goes on with.
+  SchedulerState StateAt(uint64_t step, const StoredEvaluations& evaluations_before) const PAWL_REQUIRES(mu_);
+  void BeginWith(const StoredRestore& restore, const SchedulerState& state) PAWL_REQUIRES(mu_);
+  // The job is restored, and the servers have not loaded all of it yet: nobody else may use them.
+  bool loading() const PAWL_REQUIRES(mu_) { return restore_.has_value() && !restore_->loaded(); }
+  void LoadOnServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // The servers are placed, and have what the job begins with.
+  bool servers_are_ready() const PAWL_REQUIRES(mu_) { return director_.placed() && !loading(); }
+
   // coordinator_end.cc.
   void ReportIsWritten(const absl::Status& status) PAWL_EXCLUDES(mu_);
   void FailJob(const std::string& failure, DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -248,6 +284,9 @@ class Coordinator {
   TableCatalogue tables_ PAWL_GUARDED_BY(mu_);
   Barriers barriers_ PAWL_GUARDED_BY(mu_);
   Evaluations evaluations_ PAWL_GUARDED_BY(mu_);
+  Checkpoints checkpoints_ PAWL_GUARDED_BY(mu_);
+  // The checkpoint that the job has begun with.
+  std::optional<StoredRestore> restore_ PAWL_GUARDED_BY(mu_);
   ServerRounds rounds_ PAWL_GUARDED_BY(mu_);
 
   // Of the director's present epoch; null before the first placement.
@@ -281,6 +320,8 @@ class Coordinator {
   ParkedCalls<std::string, GetAssignmentResponse> assignment_calls_ PAWL_GUARDED_BY(mu_);
   // Keyed by the evaluation's number.
   ParkedCalls<uint64_t, ReportEvaluationResponse> evaluation_calls_ PAWL_GUARDED_BY(mu_);
+  // Keyed by the folder.
+  ParkedCalls<std::string, CheckpointResponse> checkpoint_calls_ PAWL_GUARDED_BY(mu_);
 };
 
 template <typename Response>
@@ -292,6 +333,23 @@ bool Coordinator::RefuseIfTooManyAreHeld(Done<Response>& done) {
   done(absl::ResourceExhaustedError(
       absl::StrCat(kMaxParkedCalls, " answers wait until the scheduler's state is saved, the limit")));
   return true;
+}
+
+template <typename Answer>
+ServerRounds::Ask Coordinator::AskBy(
+    std::function<void(const ServerRounds::Question&, absl::AnyInvocable<void(absl::StatusOr<Answer>)>)> call,
+    std::function<void(const ServerRounds::Question&, Answer)> keep) {
+  return [this, call = std::move(call), keep = std::move(keep)](const ServerRounds::Question& question) {
+    call(question, [this, keep, question](absl::StatusOr<Answer> answer) {
+      DeferredActions actions;
+      MutexLock lock(mu_);
+      const Ending ending(*this, actions);
+      if (!rounds_.Awaits(question.attempt, question.server)) return;
+      const absl::Status status = answer.status();
+      if (status.ok()) keep(question, *std::move(answer));
+      rounds_.Answer(question.attempt, question.server, status, actions);
+    });
+  };
 }
 
 }  // namespace pawl

@@ -49,6 +49,7 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request, Done<GetA
 }
 
 void Coordinator::AnswerAssignments(DeferredActions& actions) {
+  if (loading()) return;
   for (const Node* worker : membership_.Present(WORKER_ROLE)) {
     const std::optional<std::vector<uint32_t>> ranks = logical_workers_.RanksOf(worker->name);
     if (!ranks.has_value()) continue;
@@ -85,7 +86,7 @@ Ticket Coordinator::CreateTable(const CreateTableRequest& request, Done<CreateTa
   const Ticket ticket = ++last_ticket_;
   table_calls_.Park(ticket, spec.id(), std::move(done));
   if (creation->is_new) gate_.Changed();
-  if (creation->is_new && director_.placed()) CreateTableOnServers(spec.id(), actions);
+  if (creation->is_new && servers_are_ready()) CreateTableOnServers(spec.id(), actions);
   return ticket;
 }
 
@@ -152,6 +153,7 @@ void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
   if (routing_calls_.AnswerOne(ticket, status, actions).has_value()) return;
   if (table_calls_.AnswerOne(ticket, status, actions).has_value()) return;
   if (assignment_calls_.AnswerOne(ticket, status, actions).has_value()) return;
+  if (checkpoint_calls_.AnswerOne(ticket, status, actions).has_value()) return;
   evaluation_calls_.AnswerOne(ticket, status, actions);
 }
 

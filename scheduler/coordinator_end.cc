@@ -93,6 +93,8 @@ void Coordinator::EndEverything(DeferredActions& actions) {
   barrier_calls_.AnswerAll(status, actions);
   assignment_calls_.AnswerAll(status, actions);
   evaluation_calls_.AnswerAll(status, actions);
+  checkpoint_calls_.AnswerAll(status, actions);
+  checkpoints_.Abandon();
   rounds_.Abandon();
   if (state_.state() == COMPLETED || options_.write_report == nullptr) {
     report_is_written_ = true;

@@ -163,8 +163,13 @@ void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool 
 void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
   const std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
   if (servers.size() < options_.servers) return;
-  director_.PlaceFirst(servers);
+  // Of a partition that is loaded there is one replica, from which the others are copied then.
+  director_.PlaceFirst(servers, loading() ? 1 : options_.job.replicas());
   RoutingHasChanged(actions);
+  if (loading()) {
+    LoadOnServers(actions);
+    return;
+  }
   for (const TableCatalogue::Entry* entry : tables_.All()) CreateTableOnServers(entry->spec.id(), actions);
 }
 
@@ -191,7 +196,7 @@ void Coordinator::RoutingHasChanged(DeferredActions& actions) {
 }
 
 void Coordinator::StartIfAllAreThere() {
-  if (!director_.placed()) return;
+  if (!servers_are_ready()) return;
   if (!serve_only_ && !logical_workers_.AllHosted()) return;
   const JobState from = state_.state();
   if (!state_.Start(clock_.Now())) return;

@@ -28,23 +28,6 @@ struct Nothing {};
 
 }  // namespace
 
-template <typename Answer>
-ServerRounds::Ask Coordinator::AskBy(
-    std::function<void(const ServerRounds::Question&, absl::AnyInvocable<void(absl::StatusOr<Answer>)>)> call,
-    std::function<void(const ServerRounds::Question&, Answer)> keep) {
-  return [this, call = std::move(call), keep = std::move(keep)](const ServerRounds::Question& question) {
-    call(question, [this, keep, question](absl::StatusOr<Answer> answer) {
-      DeferredActions actions;
-      MutexLock lock(mu_);
-      const Ending ending(*this, actions);
-      if (!rounds_.Awaits(question.attempt, question.server)) return;
-      const absl::Status status = answer.status();
-      if (status.ok()) keep(question, *std::move(answer));
-      rounds_.Answer(question.attempt, question.server, status, actions);
-    });
-  };
-}
-
 ServerRounds::Ask Coordinator::AskBy(std::function<void(const ServerRounds::Question&, ServerCaller::Done)> call) {
   return AskBy<Nothing>(
       [call = std::move(call)](const ServerRounds::Question& question,
@@ -90,7 +73,7 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
 }
 
 void Coordinator::ReleaseOnServers(LogicalWorkers::FreeRank rank, DeferredActions& actions) {
-  if (!director_.placed()) return;
+  if (!servers_are_ready()) return;
   ReleaseLogicalWorkerRequest request;
   request.set_job_id(options_.job_id);
   request.set_logical_worker(rank.rank);

@@ -19,6 +19,7 @@ void AddCounters(const ServerCounters& from, ServerCounters& to) {
   to.set_parked_pulls(to.parked_pulls() + from.parked_pulls());
   to.set_keys_pulled(to.keys_pulled() + from.keys_pulled());
   to.set_keys_pushed(to.keys_pushed() + from.keys_pushed());
+  to.set_step(std::max(to.step(), from.step()));
 }
 
 absl::StatusOr<GetStatusResponse> Coordinator::GetStatus(const GetStatusRequest& request) {
@@ -42,6 +43,11 @@ GetStatusResponse Coordinator::Status() const {
   status.set_train_s(state_.TrainSeconds(clock_.Now()));
   for (const EvaluationResult& result : evaluations_.results()) *status.add_evaluations() = result;
   if (digest_.has_value()) status.set_digest(*digest_);
+  *status.mutable_checkpoint() = checkpoints_.Status();
+  if (restore_.has_value()) {
+    status.mutable_checkpoint()->set_restored_from(absl::StrCat(restore_->dir(), "/", restore_->name()));
+    status.mutable_checkpoint()->set_restored_step(restore_->step());
+  }
 
   const std::vector<uint32_t> replicas =
       told_.routing == nullptr ? std::vector<uint32_t>() : ReplicaCounts(*told_.routing);
@@ -122,6 +128,8 @@ SchedulerState Coordinator::State() const {
   if (digest_.has_value()) stored.set_digest(*digest_);
   if (final_counters_.has_value()) *stored.mutable_final_counters() = *final_counters_;
   stored.set_closed(closed_);
+  if (restore_.has_value()) *stored.mutable_restore() = *restore_;
+  *stored.mutable_checkpoint() = checkpoints_.Status();
   return stored;
 }
 
@@ -142,6 +150,8 @@ void Coordinator::Restore(const SchedulerState& stored) {
   tables_.Restore(stored.tables());
   evaluations_.Restore(stored.evaluations());
   barriers_.Restore(stored.barriers());
+  if (stored.has_restore()) restore_ = stored.restore();
+  checkpoints_.Restore(stored.checkpoint());
   if (stored.has_digest()) digest_ = stored.digest();
   if (stored.has_final_counters()) final_counters_ = stored.final_counters();
   report_is_written_ = state_.state() == COMPLETED;

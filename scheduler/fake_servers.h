@@ -56,6 +56,27 @@ class FakeServers final : public ServerCaller {
            request.routing_epoch(), std::move(done));
   }
 
+  void Checkpoint(const std::string& address, const CheckpointOnServerRequest& request, MonotonicDuration timeout,
+                  CheckpointDone done) override {
+    Answer(address, "Checkpoint " + std::to_string(request.step()), request.routing_epoch(),
+           [this, address, done = std::move(done)](absl::Status status) mutable {
+             CheckpointOnServerResponse response;
+             {
+               MutexLock lock(mu_);
+               response = parts_[address];
+             }
+             if (status.ok()) {
+               done(std::move(response));
+             } else {
+               done(std::move(status));
+             }
+           });
+  }
+  void LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request, MonotonicDuration timeout,
+                      Done done) override {
+    Answer(address, "LoadCheckpoint " + request.dir() + "/" + request.name(), request.routing_epoch(), std::move(done));
+  }
+
   // The next calls noted as `call` answer with these, in order.
   void FailNext(const std::string& call, absl::Status status) {
     MutexLock lock(mu_);
@@ -64,6 +85,10 @@ class FakeServers final : public ServerCaller {
   void SetInspection(const std::string& address, InspectResponse response) {
     MutexLock lock(mu_);
     inspections_[address] = std::move(response);
+  }
+  void SetParts(const std::string& address, CheckpointOnServerResponse response) {
+    MutexLock lock(mu_);
+    parts_[address] = std::move(response);
   }
   void Hold() {
     MutexLock lock(mu_);
@@ -137,6 +162,7 @@ class FakeServers final : public ServerCaller {
   std::vector<std::pair<Done, absl::Status>> held_ PAWL_GUARDED_BY(mu_);
   std::map<std::string, std::deque<absl::Status>> failures_ PAWL_GUARDED_BY(mu_);
   std::map<std::string, InspectResponse> inspections_ PAWL_GUARDED_BY(mu_);
+  std::map<std::string, CheckpointOnServerResponse> parts_ PAWL_GUARDED_BY(mu_);
   std::map<std::string, uint64_t> adopted_ PAWL_GUARDED_BY(mu_);
   TableSpec last_table_ PAWL_GUARDED_BY(mu_);
   uint64_t last_routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;

@@ -102,6 +102,19 @@ void GrpcServerCaller::ReleaseLogicalWorker(const std::string& address, const Re
       StatusOnly<ReleaseLogicalWorkerResponse>(std::move(done)));
 }
 
+void GrpcServerCaller::Checkpoint(const std::string& address, const CheckpointOnServerRequest& request,
+                                  MonotonicDuration timeout, CheckpointDone done) {
+  Call<CheckpointOnServerRequest, CheckpointOnServerResponse>(
+      address, &ServerControl::StubInterface::async_interface::Checkpoint, request, timeout, std::move(done));
+}
+
+void GrpcServerCaller::LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request,
+                                      MonotonicDuration timeout, Done done) {
+  Call<LoadCheckpointRequest, LoadCheckpointResponse>(
+      address, &ServerControl::StubInterface::async_interface::LoadCheckpoint, request, timeout,
+      StatusOnly<LoadCheckpointResponse>(std::move(done)));
+}
+
 void GrpcServerCaller::Shutdown() {
   MutexLock lock(mu_);
   shut_down_ = true;

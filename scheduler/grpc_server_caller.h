@@ -31,6 +31,10 @@ class GrpcServerCaller final : public ServerCaller {
                    Done done) override;
   void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
                             MonotonicDuration timeout, Done done) override;
+  void Checkpoint(const std::string& address, const CheckpointOnServerRequest& request, MonotonicDuration timeout,
+                  CheckpointDone done) override;
+  void LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request, MonotonicDuration timeout,
+                      Done done) override;
 
   // Cancels every call and waits until the last `done` has run. Later calls answer UNAVAILABLE at once.
   void Shutdown() PAWL_EXCLUDES(mu_);

@@ -8,6 +8,8 @@
 // found there again: give --listen a port (with port 0 it tries the one that it had). A second scheduler with the same
 // --store waits until the first one is gone and takes over; nodes find it if both are behind one address.
 //
+// With --restore it begins where a checkpoint was made, as a new job with servers that have nothing yet.
+//
 // Exit codes: 0 the job has completed or was stopped (SIGTERM, Ctrl-C, pawlctl); 1 the job has failed, or
 // another scheduler has taken over; 2 wrong flags, files or job.
 #include <atomic>
@@ -21,11 +23,13 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/env.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/job/job_file.h"
@@ -34,12 +38,15 @@
 #include "google/protobuf/util/message_differencer.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
+#include "scheduler/checkpoint_writer.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/grpc_server_caller.h"
 #include "scheduler/metrics_file.h"
+#include "scheduler/restore.h"
 #include "scheduler/service.h"
 #include "scheduler/state_saver.h"
 #include "scheduler/store/open_store.h"
+#include "server/storage/checkpoint_store.h"
 #include "spdlog/spdlog.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7000",
@@ -66,6 +73,9 @@ ABSL_FLAG(double, worker_return_timeout_s, 60,
 ABSL_FLAG(double, recovery_timeout_s, 60,
           "the job fails if partitions whose last replica went with a server are not back with it after so long; "
           "with durability: MEMORY it fails at once");
+ABSL_FLAG(std::string, restore, "",
+          "begins with a checkpoint: its own folder, or one of checkpoints, of which the newest of this job is taken. The "
+          "number of servers and workers may be another one");
 ABSL_FLAG(std::string, address_file, "", "file that gets host:port as soon as the scheduler listens");
 ABSL_FLAG(uint32_t, start_timeout_ms, 300000, "the job fails if its servers and workers are not there by then");
 ABSL_FLAG(uint32_t, linger_ms, 5000,
@@ -188,6 +198,13 @@ absl::StatusOr<std::optional<SchedulerState>> UnfinishedState(const std::optiona
     return absl::DataLossError(absl::StrCat(place, " holds something else than a scheduler's state"));
   }
   if (state.closed()) return std::nullopt;
+  const std::string restore = absl::GetFlag(FLAGS_restore);
+  if (!restore.empty() && state.state() != COMPLETED && state.state() != FAILED && state.state() != STOPPED &&
+      !(state.has_restore() && IsSource(restore, state.restore()))) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(place, " holds the state of job '", state.job().name(), "', which has not ended and was not begun with "
+                     "--restore=", restore, "; use another --data_dir, or leave --restore out to go on with that job"));
+  }
   const bool same = google::protobuf::util::MessageDifferencer::Equals(state.job(), options.job) &&
                     state.servers() == options.servers && state.workers() == options.workers;
   if (same) return state;
@@ -195,6 +212,36 @@ absl::StatusOr<std::optional<SchedulerState>> UnfinishedState(const std::optiona
   return absl::FailedPreconditionError(
       absl::StrCat(place, " holds the state of job '", state.job().name(), "', which has not ended and is not the same as --job=",
                    absl::GetFlag(FLAGS_job), " with these flags; start it as before, or use another place"));
+}
+
+// Sees to it that a job which begins now does not get its checkpoints mixed up with those of others; with --restore it is
+// to begin with one of them.
+absl::Status PrepareCheckpoints(Env& env, Coordinator::Options& options) {
+  const std::string path = absl::GetFlag(FLAGS_restore);
+  const std::string& dir = options.job.checkpoint().dir();
+  CheckpointStore store(env, dir);
+  if (path.empty()) {
+    if (dir.empty()) return absl::OkStatus();
+    PAWL_ASSIGN_OR_RETURN(const std::string newest, store.Newest(options.job.name()));
+    if (newest.empty()) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrCat("checkpoint.dir is ", dir, ", which holds checkpoints of an earlier run of '", options.job.name(),
+                     "', the newest one ", newest, "; go on from there with --restore=", dir,
+                     ", or name another folder, or delete it"));
+  }
+  PAWL_ASSIGN_OR_RETURN(FoundCheckpoint found, FindCheckpoint(env, path, options.job.name()));
+  PAWL_RETURN_IF_ERROR(CheckFits(options.job, found.manifest));
+  spdlog::info("beginning with the checkpoint {} in {}, of step {}", found.name, found.dir, found.manifest.step());
+  StoredRestore restore;
+  restore.set_dir(found.dir);
+  restore.set_name(found.name);
+  restore.set_step(found.manifest.step());
+  options.restore = std::move(restore);
+  options.restore_state = std::move(found.state);
+  if (dir.empty()) return absl::OkStatus();
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside, store.SetAsideAfter(options.job.name(), found.manifest.step()));
+  for (const std::string& name : aside) spdlog::warn("{} in {} is of a later step, and is set aside", name, dir);
+  return absl::OkStatus();
 }
 
 // The port in the file that was left there; 0 if there is none.
@@ -253,14 +300,27 @@ int Direct(EndSignal& signal) {
   }
   const SchedulerState* const restored = unfinished->has_value() ? &**unfinished : nullptr;
   options->job_id = restored == nullptr ? RandomJobId() : restored->job_id();
-  // A result that is older than this job is none.
-  if (restored == nullptr) std::filesystem::remove(metrics_path, error);
+  if (restored == nullptr) {
+    if (const absl::Status status = PrepareCheckpoints(Env::Real(), *options); !status.ok()) {
+      const bool of_flag = !absl::GetFlag(FLAGS_restore).empty();
+      return UsageError(absl::StrCat(of_flag ? absl::StrCat("--restore=", absl::GetFlag(FLAGS_restore), ": ") : "",
+                                     status.message()));
+    }
+    // A result that is older than this job is none.
+    std::filesystem::remove(metrics_path, error);
+  }
 
   const std::string job_name = options->job.name();
   std::atomic<StateSaver*> notified = nullptr;
   options->leads = [&store] { return (*store)->IsLeader(); };
   options->state_changed = [&notified] {
     if (StateSaver* const saver = notified.load(); saver != nullptr) saver->Notify();
+  };
+  // Ends before the coordinator, which it calls.
+  auto checkpoint_writer = std::make_unique<CheckpointWriter>(Env::Real());
+  options->write_checkpoint = [&checkpoint_writer](const std::string& dir, CheckpointManifest manifest, uint32_t keep,
+                                                   CheckpointWriter::Done done) {
+    checkpoint_writer->Write(dir, std::move(manifest), keep, std::move(done));
   };
   GrpcServerCaller servers;
   Coordinator coordinator(*std::move(options), Clock::Real(), servers, restored);
@@ -319,6 +379,7 @@ int Direct(EndSignal& signal) {
   if (!saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout)) EndAtOnce("the state cannot be saved");
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers.Shutdown();
+  checkpoint_writer = nullptr;
   saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout);
   const JobState state = coordinator.state();
   spdlog::info("ended: {}", JobState_Name(state));

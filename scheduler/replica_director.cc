@@ -35,12 +35,13 @@ bool ReplicaDirector::EveryPartitionHasAPrimary() const {
                                   [](const ReplicaSet& set) { return set.primary == kNoServer; });
 }
 
-void ReplicaDirector::PlaceFirst(const std::vector<const Node*>& servers) {
+void ReplicaDirector::PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas) {
   std::vector<ServerNumber> numbers;
   for (const Node* server : servers) numbers.push_back(server->number);
-  pawl::PlaceFirst(numbers, options_.partitions, options_.replicas, placement_);
-  spdlog::info("routing: epoch {}, {} partitions with {} replicas on {} servers", epoch(), options_.partitions,
-               options_.replicas, numbers.size());
+  pawl::PlaceFirst(numbers, options_.partitions, replicas, placement_);
+  spdlog::info("routing: epoch {}, {} partitions with {} replicas on {} servers", epoch(), options_.partitions, replicas,
+               numbers.size());
+  NoteRedundancy();
 }
 
 std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Node>& servers,

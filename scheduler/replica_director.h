@@ -40,8 +40,9 @@ class ReplicaDirector {
   uint64_t primaries_since() const;
   bool EveryPartitionHasAPrimary() const;
 
-  // REQUIRES: !placed(), at least options.replicas servers.
-  void PlaceFirst(const std::vector<const Node*>& servers);
+  // With `replicas` of each partition to begin with. REQUIRES: !placed(), at least so many servers.
+  void PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas);
+  void PlaceFirst(const std::vector<const Node*>& servers) { PlaceFirst(servers, options_.replicas); }
 
   // What the job fails with, or nothing. Each raises the epoch once it is placed.
   //

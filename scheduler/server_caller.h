@@ -17,6 +17,7 @@ namespace pawl {
 class ServerCaller {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
+  using CheckpointDone = absl::AnyInvocable<void(absl::StatusOr<CheckpointOnServerResponse>)>;
   using InspectDone = absl::AnyInvocable<void(absl::StatusOr<InspectResponse>)>;
 
   virtual ~ServerCaller() = default;
@@ -31,6 +32,15 @@ class ServerCaller {
                            Done done) = 0;
   virtual void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
                                     MonotonicDuration timeout, Done done) = 0;
+  // Servers of a caller that does not say otherwise make no checkpoints.
+  virtual void Checkpoint(const std::string& address, const CheckpointOnServerRequest& request, MonotonicDuration timeout,
+                          CheckpointDone done) {
+    done(absl::UnimplementedError("no checkpoints here"));
+  }
+  virtual void LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request,
+                              MonotonicDuration timeout, Done done) {
+    done(absl::UnimplementedError("no checkpoints here"));
+  }
 };
 
 }  // namespace pawl

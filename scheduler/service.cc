@@ -114,6 +114,12 @@ grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContex
   return AnswerNow(context, coordinator_.GetStatus(*request), response);
 }
 
+grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerContext* context,
+                                                       const CheckpointRequest* request,
+                                                       CheckpointResponse* response) {
+  return Park(coordinator_, &Coordinator::Checkpoint, context, request, response);
+}
+
 grpc::ServerUnaryReactor* SchedulerService::StopJob(grpc::CallbackServerContext* context,
                                                     const StopJobRequest* request, StopJobResponse* response) {
   return Park(coordinator_, &Coordinator::StopJob, context, request, response);

@@ -36,6 +36,8 @@ class SchedulerService final : public Scheduler::CallbackService {
                                        FinishWorkResponse* response) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context, const GetStatusRequest* request,
                                       GetStatusResponse* response) override;
+  grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context, const CheckpointRequest* request,
+                                       CheckpointResponse* response) override;
   grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context, const StopJobRequest* request,
                                     StopJobResponse* response) override;
   grpc::ServerUnaryReactor* Goodbye(grpc::CallbackServerContext* context, const GoodbyeRequest* request,

@@ -31,8 +31,9 @@ LAYERS = (
     ("server/shard", ("proto", "client_lib/base", "server/optimizer", "server/shard")),
     ("server", ("proto", "client_lib", "server")),
     ("worker", ("proto", "client_lib", "worker")),
-    ("scheduler", ("proto", "client_lib", "scheduler")),
-    ("deploy", ("proto", "client_lib", "scheduler", "deploy")),
+    # Of server/storage only the checkpoint store, which servers, scheduler and pawlctl share.
+    ("scheduler", ("proto", "client_lib", "scheduler", "server/storage")),
+    ("deploy", ("proto", "client_lib", "scheduler", "server/storage", "deploy")),
 )
 
 # The state machine and its arithmetic: neither gRPC nor files nor time nor threads.

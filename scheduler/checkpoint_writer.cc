@@ -1,0 +1,66 @@
+#include "scheduler/checkpoint_writer.h"
+
+#include <utility>
+
+#include "client_lib/base/status_macros.h"
+#include "server/storage/checkpoint_store.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kWakeInterval{60};
+
+}  // namespace
+
+CheckpointWriter::CheckpointWriter(Env& env) : env_(env) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+CheckpointWriter::~CheckpointWriter() {
+  {
+    MutexLock lock(mu_);
+    stop_ = true;
+    wake_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void CheckpointWriter::Write(std::string dir, CheckpointManifest manifest, uint32_t keep, Done done) {
+  {
+    MutexLock lock(mu_);
+    if (!next_.has_value() && !stop_) {
+      next_ = Work{std::move(dir), std::move(manifest), keep, std::move(done)};
+      wake_.NotifyAll();
+      return;
+    }
+  }
+  done(absl::UnavailableError("another checkpoint is being written"));
+}
+
+void CheckpointWriter::Run() {
+  while (true) {
+    std::optional<Work> work;
+    {
+      MutexLock lock(mu_);
+      while (!stop_ && !next_.has_value()) wake_.WaitUntil(mu_, std::chrono::steady_clock::now() + kWakeInterval);
+      if (!next_.has_value()) return;
+      work = std::exchange(next_, std::nullopt);
+    }
+    absl::StatusOr<std::string> folder = Carry(*work);
+    work->done(std::move(folder));
+  }
+}
+
+absl::StatusOr<std::string> CheckpointWriter::Carry(const Work& work) {
+  CheckpointStore store(env_, work.dir);
+  const std::string& job_name = work.manifest.job_name();
+  PAWL_RETURN_IF_ERROR(store.WriteManifest(work.manifest));
+  if (work.keep > 0) {
+    const absl::Status deleted = store.DeleteOld(job_name, work.keep);
+    if (!deleted.ok()) spdlog::warn("old checkpoints in {} cannot be deleted: {}", work.dir, deleted.ToString());
+  }
+  return JoinPath(work.dir, CheckpointStore::NameOf(job_name, work.manifest.step()));
+}
+
+}  // namespace pawl

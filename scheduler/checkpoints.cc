@@ -1,0 +1,126 @@
+#include "scheduler/checkpoints.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace pawl {
+namespace {
+
+constexpr size_t kMaxFailureBytes = 512;
+constexpr size_t kMaxDirBytes = 4096;
+
+}  // namespace
+
+absl::StatusOr<std::string> Checkpoints::DirOf(absl::string_view dir) const {
+  if (dir.empty() && policy_.dir().empty()) {
+    return absl::FailedPreconditionError("the job's checkpoint.dir is empty; say with --dir where the checkpoint is to be");
+  }
+  if (dir.empty()) return policy_.dir();
+  if (dir.front() != '/' || dir.size() > kMaxDirBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dir is '", dir.substr(0, kMaxDirBytes), "'; it must be an absolute path of at most ", kMaxDirBytes,
+                     " bytes, which all servers and the scheduler see"));
+  }
+  return std::string(dir);
+}
+
+void Checkpoints::Request(const std::string& dir) {
+  if (under_way_.has_value() && under_way_->dir == dir) {
+    under_way_->urgent = true;
+    return;
+  }
+  if (std::find(wanted_.begin(), wanted_.end(), dir) == wanted_.end()) wanted_.push_back(dir);
+}
+
+void Checkpoints::NoteProgress(MonotonicTime now, uint64_t step) {
+  if (!std::exchange(seen_, true) || step < second_step_) {
+    second_began_ = now;
+    second_step_ = step;
+    return;
+  }
+  const double seconds = Seconds(now - second_began_);
+  if (seconds < 1) return;
+  steps_per_s_ = static_cast<uint64_t>(static_cast<double>(step - second_step_) / seconds);
+  second_began_ = now;
+  second_step_ = step;
+}
+
+std::optional<uint64_t> Checkpoints::DueStep(uint64_t step) const {
+  const uint64_t every = policy_.every_steps();
+  if (every == 0) return std::nullopt;
+  const uint64_t after = std::max(step + lead_, last_asked_);
+  const uint64_t due = (after / every + 1) * every;
+  // Not long before: somebody else may want one meanwhile.
+  if (due > after + std::max(kCheckpointReach, steps_per_s_)) return std::nullopt;
+  return due;
+}
+
+std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t step, uint64_t last_step) {
+  NoteProgress(now, step);
+  if (under_way_.has_value()) return std::nullopt;
+  // The end of the training is never passed.
+  const auto within = [&](uint64_t wanted) { return last_step == 0 || wanted <= last_step; };
+  uint64_t soon = std::max(step + lead_, last_asked_) + 1;
+  if (last_step > step && last_step > last_asked_) soon = std::min(soon, last_step);
+  const auto begin = [&](uint64_t at, std::string dir, bool urgent) {
+    last_asked_ = at;
+    const bool is_own = dir == policy_.dir();
+    if (is_own) last_begun_ = now;
+    under_way_ = Order{at, std::move(dir), is_own ? policy_.keep() : 0, urgent};
+    return under_way_;
+  };
+  if (!wanted_.empty() && within(soon)) {
+    std::string dir = std::move(wanted_.front());
+    wanted_.pop_front();
+    return begin(soon, std::move(dir), true);
+  }
+  if (const std::optional<uint64_t> due = DueStep(step); due.has_value() && within(*due)) {
+    return begin(*due, policy_.dir(), false);
+  }
+  if (policy_.every_seconds() > 0 && now - last_begun_ >= std::chrono::seconds(policy_.every_seconds()) && within(soon)) {
+    return begin(soon, policy_.dir(), true);
+  }
+  return std::nullopt;
+}
+
+void Checkpoints::TooLate() {
+  lead_ = std::min(lead_ * 2, kMaxCheckpointLead);
+  const std::optional<Order> order = std::exchange(under_way_, std::nullopt);
+  if (order.has_value() && order->urgent) Request(order->dir);
+}
+
+void Checkpoints::Failed(const absl::Status& why) {
+  under_way_.reset();
+  status_.set_failed(status_.failed() + 1);
+  status_.set_last_failure(why.ToString().substr(0, kMaxFailureBytes));
+}
+
+void Checkpoints::Completed(const std::string& folder, uint64_t unix_ms) {
+  status_.set_completed(status_.completed() + 1);
+  status_.set_last_step(under_way_.has_value() ? under_way_->step : last_asked_);
+  status_.set_last_folder(folder);
+  status_.set_last_unix_ms(unix_ms);
+  under_way_.reset();
+}
+
+void Checkpoints::Abandon() {
+  under_way_.reset();
+  wanted_.clear();
+}
+
+CheckpointStatus Checkpoints::Status() const {
+  CheckpointStatus status = status_;
+  if (under_way_.has_value()) status.set_under_way_step(under_way_->step);
+  return status;
+}
+
+void Checkpoints::Restore(const CheckpointStatus& stored) {
+  status_ = stored;
+  // One that was under way may be there, or not; its step is not asked for again.
+  last_asked_ = std::max(stored.under_way_step(), stored.last_step());
+  status_.clear_under_way_step();
+}
+
+}  // namespace pawl

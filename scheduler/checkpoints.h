@@ -1,0 +1,88 @@
+// When to make a checkpoint, and at which step.
+#ifndef PAWL_SCHEDULER_CHECKPOINTS_H_
+#define PAWL_SCHEDULER_CHECKPOINTS_H_
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/clock.h"
+#include "proto/job.pb.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// A cut is made where no partition has been yet, and what the scheduler knows of their steps is some hundred milliseconds
+// old. So it is asked for a number of steps ahead; where that was not enough, twice as many the next time, up to this.
+inline constexpr uint64_t kMaxCheckpointLead = uint64_t{1} << 20;
+// Every so many steps: asked for when it is so near, or a second away.
+inline constexpr uint64_t kCheckpointReach = 8;
+
+// The decisions and the account of checkpoints; the asking and writing is others' work. One at a time. Time and progress are
+// passed in. Not thread-safe.
+class Checkpoints {
+ public:
+  // The policy of the job, with its defaults filled in.
+  Checkpoints(const CheckpointPolicy& policy, MonotonicTime now) : policy_(policy), last_begun_(now) {}
+
+  struct Order {
+    uint64_t step = 0;
+    std::string dir;
+    // How many to keep in `dir`; 0: all.
+    uint32_t keep = 0;
+    // Somebody waits for it: if it comes too late, another one is made as soon as it can be.
+    bool urgent = false;
+  };
+
+  // Where a request is to be kept: `dir`, or the job's own folder. INVALID_ARGUMENT, FAILED_PRECONDITION.
+  absl::StatusOr<std::string> DirOf(absl::string_view dir) const;
+  // Somebody wants one in `dir`. REQUIRES: it comes from DirOf.
+  void Request(const std::string& dir);
+
+  // The one that is to be begun now, which is under way from then on. `step`: the highest that any partition is known to
+  // have reached; `last_step`: where the training ends, 0: not known.
+  std::optional<Order> Next(MonotonicTime now, uint64_t step, uint64_t last_step);
+  const std::optional<Order>& under_way() const { return under_way_; }
+
+  // What became of the one under way. TooLate: some partition had reached the step; it is tried again at a later one.
+  void TooLate();
+  void Failed(const absl::Status& why);
+  void Completed(const std::string& folder, uint64_t unix_ms);
+  // The job goes on without it, and nobody waits for others.
+  void Abandon();
+  // The job was restored from a checkpoint of this step.
+  void BeginAfter(uint64_t step) { last_asked_ = step; }
+
+  // Of restored_* nothing.
+  CheckpointStatus Status() const;
+  void Restore(const CheckpointStatus& stored);
+
+ private:
+  void NoteProgress(MonotonicTime now, uint64_t step);
+  // The multiple of every_steps to cut at, if it is time to ask for it.
+  std::optional<uint64_t> DueStep(uint64_t step) const;
+
+  const CheckpointPolicy policy_;
+  // Folders in which one is wanted, each once, in the order of asking.
+  std::deque<std::string> wanted_;
+  std::optional<Order> under_way_;
+  // Steps are never asked for twice, nor backwards.
+  uint64_t last_asked_ = 0;
+  uint64_t lead_ = 1;
+  // Of every_seconds.
+  MonotonicTime last_begun_;
+  // Steps in a second, from the last whole second.
+  MonotonicTime second_began_;
+  uint64_t second_step_ = 0;
+  bool seen_ = false;
+  uint64_t steps_per_s_ = 0;
+  CheckpointStatus status_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_CHECKPOINTS_H_

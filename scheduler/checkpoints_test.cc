@@ -1,0 +1,142 @@
+#include "scheduler/checkpoints.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "client_lib/base/simulated_clock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+CheckpointPolicy Policy(uint64_t every_steps, uint64_t every_seconds) {
+  CheckpointPolicy policy;
+  policy.set_dir("/own");
+  policy.set_every_steps(every_steps);
+  policy.set_every_seconds(every_seconds);
+  policy.set_keep(3);
+  return policy;
+}
+
+class CheckpointsTest : public testing::Test {
+ protected:
+  Checkpoints Make(uint64_t every_steps, uint64_t every_seconds = 0) {
+    return Checkpoints(Policy(every_steps, every_seconds), clock_.Now());
+  }
+  // The step of the next order; 0: none.
+  uint64_t Next(Checkpoints& checkpoints, uint64_t step, uint64_t last_step = 0) {
+    const auto order = checkpoints.Next(clock_.Now(), step, last_step);
+    return order.has_value() ? order->step : 0;
+  }
+
+  SimulatedClock clock_;
+};
+
+TEST_F(CheckpointsTest, EverySoManyStepsAtMultiplesThatNobodyHasReached) {
+  Checkpoints checkpoints = Make(10);
+  EXPECT_EQ(Next(checkpoints, 0), 0u) << "it is far away";
+  EXPECT_EQ(Next(checkpoints, 5), 10u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/own");
+  EXPECT_EQ(checkpoints.under_way()->keep, 3u);
+  EXPECT_EQ(Next(checkpoints, 25), 0u) << "one at a time";
+  checkpoints.Completed("/own/a", 5);
+  EXPECT_EQ(Next(checkpoints, 25), 30u);
+  checkpoints.Failed(absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_EQ(Next(checkpoints, 29), 0u) << "30 was asked for";
+  EXPECT_EQ(Next(checkpoints, 33), 40u);
+}
+
+TEST_F(CheckpointsTest, WhoTrainsFastIsAskedEarlier) {
+  Checkpoints checkpoints = Make(1000);
+  EXPECT_EQ(Next(checkpoints, 0), 0u);
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(Next(checkpoints, 600), 1000u) << "600 steps a second: it is there in less than a second";
+}
+
+TEST_F(CheckpointsTest, WhatComesTooLateIsTriedFurtherAhead) {
+  Checkpoints checkpoints = Make(10);
+  checkpoints.Request("/asked");
+  EXPECT_EQ(Next(checkpoints, 100), 102u);
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 100), 103u);
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 100), 105u);
+  checkpoints.Completed("/asked/a", 5);
+  // Not one that nobody waits for.
+  EXPECT_EQ(Next(checkpoints, 105), 110u);
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 111), 120u);
+}
+
+TEST_F(CheckpointsTest, EverySoManySeconds) {
+  Checkpoints checkpoints = Make(0, 60);
+  clock_.Advance(std::chrono::seconds(59));
+  EXPECT_EQ(Next(checkpoints, 7), 0u);
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(Next(checkpoints, 7), 9u);
+  checkpoints.Completed("/own/a", 5);
+  clock_.Advance(std::chrono::seconds(59));
+  EXPECT_EQ(Next(checkpoints, 9), 0u);
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(Next(checkpoints, 9), 11u);
+}
+
+TEST_F(CheckpointsTest, RequestsOfOneFolderAreOne) {
+  Checkpoints checkpoints = Make(0);
+  EXPECT_EQ(Next(checkpoints, 7), 0u);
+  checkpoints.Request("/a");
+  checkpoints.Request("/b");
+  checkpoints.Request("/a");
+  EXPECT_EQ(Next(checkpoints, 7), 9u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/a");
+  EXPECT_EQ(checkpoints.under_way()->keep, 0u) << "somebody else's folder is not tidied up";
+  checkpoints.Request("/a");
+  checkpoints.Completed("/a/x", 5);
+  EXPECT_EQ(Next(checkpoints, 7), 10u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/b");
+  checkpoints.Completed("/b/x", 5);
+  EXPECT_EQ(Next(checkpoints, 20), 0u);
+}
+
+TEST_F(CheckpointsTest, NothingIsAskedForBehindTheEnd) {
+  Checkpoints checkpoints = Make(10);
+  EXPECT_EQ(Next(checkpoints, 97, 99), 0u);
+  checkpoints.Request("/asked");
+  EXPECT_EQ(Next(checkpoints, 98, 99), 99u) << "the end itself is a step";
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 99, 99), 0u);
+}
+
+TEST_F(CheckpointsTest, AFolderIsKnownOrAbsolute) {
+  Checkpoints own = Make(0);
+  EXPECT_EQ(own.DirOf("").value(), "/own");
+  EXPECT_EQ(own.DirOf("/other").value(), "/other");
+  EXPECT_EQ(own.DirOf("other").status().code(), absl::StatusCode::kInvalidArgument);
+  const Checkpoints none(CheckpointPolicy(), clock_.Now());
+  EXPECT_EQ(none.DirOf("").status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CheckpointsTest, TheAccountIsKeptOverARestart) {
+  Checkpoints checkpoints = Make(10);
+  Next(checkpoints, 5);
+  checkpoints.Completed("/own/a", 5);
+  Next(checkpoints, 15);
+  checkpoints.Failed(absl::ResourceExhaustedError("the disk is full"));
+  Next(checkpoints, 25);
+  EXPECT_EQ(checkpoints.Status().under_way_step(), 30u);
+  Checkpoints next = Make(10);
+  next.Restore(checkpoints.Status());
+  const CheckpointStatus status = next.Status();
+  EXPECT_EQ(status.completed(), 1u);
+  EXPECT_EQ(status.last_step(), 10u);
+  EXPECT_EQ(status.last_folder(), "/own/a");
+  EXPECT_EQ(status.failed(), 1u);
+  EXPECT_NE(status.last_failure().find("the disk is full"), std::string::npos);
+  EXPECT_EQ(status.under_way_step(), 0u);
+  EXPECT_EQ(Next(next, 28), 0u) << "30 was asked for";
+  EXPECT_EQ(Next(next, 33), 40u);
+}
+
+}  // namespace
+}  // namespace pawl

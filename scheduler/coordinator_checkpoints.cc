@@ -1,0 +1,216 @@
+// Checkpoints, and beginning with one.
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "scheduler/coordinator.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+
+Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<CheckpointResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  absl::StatusOr<std::string> dir = checkpoints_.DirOf(request.dir());
+  absl::Status status = CheckCanWait();
+  if (status.ok()) status = dir.status();
+  if (status.ok() && options_.write_checkpoint == nullptr) {
+    status = absl::UnimplementedError("this scheduler makes no checkpoints");
+  }
+  if (status.ok() && state_.state() != RUNNING) {
+    status = absl::FailedPreconditionError(
+        absl::StrCat("the job is ", JobState_Name(state_.state()), "; a checkpoint is a cut between two steps of its training"));
+  }
+  if (!status.ok()) {
+    AnswerNow<CheckpointResponse>(std::move(done), status, actions);
+    return 0;
+  }
+  const Ticket ticket = ++last_ticket_;
+  checkpoints_.Request(*dir);
+  checkpoint_calls_.Park(ticket, *std::move(dir), std::move(done));
+  return ticket;
+}
+
+void Coordinator::BeginCheckpointIfDue(MonotonicTime now, DeferredActions& actions) {
+  if (options_.write_checkpoint == nullptr || state_.state() != RUNNING) return;
+  uint64_t step = 0;
+  uint64_t last_step = 0;
+  for (const Node* node : membership_.Present(SERVER_ROLE)) step = std::max(step, node->counters.step());
+  for (const Node* node : membership_.Present(WORKER_ROLE)) last_step = std::max(last_step, node->progress.steps_total());
+  const std::optional<Checkpoints::Order> order = checkpoints_.Next(now, step, last_step);
+  if (order.has_value()) CheckpointOnServers(*order, actions);
+}
+
+void Coordinator::CheckpointOnServers(const Checkpoints::Order& order, DeferredActions& actions) {
+  CheckpointOnServerRequest request;
+  request.set_job_id(options_.job_id);
+  request.set_job_name(options_.job.name());
+  request.set_dir(order.dir);
+  request.set_step(order.step);
+  // Of the newest attempt, by server; changed under the lock.
+  struct Answers {
+    uint64_t attempt = 0;
+    std::map<size_t, CheckpointOnServerResponse> by_server;
+  };
+  auto answers = std::make_shared<Answers>();
+  rounds_.Start(
+      absl::StrCat("checkpoint of step ", order.step), running_.Now(), kCheckpointTimeout,
+      AskBy<CheckpointOnServerResponse>(
+          [this, request](const ServerRounds::Question& question, ServerCaller::CheckpointDone done) {
+            CheckpointOnServerRequest asked = request;
+            asked.set_routing_epoch(question.epoch);
+            servers_.Checkpoint(question.address, asked,
+                                std::min<MonotonicDuration>(question.timeout, kCheckpointCallTimeout), std::move(done));
+          },
+          [answers](const ServerRounds::Question& question, CheckpointOnServerResponse answer) {
+            if (answers->attempt != question.attempt) *answers = {question.attempt, {}};
+            answers->by_server[question.server] = std::move(answer);
+          }),
+      [this, answers, order, before = evaluations_.Save()](const absl::Status& status, DeferredActions& actions)
+          PAWL_REQUIRES(mu_) {
+        if (!status.ok()) {
+          CheckpointHasFailed(order, status, actions);
+          return;
+        }
+        std::vector<CheckpointPart> parts;
+        for (const auto& [server, answer] : answers->by_server) {
+          parts.insert(parts.end(), answer.parts().begin(), answer.parts().end());
+        }
+        WriteCheckpoint(order, before, std::move(parts), actions);
+      },
+      actions);
+}
+
+void Coordinator::WriteCheckpoint(const Checkpoints::Order& order, const StoredEvaluations& evaluations_before,
+                                  std::vector<CheckpointPart> parts, DeferredActions& actions) {
+  std::sort(parts.begin(), parts.end(),
+            [](const CheckpointPart& a, const CheckpointPart& b) { return a.partition() < b.partition(); });
+  // Servers answer by the routing that they act by, which may be newer than the question's.
+  bool complete = parts.size() == options_.job.partitions();
+  for (size_t i = 0; complete && i < parts.size(); ++i) complete = parts[i].partition() == i;
+  if (!complete) {
+    CheckpointHasFailed(order, absl::AbortedError("partitions moved while their parts were written"), actions);
+    return;
+  }
+  CheckpointManifest manifest;
+  manifest.set_job_id(options_.job_id);
+  manifest.set_job_name(options_.job.name());
+  manifest.set_step(order.step);
+  manifest.set_job(options_.job.SerializeAsString());
+  for (const TableCatalogue::Entry* table : tables_.All()) *manifest.add_tables() = table->spec;
+  for (CheckpointPart& part : parts) *manifest.add_parts() = std::move(part);
+  manifest.set_scheduler_state(StateAt(order.step, evaluations_before).SerializeAsString());
+  actions.Add([this, order, manifest = std::move(manifest)]() mutable {
+    options_.write_checkpoint(order.dir, std::move(manifest), order.keep, [this, order](absl::StatusOr<std::string> folder) {
+      CheckpointIsWritten(order, folder);
+    });
+  });
+}
+
+SchedulerState Coordinator::StateAt(uint64_t step, const StoredEvaluations& evaluations_before) const {
+  SchedulerState state;
+  // All that the parts know of are among them.
+  state.mutable_membership()->set_last_incarnation(membership_.Save().last_incarnation());
+  *state.mutable_tables() = tables_.Save();
+  // Nobody had reached the step when the cut was asked for. Evaluations before it came to their end before it.
+  Evaluations evaluations(options_.job);
+  evaluations.Restore(evaluations_before);
+  uint64_t next = std::max<uint64_t>(evaluations_before.next(), 1);
+  for (const EvaluationResult& result : evaluations_.results()) {
+    if (result.evaluation() < next || result.step() >= step) continue;
+    if (evaluations.Observe(result).improved) evaluations.BestIsKept();
+    evaluations.Publish(result);
+    next = result.evaluation() + 1;
+  }
+  *state.mutable_evaluations() = evaluations.Save();
+  state.mutable_evaluations()->set_next(next);
+  return state;
+}
+
+void Coordinator::CheckpointIsWritten(const Checkpoints::Order& order, const absl::StatusOr<std::string>& folder) {
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  if (state_.over()) return;
+  if (!folder.ok()) {
+    CheckpointHasFailed(order, folder.status(), actions);
+    return;
+  }
+  checkpoints_.Completed(*folder, options_.unix_ms == nullptr ? 0 : options_.unix_ms());
+  gate_.Changed();
+  spdlog::info("checkpoint of step {} is complete in {}", order.step, *folder);
+  CheckpointResponse response;
+  response.set_folder(*folder);
+  response.set_step(order.step);
+  checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, response, actions);
+}
+
+void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status,
+                                      DeferredActions& actions) {
+  // A matter of the moment; whoever waits waits for the next attempt.
+  if (absl::IsOutOfRange(status) || absl::IsAborted(status)) {
+    spdlog::info("checkpoint of step {} is tried again later: {}", order.step, status.ToString());
+    checkpoints_.TooLate();
+    return;
+  }
+  spdlog::warn("checkpoint of step {} in {} came to nothing: {}", order.step, order.dir, status.ToString());
+  checkpoints_.Failed(status);
+  gate_.Changed();
+  checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
+}
+
+// Beginning with a checkpoint -----------------------------------------------------
+
+void Coordinator::BeginWith(const StoredRestore& restore, const SchedulerState& state) {
+  restore_ = restore;
+  restore_->set_loaded(false);
+  StoredMembership membership;
+  // The partitions refuse lives that are not newer than those that they know.
+  membership.set_last_incarnation(state.membership().last_incarnation());
+  membership_.Restore(membership, running_.Now());
+  // They are in the partitions once these are loaded.
+  StoredTables tables = state.tables();
+  for (StoredTable& table : *tables.mutable_tables()) table.set_ready(false);
+  tables_.Restore(tables);
+  evaluations_.Restore(state.evaluations());
+  checkpoints_.BeginAfter(restore.step());
+}
+
+void Coordinator::LoadOnServers(DeferredActions& actions) {
+  LoadCheckpointRequest request;
+  request.set_job_id(options_.job_id);
+  request.set_dir(restore_->dir());
+  request.set_name(restore_->name());
+  rounds_.Start(
+      "loading the checkpoint", running_.Now(), kLoadTimeout,
+      AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
+        LoadCheckpointRequest asked = request;
+        asked.set_routing_epoch(question.epoch);
+        servers_.LoadCheckpoint(question.address, asked, question.timeout, std::move(done));
+      }),
+      [this](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+        if (!status.ok()) {
+          FailJob(std::string(status.message()), actions);
+          return;
+        }
+        restore_->set_loaded(true);
+        gate_.Changed();
+        replan_ = true;
+        spdlog::info("all partitions are as in the checkpoint {} of step {}", restore_->name(), restore_->step());
+        // A table that was not everywhere at the cut, or is new, is created now; where it is, nothing happens.
+        for (const TableCatalogue::Entry* entry : tables_.All()) CreateTableOnServers(entry->spec.id(), actions);
+        if (options_.job.consistency().mode() != SYNC) {
+          for (const LogicalWorkers::FreeRank& rank : logical_workers_.FreeRanks()) ReleaseOnServers(rank, actions);
+        }
+        AnswerAssignments(actions);
+        StartIfAllAreThere();
+      },
+      actions);
+}
+
+}  // namespace pawl

@@ -1,0 +1,89 @@
+#include "scheduler/restore.h"
+
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "server/storage/checkpoint_store.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kManifestFile[] = "MANIFEST";
+
+// Without a slash at its end.
+std::string AbsolutePath(const std::string& path) {
+  std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
+  while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
+  return absolute;
+}
+
+absl::Status Differs(const std::string& field, const std::string& now, const std::string& then) {
+  return absl::InvalidArgumentError(absl::StrCat(field, " is ", now, ", but was ", then,
+                                                 " when the checkpoint was made; it must be the same to go on from it"));
+}
+
+absl::Status SameMessage(const std::string& field, const google::protobuf::Message& now,
+                         const google::protobuf::Message& then) {
+  if (google::protobuf::util::MessageDifferencer::Equals(now, then)) return absl::OkStatus();
+  return Differs(field, absl::StrCat("{ ", now.ShortDebugString(), " }"), absl::StrCat("{ ", then.ShortDebugString(), " }"));
+}
+
+}  // namespace
+
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path, const std::string& job_name) {
+  FoundCheckpoint found;
+  const std::string absolute = AbsolutePath(path);
+  if (env.FileSize(JoinPath(absolute, kManifestFile)).ok()) {
+    found.dir = FolderOf(absolute);
+    found.name = std::filesystem::path(absolute).filename().string();
+  } else {
+    found.dir = absolute;
+    PAWL_ASSIGN_OR_RETURN(found.name, CheckpointStore(env, found.dir).Newest(job_name));
+    if (found.name.empty()) {
+      return absl::NotFoundError(
+          absl::StrCat(absolute, " is no complete checkpoint, and holds none of a job called '", job_name, "'"));
+    }
+  }
+  const CheckpointStore store(env, found.dir);
+  PAWL_RETURN_IF_ERROR(store.Verify(found.name));
+  PAWL_ASSIGN_OR_RETURN(found.manifest, store.ReadManifest(found.name));
+  if (!found.state.ParseFromString(found.manifest.scheduler_state())) {
+    return absl::DataLossError(absl::StrCat(JoinPath(JoinPath(found.dir, found.name), kManifestFile),
+                                            " has something else than a scheduler's state"));
+  }
+  return found;
+}
+
+absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
+  Job then;
+  if (!then.ParseFromString(manifest.job())) return absl::DataLossError("the checkpoint's manifest holds no job");
+  const auto same = [&](const std::string& field, auto now, auto before) -> absl::Status {
+    return now == before ? absl::OkStatus() : Differs(field, absl::StrCat(now), absl::StrCat(before));
+  };
+  PAWL_RETURN_IF_ERROR(same("seed", job.seed(), then.seed()));
+  PAWL_RETURN_IF_ERROR(same("partitions", job.partitions(), then.partitions()));
+  PAWL_RETURN_IF_ERROR(same("logical_workers", job.logical_workers(), then.logical_workers()));
+  PAWL_RETURN_IF_ERROR(same("batch_size", job.batch_size(), then.batch_size()));
+  PAWL_RETURN_IF_ERROR(same("consistency.mode", ConsistencyMode_Name(job.consistency().mode()),
+                            ConsistencyMode_Name(then.consistency().mode())));
+  PAWL_RETURN_IF_ERROR(
+      same("consistency.backup_workers", job.consistency().backup_workers(), then.consistency().backup_workers()));
+  PAWL_RETURN_IF_ERROR(same("data.format", DataFormat_Name(job.data().format()), DataFormat_Name(then.data().format())));
+  PAWL_RETURN_IF_ERROR(same("data.keep_order", job.data().keep_order(), then.data().keep_order()));
+  PAWL_RETURN_IF_ERROR(same("data.libsvm_fields", job.data().libsvm_fields(), then.data().libsvm_fields()));
+  PAWL_RETURN_IF_ERROR(SameMessage("data.csv", job.data().csv(), then.data().csv()));
+  PAWL_RETURN_IF_ERROR(SameMessage("model", job.model(), then.model()));
+  PAWL_RETURN_IF_ERROR(SameMessage("optimizer", job.optimizer(), then.optimizer()));
+  return SameMessage("sparse_optimizer", job.sparse_optimizer(), then.sparse_optimizer());
+}
+
+bool IsSource(const std::string& path, const StoredRestore& restore) {
+  const std::string absolute = AbsolutePath(path);
+  return absolute == restore.dir() || absolute == JoinPath(restore.dir(), restore.name());
+}
+
+}  // namespace pawl

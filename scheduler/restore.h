@@ -1,0 +1,39 @@
+// Finding the checkpoint that a job is to begin with.
+#ifndef PAWL_SCHEDULER_RESTORE_H_
+#define PAWL_SCHEDULER_RESTORE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/env.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/job.pb.h"
+#include "proto/scheduler_state.pb.h"
+
+namespace pawl {
+
+struct FoundCheckpoint {
+  // Absolute, without a slash at its end.
+  std::string dir;
+  std::string name;
+  CheckpointManifest manifest;
+  SchedulerState state;
+};
+
+// The checkpoint at `path`: a checkpoint's own folder, or a folder of checkpoints, of which it is the newest one of the job
+// called `job_name`. All of it is read and checked. NOT_FOUND; DATA_LOSS: it is damaged, naming the file, the offset
+// and the newest one before it that is whole.
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path, const std::string& job_name);
+
+// Whether `job`, with its defaults filled in, can go on from a job as the manifest has it: what the parameters and the data
+// position depend on is the same. INVALID_ARGUMENT names the field. Epochs, evaluation, durability, replicas, paths and
+// the checkpoints themselves may differ.
+absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest);
+
+// Whether `path` is what a job was restored from, by FindCheckpoint.
+bool IsSource(const std::string& path, const StoredRestore& restore);
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_RESTORE_H_
