@@ -99,6 +99,8 @@ struct Replica {
   std::unique_ptr<Partition> partition PAWL_GUARDED_BY(mu);
   // The routing epoch at which the present primary, which may be this one, became it.
   uint64_t primary_since PAWL_GUARDED_BY(mu) = 0;
+  // Of a backup or learner: the primary_since of the primary that sent the last snapshot; 0 if there was none.
+  uint64_t installed_since PAWL_GUARDED_BY(mu) = 0;
   // Of a primary: not before this, because the one before has been promised so (proto/replication.proto).
   MonotonicTime serves_from PAWL_GUARDED_BY(mu) = MonotonicTime::min();
   std::vector<Follower> followers PAWL_GUARDED_BY(mu);

@@ -175,11 +175,18 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   if (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner) {
     return StaleRouting(*hosting_.view(), absl::StrCat("partition ", request.partition(), " is not a backup here"));
   }
+  // Late, or for the second time: what has followed since may have been acknowledged. (Of another primary the same
+  // index is not the same state.)
+  if (replica->partition != nullptr && replica->installed_since == replica->primary_since &&
+      replica->partition->log_index() >= request.log_index()) {
+    return absl::OkStatus();
+  }
   if (log_ != nullptr) {
     // Under the lock: no later change may be written before it.
     PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(request.partition(), request.log_index(), snapshot));
   }
   replica->durable_index = partition->log_index();
+  replica->installed_since = replica->primary_since;
   replica->partition = std::move(partition);
   return absl::OkStatus();
 }
