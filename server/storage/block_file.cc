@@ -190,6 +190,9 @@ absl::StatusOr<absl::string_view> BlockFileReader::NextBlock() {
   if (length > kBlockBytes) {
     return Damaged(absl::StrCat("block ", blocks_, " has a length of ", length, ", more than ", kBlockBytes));
   }
+  if (payload_bytes_ != blocks_ * kBlockBytes) {
+    return Damaged(absl::StrCat("block ", blocks_, " follows a shorter one than ", kBlockBytes, " bytes"));
+  }
   const uint64_t block_offset = offset_;
   offset_ += 4;
   PAWL_RETURN_IF_ERROR(Read(block_header + 4, 4, "a block's checksum"));

@@ -78,7 +78,9 @@ std::optional<RecordHeader> DecodeRecordHeader(uint64_t job_id, uint64_t segment
   const auto type = TakeNumber<uint32_t>(in);
   header.partition = TakeNumber<uint32_t>(in);
   header.index = TakeNumber<uint64_t>(in);
-  if (type < 1 || type > 4 || header.payload_bytes > kMaxRecordPayloadBytes) return std::nullopt;
+  if (type < 1 || type > 4 || header.payload_bytes > kMaxRecordPayloadBytes || header.settled > offset) {
+    return std::nullopt;
+  }
   header.type = static_cast<RecordType>(type);
   return header;
 }

@@ -51,9 +51,19 @@ absl::StatusOr<LogSegment> ReadRecords(Env& env, const std::string& log_folder, 
         header->payload_crc != Crc32c(0, bytes.data() + payload, header->payload_bytes)) {
       break;
     }
+    // Whole groups are acknowledged, one after the other.
+    if (header->settled != result.settled && header->settled != offset) {
+      const auto begins_before = [](const LogRecord& record, uint64_t at) { return record.offset < at; };
+      const auto at = std::lower_bound(result.records.begin(), result.records.end(), header->settled, begins_before);
+      if (header->settled < result.settled || at == result.records.end() || at->offset != header->settled) {
+        return Damaged(result.path, offset,
+                       absl::StrCat("the record says that everything before ", header->settled,
+                                    " is acknowledged, where no group of records ends"));
+      }
+    }
     result.records.push_back(
         {header->type, header->partition, header->index, offset, bytes.substr(payload, header->payload_bytes)});
-    result.settled = std::max<uint64_t>(result.settled, header->settled);
+    result.settled = header->settled;
     offset = payload + header->payload_bytes;
   }
   result.end = offset;
@@ -103,9 +113,6 @@ absl::StatusOr<LogSegment> ReadLastSegment(Env& env, const std::string& log_fold
                         ReadRecords(env, log_folder, job_id, segment, std::string::npos));
   result.torn_bytes = result.bytes->size() - result.end;
   if (result.torn_bytes == 0) return result;
-  if (result.settled > result.end) {
-    return Damaged(result.path, result.end, "the record here was acknowledged and is not whole");
-  }
   if (const std::optional<uint64_t> proof = FindProofOfDamage(*result.bytes, job_id, segment, result.end)) {
     return Damaged(result.path, result.end,
                    absl::StrCat("no whole record begins here, though the one at ", *proof,

@@ -144,6 +144,11 @@ class Recovery {
     const bool settled = record.offset < segment.settled;
     switch (record.type) {
       case RecordType::kData: {
+        if (record.index == 0) {
+          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ", record.offset,
+                                                  ": a record of partition ", record.partition,
+                                                  " has index 0; they begin at 1"));
+        }
         PartitionLog& log = logs_[record.partition];
         if (log.ignored) return absl::OkStatus();
         if (!log.runs.empty() && record.index == log.runs.back().last + 1) {
