@@ -108,13 +108,17 @@ absl::Status LocalCluster::Start(const std::string& process, const std::string& 
   return absl::OkStatus();
 }
 
-absl::Status LocalCluster::StartScheduler() {
+absl::Status LocalCluster::StartScheduler(const std::vector<std::string>& more_flags) {
   PAWL_ASSIGN_OR_RETURN(const std::string address, FreeLocalAddress());
-  return Start("scheduler", programs_.scheduler,
-               {absl::StrCat("--listen=", address), absl::StrCat("--data_dir=", out_.data("scheduler")),
-                absl::StrCat("--job=", out_.job_file()), absl::StrCat("--servers=", servers_),
-                absl::StrCat("--workers=", workers_), absl::StrCat("--lease_ms=", kLeaseMs),
-                absl::StrCat("--address_file=", out_.address_file())});
+  std::vector<std::string> flags = {absl::StrCat("--listen=", address),
+                                    absl::StrCat("--data_dir=", out_.data("scheduler")),
+                                    absl::StrCat("--job=", out_.job_file()),
+                                    absl::StrCat("--servers=", servers_),
+                                    absl::StrCat("--workers=", workers_),
+                                    absl::StrCat("--lease_ms=", kLeaseMs),
+                                    absl::StrCat("--address_file=", out_.address_file())};
+  flags.insert(flags.end(), more_flags.begin(), more_flags.end());
+  return Start("scheduler", programs_.scheduler, std::move(flags));
 }
 
 std::string LocalCluster::SchedulerAddress() const {

@@ -41,7 +41,7 @@ class LocalCluster {
   LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers, uint32_t max_restarts);
 
   // Starts the scheduler with the folder's job file, at a free port that it keeps over its restarts.
-  absl::Status StartScheduler();
+  absl::Status StartScheduler(const std::vector<std::string>& more_flags = {});
   // The address that the scheduler listens at; empty if it does not yet.
   std::string SchedulerAddress() const;
   // Starts the servers and workers. On failure those started so far go on.

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client_lib/base/status_macros.h"
+#include "deploy/pawlctl/checkpoint_commands.h"
 #include "deploy/pawlctl/command_line.h"
 #include "deploy/pawlctl/exit_code.h"
 #include "deploy/pawlctl/run_command.h"
@@ -47,6 +48,12 @@ ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler; default: the 
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(5), "How long to wait for the answer.");
 ABSL_FLAG(bool, json, false, "Print JSON for programs in place of text for people.");
 ABSL_FLAG(std::string, reason, "stopped by pawlctl stop", "What the nodes' logs will say.");
+
+ABSL_FLAG(std::string, restore, "",
+          "Begin with a checkpoint: its own folder, or one of checkpoints, of which the newest of this job is taken. It may\n"
+          "have been made with another number of servers, workers and replicas.");
+ABSL_FLAG(std::string, dir, "", "A folder of checkpoints.");
+ABSL_FLAG(absl::Duration, wait, absl::Minutes(10), "How long to wait until the checkpoint is complete.");
 
 ABSL_FLAG(std::string, table, "", "The table's name (pawlctl tables lists them).");
 ABSL_FLAG(std::vector<std::string>, keys, {}, "The rows of a sparse table: --keys=1,2,3.");
@@ -82,8 +89,29 @@ const std::vector<CommandSpec>& Commands() {
            "The daemons are taken from the folder of pawlctl, from where Bazel built them, or from PAWL_BIN_DIR.\n"
            "\n"
            "Exit code 0 only if the job completed.",
-       .flags = {"job", "servers", "workers", "replicas", "durability", "max_restarts", "set", "out"},
+       .flags = {"job", "servers", "workers", "replicas", "durability", "max_restarts", "set", "out", "restore"},
        .repeated_flags = {"set"}},
+      {.name = "restore",
+       .summary = "go on from a checkpoint: run with --restore",
+       .help = "Runs a job as `pawlctl run` does, from where a checkpoint was made. All of the checkpoint is read and checked\n"
+               "before; a damaged one is refused, with the name of the one before it that is whole.\n"
+               "\n"
+               "  pawlctl restore --restore=checkpoints --job=job.pbtxt --servers=4",
+       .flags = {"restore", "job", "servers", "workers", "replicas", "durability", "max_restarts", "set", "out"},
+       .repeated_flags = {"set"}},
+      {.name = "checkpoint",
+       .summary = "have a checkpoint made of a running job",
+       .help = "Waits until there is a complete checkpoint, made while training goes on, and prints its folder. --dir is a\n"
+               "folder that the scheduler and all servers see under this path; default: the job's checkpoint.dir.\n"
+               "\n"
+               "  pawlctl checkpoint --scheduler=10.0.0.1:7000 --dir=/shared/checkpoints",
+       .flags = {"dir", "wait", "scheduler", "json"}},
+      {.name = "checkpoints",
+       .summary = "the checkpoints in a folder, and whether they are whole",
+       .help = "Reads and checks all of each. Exits with 1 if one is damaged.\n"
+               "\n"
+               "  pawlctl checkpoints --dir=/shared/checkpoints",
+       .flags = {"dir", "json"}},
       {.name = "status",
        .summary = "how a running job stands",
        .help = "Shows state, replicas, steps, samples, loss, the latest evaluation and the servers' counters.\n"
@@ -148,7 +176,7 @@ const std::vector<CommandSpec>& Commands() {
 std::string Help() {
   std::string text = "Usage: pawlctl COMMAND [FLAGS]\n\nCommands:\n";
   for (const CommandSpec& command : Commands()) {
-    absl::StrAppend(&text, "  ", command.name, std::string(9 - command.name.size(), ' '), command.summary, "\n");
+    absl::StrAppend(&text, "  ", command.name, std::string(13 - command.name.size(), ' '), command.summary, "\n");
   }
   absl::StrAppend(&text, "\npawlctl COMMAND --help says more about one.\n\n", kExitCodes);
   return text;
@@ -184,7 +212,14 @@ int DispatchTableCommand(const std::string& command, const ConnectionOptions& co
 }
 
 int Dispatch(const std::string& command, const CommandLine& line) {
-  if (command == "run") {
+  if (command == "checkpoints") {
+    if (absl::GetFlag(FLAGS_dir).empty()) return UsageError("checkpoints: --dir=FOLDER is missing");
+    return ListCheckpointsCommand(absl::GetFlag(FLAGS_dir), absl::GetFlag(FLAGS_json));
+  }
+  if (command == "restore" && absl::GetFlag(FLAGS_restore).empty()) {
+    return UsageError("restore: --restore=FOLDER is missing: from which checkpoint?");
+  }
+  if (command == "run" || command == "restore") {
     RunOptions options;
     options.job = absl::GetFlag(FLAGS_job);
     options.servers = absl::GetFlag(FLAGS_servers);
@@ -194,6 +229,7 @@ int Dispatch(const std::string& command, const CommandLine& line) {
     options.max_restarts = absl::GetFlag(FLAGS_max_restarts);
     if (const auto set = line.repeated.find("set"); set != line.repeated.end()) options.set = set->second;
     options.out = absl::GetFlag(FLAGS_out);
+    options.restore = absl::GetFlag(FLAGS_restore);
     std::error_code error;
     options.own_program = std::filesystem::read_symlink("/proc/self/exe", error).string();
     if (const char* folder = std::getenv("PAWL_BIN_DIR")) options.bin_folder = folder;
@@ -211,12 +247,15 @@ int Dispatch(const std::string& command, const CommandLine& line) {
   if (!absl::StrContains(options.scheduler, ':')) {
     return UsageError(absl::StrCat("--scheduler=", options.scheduler, " has no port: HOST:PORT is needed"));
   }
-  if (absl::GetFlag(FLAGS_timeout) <= absl::ZeroDuration() || absl::GetFlag(FLAGS_timeout) > absl::Hours(24)) {
-    return UsageError(absl::StrCat("--timeout=", absl::FormatDuration(absl::GetFlag(FLAGS_timeout)),
+  const bool is_checkpoint = command == "checkpoint";
+  const absl::Duration timeout = is_checkpoint ? absl::GetFlag(FLAGS_wait) : absl::GetFlag(FLAGS_timeout);
+  if (timeout <= absl::ZeroDuration() || timeout > absl::Hours(24)) {
+    return UsageError(absl::StrCat(is_checkpoint ? "--wait=" : "--timeout=", absl::FormatDuration(timeout),
                                    " is not possible: more than 0 and at most 24h, such as 500ms or 10s"));
   }
-  options.timeout = std::chrono::duration_cast<MonotonicDuration>(absl::ToChronoNanoseconds(absl::GetFlag(FLAGS_timeout)));
+  options.timeout = std::chrono::duration_cast<MonotonicDuration>(absl::ToChronoNanoseconds(timeout));
   options.json = absl::GetFlag(FLAGS_json);
+  if (is_checkpoint) return CheckpointCommand(options, absl::GetFlag(FLAGS_dir));
   if (command == "status") return StatusCommand(options);
   if (command == "nodes") return NodesCommand(options);
   if (command == "verify") return VerifyCommand(options);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
 #include "deploy/pawlctl/progress.h"
 
 namespace pawl {
@@ -157,6 +158,14 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+namespace {
+
+std::string WallClockText(uint64_t unix_ms) {
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(static_cast<int64_t>(unix_ms)), absl::LocalTimeZone());
+}
+
+}  // namespace
+
 std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing) {
   std::string text;
   const auto line = [&text](absl::string_view name, absl::string_view value) {
@@ -192,6 +201,15 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
                               FormatCount(status.counters().pushes_late()), " late"));
   line("parameters", absl::StrCat(FormatCount(status.counters().rows()), " rows, ",
                                   FormatCount(status.counters().parameter_bytes()), " bytes"));
+  const CheckpointStatus& checkpoint = status.checkpoint();
+  if (!checkpoint.restored_from().empty()) line("restored", absl::StrCat("from ", checkpoint.restored_from()));
+  if (checkpoint.completed() > 0) {
+    line("checkpoint", absl::StrCat("step ", FormatCount(checkpoint.last_step()), " at ", WallClockText(checkpoint.last_unix_ms()),
+                                    " in ", checkpoint.last_folder(), " (", checkpoint.completed(), " in all)"));
+  }
+  if (checkpoint.failed() > 0) {
+    line("", absl::StrCat(checkpoint.failed(), " checkpoints came to nothing, the last one: ", checkpoint.last_failure()));
+  }
   if (status.has_digest()) line("digest", FormatDigest(status.digest()));
   return text;
 }
@@ -211,6 +229,14 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
   json["counters"] = CountersJson(status.counters());
   json["evaluations"] = Json::array();
   for (const EvaluationResult& result : status.evaluations()) json["evaluations"].push_back(EvaluationJson(result));
+  const CheckpointStatus& checkpoint = status.checkpoint();
+  json["checkpoint"] = {{"completed", checkpoint.completed()},
+                        {"failed", checkpoint.failed()},
+                        {"last_failure", checkpoint.last_failure()},
+                        {"last_step", checkpoint.last_step()},
+                        {"last_folder", checkpoint.last_folder()},
+                        {"last_unix_ms", checkpoint.last_unix_ms()},
+                        {"restored_from", checkpoint.restored_from()}};
   if (status.has_digest()) json["digest"] = FormatDigest(status.digest());
   if (routing != nullptr) {
     const Redundancy redundancy = RedundancyOf(status.job(), *routing);

@@ -46,6 +46,21 @@ TEST(Report, StatusTextSaysStateFailureAndLatestEvaluation) {
   EXPECT_FALSE(absl::StrContains(text, "0.5"));
 }
 
+TEST(Report, StatusTextSaysWhatThereIsOfCheckpoints) {
+  GetStatusResponse status = Status();
+  EXPECT_FALSE(absl::StrContains(StatusText(status), "checkpoint"));
+  status.mutable_checkpoint()->set_completed(3);
+  status.mutable_checkpoint()->set_last_step(1200);
+  status.mutable_checkpoint()->set_last_folder("/c/job-step-1200");
+  status.mutable_checkpoint()->set_failed(1);
+  status.mutable_checkpoint()->set_last_failure("the disk is full");
+  status.mutable_checkpoint()->set_restored_from("/c/job-step-600");
+  const std::string text = StatusText(status);
+  for (const char* part : {"step 1,200", "in /c/job-step-1200", "3 in all", "the disk is full", "from /c/job-step-600"}) {
+    EXPECT_TRUE(absl::StrContains(text, part)) << part << " is missing in\n" << text;
+  }
+}
+
 TEST(Report, StatusJsonKeepsLargeNumbersAndAllEvaluations) {
   const nlohmann::json json = nlohmann::json::parse(StatusJson(Status()).dump());
   EXPECT_EQ(json["samples"].get<uint64_t>(), uint64_t{1} << 60);

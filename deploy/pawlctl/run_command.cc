@@ -11,6 +11,7 @@
 #include <optional>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -127,6 +128,7 @@ class Run {
       : job_(job.job),
         servers_(options.servers),
         workers_(job.workers),
+        restore_(options.restore),
         out_(out),
         signals_(signals),
         cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts) {}
@@ -135,7 +137,9 @@ class Run {
     started_ = clock_.Now();
     console_.Line(absl::StrCat("job ", job_.name(), ": 1 scheduler, ", servers_, servers_ == 1 ? " server, " : " servers, ",
                                workers_, workers_ == 1 ? " worker" : " workers", "; logs in ", out_.path(), "/logs"));
-    if (const absl::Status status = cluster_.StartScheduler(); !status.ok()) {
+    std::vector<std::string> flags;
+    if (!restore_.empty()) flags.push_back(absl::StrCat("--restore=", std::filesystem::absolute(restore_).string()));
+    if (const absl::Status status = cluster_.StartScheduler(flags); !status.ok()) {
       console_.Error(status.message());
       return kExitFailed;
     }
@@ -440,6 +444,7 @@ class Run {
   const Job job_;
   const uint32_t servers_;
   const uint32_t workers_;
+  const std::string restore_;
   const OutFolder& out_;
   SignalWaiter& signals_;
   Console console_;

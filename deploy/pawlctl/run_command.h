@@ -23,6 +23,8 @@ struct RunOptions {
   std::vector<std::string> set;
   // Empty: out/NAME in the current folder, after the job.
   std::string out;
+  // If set: a checkpoint's folder, or one of checkpoints, to begin with.
+  std::string restore;
   // This program's own path, and the environment's PAWL_BIN_DIR: where to look for the daemons.
   std::string own_program;
   std::string bin_folder;

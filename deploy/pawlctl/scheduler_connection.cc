@@ -49,6 +49,17 @@ absl::StatusOr<RoutingTable> SchedulerConnection::GetRouting(MonotonicDuration t
   return response;
 }
 
+absl::StatusOr<CheckpointResponse> SchedulerConnection::Checkpoint(const std::string& dir, MonotonicDuration timeout) {
+  grpc::ClientContext context;
+  SetDeadline(context, timeout);
+  CheckpointRequest request;
+  request.set_dir(dir);
+  CheckpointResponse response;
+  const grpc::Status status = stub_->Checkpoint(&context, request, &response);
+  if (!status.ok()) return ToStatus(status);
+  return response;
+}
+
 absl::Status SchedulerConnection::StopJob(const std::string& reason, MonotonicDuration timeout) {
   grpc::ClientContext context;
   SetDeadline(context, timeout);

@@ -22,6 +22,7 @@ class SchedulerConnection {
   absl::StatusOr<GetStatusResponse> GetStatus(MonotonicDuration timeout);
   absl::StatusOr<ListTablesResponse> ListTables(MonotonicDuration timeout);
   absl::StatusOr<RoutingTable> GetRouting(MonotonicDuration timeout);
+  absl::StatusOr<CheckpointResponse> Checkpoint(const std::string& dir, MonotonicDuration timeout);
   absl::Status StopJob(const std::string& reason, MonotonicDuration timeout);
 
  private:

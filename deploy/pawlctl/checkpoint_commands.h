@@ -1,0 +1,20 @@
+// `pawlctl checkpoint` and `pawlctl checkpoints`.
+#ifndef PAWL_DEPLOY_PAWLCTL_CHECKPOINT_COMMANDS_H_
+#define PAWL_DEPLOY_PAWLCTL_CHECKPOINT_COMMANDS_H_
+
+#include <string>
+
+#include "deploy/pawlctl/status_commands.h"
+
+namespace pawl {
+
+// Each prints the answer, or the error on stderr, and returns the exit code.
+//
+// Has a checkpoint made in `dir`, which counts from the current folder; empty: the job's own. Waits for options.timeout.
+int CheckpointCommand(const ConnectionOptions& options, const std::string& dir);
+// What checkpoints there are in `dir`, each read and checked. 1 if one of them is damaged.
+int ListCheckpointsCommand(const std::string& dir, bool json);
+
+}  // namespace pawl
+
+#endif  // PAWL_DEPLOY_PAWLCTL_CHECKPOINT_COMMANDS_H_
