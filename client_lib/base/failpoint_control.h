@@ -21,7 +21,8 @@ namespace pawl {
 //   pause:MS   the thread sleeps for MS milliseconds, at most kMaxPauseMs
 //   error      FailpointHit returns true
 //
-// "log.sync=error@2;ack.sending=crash@100". Empty: nothing is armed. INVALID_ARGUMENT: nothing has changed. Thread-safe.
+// "log.sync=error@2;ack.sending=crash@100". Empty: nothing is armed. INVALID_ARGUMENT: nothing has changed.
+// Thread-safe.
 absl::Status ArmFailpoints(absl::string_view spec);
 
 // How often each failpoint has been passed, armed or not. Thread-safe.
