@@ -62,7 +62,14 @@ absl::Status SnapshotStore::Open() {
     }
   }
   // A process that died may have renamed a snapshot and not synced its name.
-  return env_.SyncFolder(folder_);
+  return SyncNames();
+}
+
+absl::Status SnapshotStore::SyncNames() {
+  unsynced_ = true;
+  PAWL_RETURN_IF_ERROR(env_.SyncFolder(folder_));
+  unsynced_ = false;
+  return absl::OkStatus();
 }
 
 std::vector<SnapshotStore::Snapshot> SnapshotStore::List() const {
@@ -102,7 +109,7 @@ absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
   PAWL_RETURN_IF_ERROR(env_.Rename(writer.temporary_, PathOf(id.partition, id.index)));
   const bool is_new = snapshots_.insert_or_assign({id.partition, id.index}, id.mark).second;
   // Only now may an older one go.
-  if (absl::Status status = env_.SyncFolder(folder_); !status.ok()) {
+  if (absl::Status status = SyncNames(); !status.ok()) {
     const std::string path = PathOf(id.partition, id.index);
     // One of the same index that was there before is needed, and is there again if this one is not.
     if (is_new && env_.Delete(path).ok()) snapshots_.erase({id.partition, id.index});
@@ -135,14 +142,15 @@ absl::Status SnapshotStore::Drop(uint32_t partition, LogPosition position) {
     it = snapshots_.erase(it);
     deleted = true;
   }
-  return deleted ? env_.SyncFolder(folder_) : absl::OkStatus();
+  // Also one that could not be made durable, and was taken back, must not outlive the record of the drop.
+  return deleted || unsynced_ ? SyncNames() : absl::OkStatus();
 }
 
 absl::Status SnapshotStore::Delete(const Snapshot& snapshot) {
   MutexLock lock(mu_);
   PAWL_RETURN_IF_ERROR(env_.Delete(snapshot.path));
   snapshots_.erase({snapshot.partition, snapshot.index});
-  return env_.SyncFolder(folder_);
+  return SyncNames();
 }
 
 BlockFileId SnapshotStore::IdOf(const Snapshot& snapshot) const {

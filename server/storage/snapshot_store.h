@@ -87,6 +87,7 @@ class SnapshotStore {
   BlockFileId IdOf(const Snapshot& snapshot) const;
   std::string PathOf(uint32_t partition, uint64_t index) const;
   absl::StatusOr<uint64_t> Commit(const SnapshotWriter& writer) PAWL_EXCLUDES(mu_);
+  absl::Status SyncNames() PAWL_REQUIRES(mu_);
 
   Env& env_;
   const std::string folder_;
@@ -97,6 +98,8 @@ class SnapshotStore {
   absl::btree_map<std::pair<uint32_t, uint64_t>, std::optional<uint64_t>> snapshots_ PAWL_GUARDED_BY(mu_);
   absl::btree_map<uint32_t, uint64_t> dropped_ PAWL_GUARDED_BY(mu_);
   uint64_t temporaries_ PAWL_GUARDED_BY(mu_) = 0;
+  // Names have changed since the last sync that succeeded, and one has failed.
+  bool unsynced_ PAWL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace pawl

@@ -101,6 +101,23 @@ TEST_F(SnapshotStoreTest, OneThatMayNotBeDurableIsTakenBackUnlessItReplacesOne) 
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{20}));
 }
 
+TEST_F(SnapshotStoreTest, OneThatWasTakenBackDoesNotComeBackAfterTheDropOfItsPartition) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    FaultEnv env(seed);
+    ASSERT_TRUE(env.MakeFolder("/data").ok());
+    ASSERT_TRUE(env.SyncFolder("/").ok());
+    SnapshotStore store(env, "/data", 77);
+    ASSERT_TRUE(store.Open().ok());
+    auto writer = store.Begin(3, 10, {1, 100}).value();
+    env.FailFolderSyncs(1);
+    EXPECT_FALSE(writer->Commit().ok());
+    ASSERT_TRUE(store.Drop(3, {1, 200}).ok());
+    env.CutPower();
+    env.RestorePower();
+    ASSERT_TRUE(env.List("/data/snapshots")->empty()) << "seed " << seed;
+  }
+}
+
 TEST_F(SnapshotStoreTest, AFullDiskIsReportedAndCleanedUp) {
   env_.SetCapacity(env_.UsedBytes() + 60);
   {
