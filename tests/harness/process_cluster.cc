@@ -137,6 +137,17 @@ absl::Status ProcessCluster::Kill(const std::string& name) {
   return absl::DeadlineExceededError(absl::StrCat(name, " does not die"));
 }
 
+void ProcessCluster::Pause(const std::string& name) {
+  ChildProcess& child = node(name);
+  child.Signal(SIGSTOP);
+  // Threads on other processors go on until they have heard of it. The state follows the name, in parentheses.
+  const std::string path = absl::StrCat("/proc/", child.pid(), "/stat");
+  const MonotonicTime limit = Now() + kKillTimeout;
+  while (ReadAll(path).find(") T ") == std::string::npos && !child.HasEnded() && Now() < limit) {
+    std::this_thread::sleep_for(kPollInterval);
+  }
+}
+
 absl::Status ProcessCluster::Restart(const std::string& name, const std::vector<std::string>& environment) {
   Process& restarted = process(name);
   if (!restarted.child->HasEnded()) return absl::FailedPreconditionError(absl::StrCat(name, " still runs"));

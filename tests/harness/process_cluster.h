@@ -89,8 +89,8 @@ class ProcessCluster {
 
   // As by kill -9; returns when it has ended. Nothing if it has ended already.
   absl::Status Kill(const std::string& name);
-  // SIGSTOP and SIGCONT: the process stands still with its connections open.
-  void Pause(const std::string& name) { node(name).Signal(SIGSTOP); }
+  // SIGSTOP and SIGCONT: the process stands still with its connections open; once Pause has returned, all of its threads do.
+  void Pause(const std::string& name);
   void Continue(const std::string& name) { node(name).Signal(SIGCONT); }
   // Starts a process that has ended once more, with the same command, data folder and, if they are fixed, port; its
   // environment is replaced by `environment`. Does not wait until it has registered.
