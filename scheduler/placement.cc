@@ -312,6 +312,8 @@ bool RemoveServers(const std::vector<ServerNumber>& dead, Placement& placement) 
 
     std::vector<ServerNumber> in_sync = set.backups;
     if (set.primary != kNoServer) in_sync.insert(in_sync.begin(), set.primary);
+    // Has all that was ever acknowledged, as long as nobody has taken its place; it is the last to be chosen.
+    if (set.yielding != kNoServer) in_sync.push_back(set.yielding);
     std::vector<ServerNumber> alive;
     for (const ServerNumber server : in_sync) {
       if (!Contains(dead, server)) alive.push_back(server);
@@ -322,12 +324,11 @@ bool RemoveServers(const std::vector<ServerNumber>& dead, Placement& placement) 
       set = ReplicaSet();
       set.primary_since = epoch;
       set.holders = std::move(in_sync);
-      continue;
-    }
-    if (set.primary == kNoServer) {
-      set.backups = std::move(alive);
-    } else if (alive.front() == set.primary) {
+    } else if (set.primary != kNoServer && alive.front() == set.primary) {
       set.backups.assign(alive.begin() + 1, alive.end());
+    } else if (set.yielding != kNoServer && alive.front() != set.yielding && alive.back() == set.yielding) {
+      // Still to be waited for.
+      set.backups.assign(alive.begin(), alive.end() - 1);
     } else {
       set.backups = std::move(alive);
       Promote(set, epoch);

@@ -33,8 +33,8 @@ struct ReplicaSet {
   std::vector<Learner> learners;
   // Without primary and backups: the servers that were in sync when the last of them went. One of them must come back.
   std::vector<ServerNumber> holders;
-  // A primary that was told at primary_since to serve no more. Once it has heard of it, or is dead, the first
-  // backup becomes primary.
+  // A primary that was told at primary_since to serve no more, and may not have heard of it. Once it has, or is dead, the
+  // first backup becomes primary; if all backups die first, it is the primary again.
   ServerNumber yielding = kNoServer;
   // A replica in sync that goes once another one has taken its place.
   ServerNumber leaving = kNoServer;
@@ -63,9 +63,10 @@ struct PlacementServer {
 // the order in which they are called:
 //  1. A primary or backup has been in sync without a break since it was made a backup by CaughtUp, or was placed by
 //     PlaceFirst, or was a holder.
-//  2. The last server that has a partition's data stays: as primary, backup or holder.
+//  2. The last server that has a partition's data stays: as primary, backup, yielding or holder.
 //  3. epoch only grows; primary_since is the epoch of the last change of the primary.
 //  4. No server is twice in a set.
+//  5. Nobody becomes primary while the one before lives and has not heard that it is not any more.
 
 // The first placement of `partitions` empty partitions, `replicas` of each, spread evenly.
 // REQUIRES: 1 <= replicas <= servers.size(), servers ascending, placement empty.

@@ -236,14 +236,48 @@ TEST(PlacementTest, PrimaryHandsOverOnlyWhenItHasHeardThatItIsNone) {
   EXPECT_TRUE(HoldsNothing(0, placement));
 }
 
-TEST(PlacementTest, PrimaryThatDiesWhileItHandsOverIsNotWaitedFor) {
+// Of one partition on servers 0 and 1, server 0 being asked to hand over to 1.
+Placement HandingOver() {
   Placement placement = First({0, 1}, 1, 2);
-  std::vector<PlacementServer> servers = {{0, true, 1}, {1, false, 1}};
-  ASSERT_TRUE(PlacementStep(servers, 2, true, placement));
-  ASSERT_EQ(placement.partitions[0].yielding, 0u);
+  EXPECT_TRUE(PlacementStep({{0, true, 1}, {1, false, 1}}, 2, true, placement));
+  EXPECT_EQ(placement.partitions[0].yielding, 0u);
+  return placement;
+}
+
+TEST(PlacementTest, PrimaryThatDiesWhileItHandsOverIsNotWaitedFor) {
+  Placement placement = HandingOver();
   RemoveServers({0}, placement);
-  ASSERT_TRUE(PlacementStep({{1, false, 1}}, 2, true, placement));
   EXPECT_EQ(placement.partitions[0].primary, 1u);
+  EXPECT_EQ(placement.partitions[0].yielding, kNoServer) << "its next life has nothing to hand over";
+}
+
+TEST(PlacementTest, PrimaryWhoseSuccessorDiesBeforeItHasHandedOverIsPrimaryAgain) {
+  Placement placement = HandingOver();
+  ASSERT_TRUE(RemoveServers({1}, placement));
+  EXPECT_EQ(placement.partitions[0].primary, 0u) << "it may still answer pulls: nobody else can be";
+  EXPECT_EQ(placement.partitions[0].primary_since, placement.epoch);
+  EXPECT_FALSE(RecoverServer(1, {0}, placement).changed);
+  EXPECT_EQ(placement.partitions[0].primary, 0u);
+}
+
+TEST(PlacementTest, OneOfTwoSuccessorsDyingLeavesTheHandoverToTheOther) {
+  Placement placement = First({0, 1, 2}, 1, 3);
+  ASSERT_TRUE(PlacementStep({{0, true, 1}, {1, false, 1}, {2, false, 1}}, 3, true, placement));
+  ASSERT_EQ(placement.partitions[0].yielding, 0u);
+  const ServerNumber successor = SetBackups(placement, 0).front();
+  ASSERT_TRUE(RemoveServers({successor}, placement));
+  EXPECT_EQ(placement.partitions[0].primary, kNoServer);
+  EXPECT_FALSE(PlacementStep({{0, true, 1}, {3 - successor, false, 1}}, 3, false, placement)) << "0 has not heard";
+  ASSERT_TRUE(PlacementStep({{0, true, placement.epoch}, {3 - successor, false, 1}}, 3, false, placement));
+  EXPECT_EQ(placement.partitions[0].primary, 3 - successor);
+}
+
+TEST(PlacementTest, PrimaryThatDiesWithItsSuccessorIsAHolderToo) {
+  Placement placement = HandingOver();
+  ASSERT_TRUE(RemoveServers({0, 1}, placement));
+  EXPECT_EQ(placement.partitions[0].holders, (Servers{1, 0}));
+  EXPECT_TRUE(RecoverServer(0, {0}, placement).lost.empty());
+  EXPECT_EQ(placement.partitions[0].primary, 0u);
 }
 
 TEST(PlacementTest, DrainedServerEndsWithNothingAndRedundancyIsKept) {
@@ -407,7 +441,8 @@ class Storm {
     nodes_[s].adopted = placement_.epoch;
     for (uint32_t p = 0; p < partitions_; ++p) {
       const ReplicaSet& set = placement_.partitions[p];
-      if (!set.InSync(s) && !set.Learns(s)) nodes_[s].data[p] = kNone;
+      // Without a primary everybody keeps what there is.
+      if (set.primary != kNoServer && !set.InSync(s) && !set.Learns(s)) nodes_[s].data[p] = kNone;
     }
   }
 
@@ -482,6 +517,12 @@ class Storm {
         for (const ServerNumber s : set.holders) ASSERT_EQ(nodes_[s].data[p], acknowledged_[p]);
       } else {
         ASSERT_TRUE(set.holders.empty());
+      }
+      if (set.yielding != kNoServer) {
+        ASSERT_EQ(set.primary, kNoServer);
+        ASSERT_FALSE(set.backups.empty());
+        ASSERT_TRUE(nodes_[set.yielding].known) << "nobody will hear from it";
+        ASSERT_EQ(nodes_[set.yielding].data[p], acknowledged_[p]);
       }
       for (const ReplicaSet::Learner& learner : set.learners) {
         members.push_back(learner.server);
