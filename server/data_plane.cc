@@ -19,6 +19,9 @@ namespace {
 // After this many refused requests only every so many-th is logged: a broken client must not fill the disk.
 constexpr uint64_t kRefusalsLogged = 100;
 constexpr uint64_t kRefusalLogInterval = 1000;
+// Of the keys and values of one segment: as a record of the log, and in a message to a backup, it must be within
+// kMaxMessageBytes again, with what is said about it there.
+constexpr size_t kMaxSegmentBytes = kMaxMessageBytes - 4096;
 // How old a heartbeat's figures may be.
 constexpr std::chrono::milliseconds kReportInterval{50};
 
@@ -370,6 +373,10 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   for (const PushSegmentView& segment : request->segments) {
     auto replica = Find(**view, segment.partition);
     absl::Status status = replica.status();
+    if (const size_t bytes = segment.keys.size() + segment.values.size(); bytes > kMaxSegmentBytes) {
+      status = absl::InvalidArgumentError(absl::StrCat("a segment of table ", segment.table, " has ", bytes,
+                                                       " bytes of keys and values; the limit is ", kMaxSegmentBytes));
+    }
     if (status.ok()) {
       if (replicas.empty() || replicas.back() != *replica) replicas.push_back(*std::move(replica));
       const auto table = (*view)->tables.find(segment.table);
@@ -380,12 +387,12 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
     }
     if (!status.ok()) return Refuse(Method::kPush, &header, std::move(status), reply);
   }
-  auto act = [this, view = *view, sender, request, reservation, context, owner = message.owner,
+  auto act = [this, view = *view, sender, request, reservation, context, message = std::move(message),
               reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return Refuse(Method::kPush, &request->header, std::move(status), reply);
     std::vector<ChangeMark> marks;
     PAWL_FAILPOINT("push.apply");
-    auto response = ApplyPush(*view, sender, *request, owner, marks);
+    auto response = ApplyPush(*view, sender, *request, message, marks);
     PAWL_FAILPOINT("push.applied");
     if (replicator_ != nullptr) replicator_->PumpLanes();
     if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
@@ -425,8 +432,7 @@ absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const 
 }
 
 absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender& sender,
-                                                  const PushRequestView& request,
-                                                  const std::shared_ptr<const void>& owner,
+                                                  const PushRequestView& request, const IncomingMessage& message,
                                                   std::vector<ChangeMark>& marks) {
   // All before any: a push that is refused has changed nothing. (What another
   // request, or a new routing, changes in between can still split it; its push ids then complete it.)
@@ -439,7 +445,8 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
     Partition& partition = *replica->partition;
     const uint64_t before = partition.log_index();
     const auto outcome =
-        partition.Push(sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, owner});
+        partition.Push(sender, segment.ordinal, segment.table,
+                       Gradient{segment.keys, segment.values, message.owner, message.bytes.size()});
     if (absl::IsUnavailable(outcome.status())) return WithPushback(outcome.status());
     PAWL_RETURN_IF_ERROR(outcome.status());
     if (partition.log_index() != before) {
@@ -447,7 +454,7 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
       change.kind = ChangeView::Kind::kPush;
       change.sender = HeaderOf(sender);
       change.segment = segment;
-      Record(*replica, std::move(change), owner);
+      Record(*replica, std::move(change), message.owner);
     }
     // A duplicate waits for the original.
     if (marks.empty() || marks.back().replica != replica) {
@@ -668,6 +675,7 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
                   absl::InvalidArgumentError("header.logical_worker is not set: say whose life begins"), reply);
   }
   TakeOverResponse response;
+  std::vector<std::shared_ptr<WaitingCall>> ready;
   std::vector<ChangeMark> marks;
   absl::Status status = CheckLogHasRoom(message.bytes.size());
   for (const uint32_t p : request.partitions()) {
@@ -689,10 +697,14 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
       change.kind = ChangeView::Kind::kTakeOver;
       change.sender = HeaderOf(sender);
       Record(**replica, std::move(change), nullptr);
+      // After all were released, the clocks that count may be further than they were.
+      TakeCutIfDue(*replica);
+      (*replica)->TakeReady(ready);
     }
     marks.push_back(MarkOf(*replica));
   }
   if (replicator_ != nullptr) replicator_->PumpLanes();
+  WaitingCalls::GoOn(ready);
   if (!status.ok()) return Refuse(Method::kTakeOver, &header, std::move(status), reply);
   waiting_.ForCommit(marks, std::move(context),
                      [this, header, response = std::move(response), reply = std::move(reply)](absl::Status committed) mutable {

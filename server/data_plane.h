@@ -158,7 +158,7 @@ class DataPlane final : public RequestHandler {
   // What of the push the partitions would refuse.
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
-                                         const std::shared_ptr<const void>& owner, std::vector<ChangeMark>& marks);
+                                         const IncomingMessage& message, std::vector<ChangeMark>& marks);
   absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
                                              const std::vector<size_t>& value_bytes,
                                              std::shared_ptr<const Reservation> reservation);

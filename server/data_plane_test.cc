@@ -247,6 +247,15 @@ TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
 }
 
+TEST_F(DataPlaneTest, RefusesASegmentThatWouldNotFitIntoARecordOfTheLog) {
+  Start(ASYNC, 1);
+  PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
+  request.mutable_segments(0)->mutable_values()->resize((size_t{64} << 20) - 100);
+  const absl::Status status = Push(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("the limit is 67104768"), absl::string_view::npos) << status;
+}
+
 TEST_F(DataPlaneTest, TellsTheRoutingToWhoHasAnOldOne) {
   Start(ASYNC, 1);
   const uint32_t partition = PartitionOf(kTable, 1, kPartitions);

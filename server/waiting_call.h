@@ -1,4 +1,4 @@
-// A request that waits until partitions have reached its step.
+// A request that waits for partitions: until they have reached its step, or until its changes are committed.
 #ifndef PAWL_SERVER_WAITING_CALL_H_
 #define PAWL_SERVER_WAITING_CALL_H_
 

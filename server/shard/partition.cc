@@ -93,13 +93,12 @@ absl::Status Partition::CheckSender(const Sender& sender) const {
   return absl::OkStatus();
 }
 
-absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table,
-                                  const Gradient& gradient, const PushesAhead& ahead) const {
+absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint64_t ordinal) const {
   PAWL_RETURN_IF_ERROR(CheckSender(sender));
   PushWindow::Answer answer = PushWindow::Answer::kNew;
   if (sender.kind == Sender::Kind::kLogicalWorker) {
     const Worker& worker = workers_[sender.number];
-    if (sender.step < worker.clock) return absl::OkStatus();  // a duplicate
+    if (sender.step < worker.clock) return PushWindow::Answer::kDuplicate;
     if (sender.step > worker.clock) {
       return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " pushes for step ",
                                                         sender.step, " but has not ended step ", worker.clock));
@@ -115,7 +114,11 @@ absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32
     return absl::OutOfRangeError(absl::StrCat("ordinal ", ordinal, " is ", kPushWindow,
                                               " or more ahead of the first one that is missing"));
   }
-  if (answer == PushWindow::Answer::kDuplicate) return absl::OkStatus();
+  return answer;
+}
+
+absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table, const Gradient& gradient,
+                                  const PushesAhead& ahead) const {
   if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC && sender.step == version_ &&
       !step_sum_.MustTake(sender.number, NeededWorkers()) &&
       step_sum_.staged_bytes() + ahead.bytes + gradient.keys.size() + gradient.values.size() > options_.max_staged_bytes) {
@@ -135,9 +138,21 @@ absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32
   return absl::OkStatus();
 }
 
+absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                  const Gradient& gradient, const PushesAhead& ahead) const {
+  PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
+  return answer == PushWindow::Answer::kNew ? CheckRoom(sender, table, gradient, ahead) : absl::OkStatus();
+}
+
 absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordinal, uint32_t table,
                                             Gradient gradient) {
   PAWL_RETURN_IF_ERROR(CheckPush(sender, ordinal, table, gradient));
+  return Replay(sender, ordinal, table, std::move(gradient));
+}
+
+absl::StatusOr<PushOutcome> Partition::Replay(const Sender& sender, uint64_t ordinal, uint32_t table,
+                                              Gradient gradient) {
+  PAWL_RETURN_IF_ERROR(LookUp(sender, ordinal).status());
   const bool is_worker = sender.kind == Sender::Kind::kLogicalWorker;
   PushWindow::Answer answer = PushWindow::Answer::kDuplicate;
   if (is_worker) {
@@ -235,6 +250,8 @@ absl::StatusOr<uint64_t> Partition::TakeOver(uint32_t rank, uint64_t incarnation
   if (worker.released) {
     worker.released = false;
     worker.counts_from = min_clock_;
+    // With all of them released it had stayed behind this rank's clock.
+    UpdateMinClock();
   }
   return worker.clock;
 }

@@ -109,6 +109,8 @@ class Partition {
   // REQUIRES: the table exists, CheckGradient has accepted the gradient; in SYNC CanPull(sender.step) of a
   // logical worker: all steps before are applied.
   absl::StatusOr<PushOutcome> Push(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
+  // The same where the primary has taken it: limits of memory, which this process may have others of, do not count.
+  absl::StatusOr<PushOutcome> Replay(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
   // The error that Push would return after the pushes `ahead`, without the push.
   absl::Status CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const Gradient& gradient,
                          const PushesAhead& ahead = {}) const;
@@ -181,6 +183,10 @@ class Partition {
   absl::Status CheckSender(const Sender& sender) const;
   // Logical workers that close a SYNC step.
   size_t NeededWorkers() const { return workers_.size() - options_.consistency.backup_workers(); }
+  // What it would be to its sender's window; the error if it is not the sender's to push now.
+  absl::StatusOr<PushWindow::Answer> LookUp(const Sender& sender, uint64_t ordinal) const;
+  // RESOURCE_EXHAUSTED or UNAVAILABLE, see Push, for a push that is new.
+  absl::Status CheckRoom(const Sender& sender, uint32_t table, const Gradient& gradient, const PushesAhead& ahead) const;
   void CloseSteps();
   void UpdateMinClock();
   // Of those that are not released.

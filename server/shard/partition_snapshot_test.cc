@@ -217,6 +217,17 @@ TEST(PartitionSnapshot, ThatTheBestWeightsAreBackIsPartOfTheState) {
   EXPECT_EQ(loaded->log_index(), partition.log_index());
 }
 
+TEST(PartitionSnapshot, ThatOfARankThatCameBackWhileAllOthersAreReleasedIsTaken) {
+  Partition partition(kIndex, Options(BOUNDED, 2));
+  Sender sender;
+  sender.kind = Sender::Kind::kLogicalWorker;
+  sender.incarnation = 1;
+  for (; sender.step < 5; ++sender.step) ASSERT_TRUE(partition.EndStep(sender, 0).ok());
+  for (uint32_t rank = 0; rank < partition.options().logical_workers; ++rank) ASSERT_TRUE(partition.Release(rank, 1).ok());
+  ASSERT_TRUE(partition.TakeOver(0, 2).ok());
+  EXPECT_TRUE(Load(partition.options(), Save(partition)).ok());
+}
+
 TEST(PartitionSnapshot, ThatOfAnotherJobOrPartitionIsRefused) {
   const PartitionOptions options = Options(BOUNDED, 2);
   const std::string bytes = Save(Partition(kIndex, options));

@@ -262,6 +262,16 @@ TEST(Partition, RefusesRowsBeyondItsLimit) {
   EXPECT_EQ(*partition.Push(Client(0), 1, kRows, MakeGradient({2, 1}, {1, 1, 1, 1})), PushOutcome::kAccepted);
 }
 
+TEST(Partition, ReplaysWhatThePrimaryHasTakenWhateverTheLimitsHere) {
+  PartitionOptions options = Options(SYNC, 2);
+  options.max_rows = 1;
+  options.max_staged_bytes = 1;
+  Partition partition = MakePartition(options);
+  EXPECT_FALSE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
+  EXPECT_EQ(*partition.Replay(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kAccepted);
+  EXPECT_EQ(*partition.Replay(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kDuplicate);
+}
+
 TEST(Partition, KeepsABoundedAmountOfEarlyGradientsAndAlwaysTakesTheNextRank) {
   PartitionOptions options = Options(SYNC, 2);
   options.max_staged_bytes = 32;
@@ -439,6 +449,18 @@ TEST(Partition, NobodyWaitsForAReleasedLogicalWorker) {
   // The scheduler's word on an earlier life comes late.
   ASSERT_TRUE(partition.Release(2, 1).ok());
   EXPECT_EQ(partition.min_clock(), 9u);
+}
+
+TEST(Partition, TheFirstToComeBackWaitsForNoneThatIsStillReleased) {
+  Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/3));
+  for (uint64_t step = 0; step < 10; ++step) ASSERT_TRUE(partition.EndStep(Worker(0, step), 0).ok());
+  for (uint64_t step = 0; step < 6; ++step) ASSERT_TRUE(partition.EndStep(Worker(1, step), 0).ok());
+  ASSERT_TRUE(partition.Release(0, 1).ok());
+  ASSERT_TRUE(partition.Release(1, 1).ok());
+  EXPECT_EQ(partition.min_clock(), 6u);
+  EXPECT_EQ(*partition.TakeOver(0, 2), 10u);
+  EXPECT_EQ(partition.min_clock(), 10u);
+  EXPECT_TRUE(partition.CanPull(10));
 }
 
 TEST(Partition, MinClockStaysWhenAllAreReleased) {

@@ -16,7 +16,7 @@ namespace pawl {
 
 // Of messages that a partition's early gradients keep in memory; they may be far larger than the gradients, and
 // count once for each of them here.
-inline constexpr size_t kMaxKeptMessageBytes = size_t{32} << 20;
+inline constexpr size_t kMaxKeptMessageBytes = size_t{8} << 20;
 
 // Adds gradients in the order (rank, ordinal), in whatever order they arrive, so
 // that the sum has the same bits every time. The prefix that is complete is added

@@ -44,7 +44,7 @@ struct SegmentUse {
   uint64_t bytes = 0;
   // The last record that it holds of each partition.
   absl::btree_map<uint32_t, uint64_t> last_index;
-  // Not to be deleted, though nothing is needed of it.
+  // It holds a drop whose snapshots could not be deleted: not to go before them.
   bool kept = false;
 };
 

@@ -120,7 +120,9 @@ absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
   auto end = snapshots_.upper_bound({id.partition, std::numeric_limits<uint64_t>::max()});
   size_t count = std::distance(begin, end);
   while (count > kSnapshotsKept) {
-    PAWL_RETURN_IF_ERROR(env_.Delete(PathOf(id.partition, begin->first.second)));
+    // One that cannot be deleted is tried again with the next snapshot: this one is there.
+    const absl::Status deleted = env_.Delete(PathOf(id.partition, begin->first.second));
+    if (!deleted.ok() && !absl::IsNotFound(deleted)) break;
     begin = snapshots_.erase(begin);
     --count;
   }
@@ -130,15 +132,28 @@ absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
 absl::Status SnapshotStore::Drop(uint32_t partition, LogPosition position) {
   MutexLock lock(mu_);
   dropped_[partition] = position.Pack();
+  return DeleteDropped(partition, position.Pack());
+}
+
+absl::Status SnapshotStore::RepeatDrops() {
+  MutexLock lock(mu_);
+  for (const auto& [partition, position] : dropped_) {
+    PAWL_RETURN_IF_ERROR(DeleteDropped(partition, position));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SnapshotStore::DeleteDropped(uint32_t partition, uint64_t packed_position) {
   bool deleted = false;
   auto it = snapshots_.lower_bound({partition, 0});
   while (it != snapshots_.end() && it->first.first == partition) {
     // Those of an earlier life of this process are older than anything that it writes.
-    if (it->second.has_value() && *it->second > position.Pack()) {
+    if (it->second.has_value() && *it->second > packed_position) {
       ++it;
       continue;
     }
-    PAWL_RETURN_IF_ERROR(env_.Delete(PathOf(partition, it->first.second)));
+    const absl::Status status = env_.Delete(PathOf(partition, it->first.second));
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
     it = snapshots_.erase(it);
     deleted = true;
   }

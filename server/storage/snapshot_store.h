@@ -79,6 +79,8 @@ class SnapshotStore {
   // The partition was dropped at `position`: deletes its snapshots that were begun before, durably. One that is being
   // written cannot be committed any more.
   absl::Status Drop(uint32_t partition, LogPosition position);
+  // What drops have failed to delete.
+  absl::Status RepeatDrops();
   // Deletes one file, durably.
   absl::Status Delete(const Snapshot& snapshot);
 
@@ -87,6 +89,7 @@ class SnapshotStore {
   BlockFileId IdOf(const Snapshot& snapshot) const;
   std::string PathOf(uint32_t partition, uint64_t index) const;
   absl::StatusOr<uint64_t> Commit(const SnapshotWriter& writer) PAWL_EXCLUDES(mu_);
+  absl::Status DeleteDropped(uint32_t partition, uint64_t packed_position) PAWL_REQUIRES(mu_);
   absl::Status SyncNames() PAWL_REQUIRES(mu_);
 
   Env& env_;

@@ -118,6 +118,24 @@ TEST_F(SnapshotStoreTest, OneThatWasTakenBackDoesNotComeBackAfterTheDropOfItsPar
   }
 }
 
+TEST_F(SnapshotStoreTest, ASnapshotIsThereThoughAnOlderOneCannotBeDeleted) {
+  ASSERT_TRUE(Write(3, 10).ok());
+  ASSERT_TRUE(Write(3, 20).ok());
+  env_.FailDeletions(1);
+  EXPECT_EQ(Write(3, 30).value(), 10u) << "the log must reach back to what is still there";
+  EXPECT_EQ(Indices(3), (std::vector<uint64_t>{10, 20, 30}));
+  EXPECT_EQ(Write(3, 40).value(), 30u);
+  EXPECT_EQ(Indices(3), (std::vector<uint64_t>{30, 40}));
+}
+
+TEST_F(SnapshotStoreTest, ADropThatCouldNotDeleteIsRepeated) {
+  ASSERT_TRUE(Write(3, 10).ok());
+  env_.FailDeletions(1);
+  EXPECT_FALSE(store_->Drop(3, {1, 300}).ok());
+  ASSERT_TRUE(store_->RepeatDrops().ok());
+  EXPECT_TRUE(env_.List("/data/snapshots")->empty());
+}
+
 TEST_F(SnapshotStoreTest, AFullDiskIsReportedAndCleanedUp) {
   env_.SetCapacity(env_.UsedBytes() + 60);
   {

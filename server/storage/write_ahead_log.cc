@@ -156,7 +156,7 @@ std::vector<DurableIndex> WriteAheadLog::Settle(const std::vector<QueuedRecord>&
     cost += CostOf(record.payload.size());
     payload_bytes += record.payload.size();
     if (record.type == RecordType::kDrop) {
-      // What cannot be deleted now is deleted by the next recovery, as long as it finds the drop.
+      // What cannot be deleted now is deleted before the segment with the drop is, or by the next recovery.
       const LogPosition position{writer_.settled().segment, record.offset};
       kept = !snapshots_.Drop(record.partition, position).ok() || kept;
       places.erase(record.partition);
@@ -201,15 +201,18 @@ absl::Status WriteAheadLog::DeleteUnneeded() {
   MutexLock release_lock(release_mu_);
   while (true) {
     uint64_t oldest = 0;
+    bool kept = false;
     {
       MutexLock lock(mu_);
-      if (segments_.size() < 2 || segments_.front().kept) return absl::OkStatus();
+      if (segments_.size() < 2) return absl::OkStatus();
       for (const auto& [holder, last_index] : segments_.front().last_index) {
         const auto released = released_.find(holder);
         if (released == released_.end() || released->second < last_index) return absl::OkStatus();
       }
       oldest = segments_.front().segment;
+      kept = segments_.front().kept;
     }
+    if (kept) PAWL_RETURN_IF_ERROR(snapshots_.RepeatDrops());
     // One by one, so that what a crash leaves is always without a hole.
     if (PAWL_FAILPOINT("log.delete")) return absl::DataLossError("failpoint log.delete");
     const absl::Status status = env_.Delete(JoinPath(log_folder_, SegmentFileName(oldest)));

@@ -272,6 +272,29 @@ TEST_F(WriteAheadLogTest, AReleaseOfThePartitionBeforeItsDropReleasesNothingOfTh
   EXPECT_EQ(server_->partitions(), expected);
 }
 
+TEST_F(WriteAheadLogTest, AFailedDeletionDoesNotKeepTheLogForEver) {
+  WriteAheadLogOptions options = StorageHarness::QuickOptions();
+  options.segment_bytes = 500;
+  Restart(options);
+  ASSERT_TRUE(server_->Append(1, std::string(400, 'x')));
+  ASSERT_TRUE(server_->WaitDurable(1));
+  ASSERT_TRUE(server_->Snapshot(1).ok());
+  env_.FailDeletions(1);
+  ASSERT_TRUE(server_->Drop(1));
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(server_->Append(2, std::string(400, 'y')));
+    ASSERT_TRUE(server_->WaitDurable(2));
+  }
+  ASSERT_TRUE(server_->Snapshot(2).ok());
+  ASSERT_TRUE(server_->Append(2, "x"));
+  ASSERT_TRUE(server_->WaitDurable(2));
+  ASSERT_TRUE(server_->Snapshot(2).ok());
+  EXPECT_LE(server_->log().figures().segments, 3u);
+  const auto expected = server_->partitions();
+  Restart(options);
+  EXPECT_EQ(server_->partitions(), expected);
+}
+
 TEST_F(WriteAheadLogTest, ADroppedPartitionNeedsNothingAndMayComeBackWithAnyIndex) {
   WriteAheadLogOptions options = StorageHarness::QuickOptions();
   options.segment_bytes = 500;
