@@ -118,6 +118,7 @@ void Coordinator::Tick() {
     spdlog::warn("the scheduler did not run for {:.3f} s; everybody gets that time", Seconds(pause));
   }
   if (std::exchange(restored_, false)) TakeUpWhatWasUnderWay(actions);
+  if (told_.routing != nullptr) membership_.RefuseThoseBehind(told_.routing->epoch(), options_.adoption_timeout, now);
   const std::vector<Node> dead = membership_.ExpireLeases(now);
   std::vector<std::string> how;
   for (const Node& node : dead) {
@@ -128,6 +129,7 @@ void Coordinator::Tick() {
   if (state_.over()) return;
 
   // A replica that is copied before its partition is loaded would be one of nothing.
+  if (director_.placed() && nothing_yet() && director_.BeginAnew(JoinedServers())) RoutingHasChanged(actions);
   if (replan_ && !loading()) {
     replan_ = false;
     // While the result is gathered, who has it stays.

@@ -90,6 +90,9 @@ class Coordinator {
     // After a restart nobody is dead before this and a lease have passed. Nodes try once a second to reach a scheduler
     // that is away.
     std::chrono::milliseconds restart_grace{2000};
+    // A server that adopts none of the newer routings for so long, though it sends heartbeats, is treated as gone. Longer
+    // than it takes to ask again for a routing whose answer was lost.
+    std::chrono::milliseconds adoption_timeout{30000};
     // The job fails if its first nodes are not there by then.
     std::chrono::milliseconds start_timeout{300000};
     // The job fails if nobody takes over the ranks of a worker that has gone for so long.
@@ -196,6 +199,8 @@ class Coordinator {
   void Tell(View view, DeferredActions& actions) PAWL_REQUIRES(mu_);
 
   // coordinator_nodes.cc: what follows when something has changed.
+  // Those that would come back under their own names.
+  std::vector<const Node*> JoinedServers() const PAWL_REQUIRES(mu_);
   void PlaceIfServersAreThere(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void RoutingHasChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void AnswerAssignments(DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -242,6 +247,10 @@ class Coordinator {
   // The job is restored, and the servers have not loaded all of it yet: nobody else may use them.
   bool loading() const PAWL_REQUIRES(mu_) { return restore_.has_value() && !restore_->loaded(); }
   void LoadOnServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // No partition needs to have had a change yet: the creation of a table is the first one that must be in all of them.
+  bool nothing_yet() const PAWL_REQUIRES(mu_) {
+    return restore_.has_value() ? loading() : !tables_.AnyIsReady();
+  }
   // The servers are placed, and have what the job begins with.
   bool servers_are_ready() const PAWL_REQUIRES(mu_) { return director_.placed() && !loading(); }
 

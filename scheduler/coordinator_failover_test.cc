@@ -202,13 +202,69 @@ TEST_F(FailoverTest, HolderThatDoesNotComeBackInTimeFailsTheJobByName) {
 
 TEST_F(FailoverTest, HolderThatComesBackWithoutItsDataFailsTheJobByName) {
   Run(2, Job(4, 1));
+  ASSERT_TRUE((*CreateTable("w"))->ok());
   ASSERT_TRUE(ComeBack("server-1", {1}).ok());
   EXPECT_EQ(Status().failure(),
             "server-1 (host pid 2, s:2) was restarted; partition 3 is nowhere else, and it has come back without them");
 }
 
+TEST_F(FailoverTest, BeforeThereIsATableWhatAHolderComesBackWithoutBeginsAnew) {
+  Run(2, Job(4, 1));
+  ASSERT_TRUE(ComeBack("server-1", {1}).ok());
+  EXPECT_EQ(SetsText(), "server-0 | server-1 | server-0 | server-1");
+  const RoutingTable routing = Routing();
+  EXPECT_EQ(routing.replicas(1).began(), 1u) << "it has that";
+  EXPECT_EQ(routing.replicas(3).began(), routing.replicas(3).primary_since());
+  EXPECT_EQ(routing.replicas(3).began(), routing.epoch());
+  EXPECT_TRUE((*CreateTable("w"))->ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(FailoverTest, BeforeThereIsATableServersWithoutLogCanBeReplaced) {
+  Run(2, Job(2, 2, "durability: MEMORY"));
+  Kill("server-0");
+  Kill("server-1");
+  Pass(milliseconds(1100));
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(SetsText(), "- | -");
+  Join(SERVER_ROLE);
+  Join(SERVER_ROLE);
+  Pass(seconds(1));
+  for (const Replicas& set : Sets()) EXPECT_EQ(set.in_sync(), 2u) << SetsText();
+  EXPECT_TRUE((*CreateTable("w"))->ok());
+}
+
+TEST_F(FailoverTest, ReplicasArePlacedOnServersThatHaveWrittenDownWhoTheyAre) {
+  BeginWithStore(Job(2, 1), 2, 1);
+  Join(SERVER_ROLE);
+  const auto second = Register(Registration(SERVER_ROLE, ++nonce_));
+  ASSERT_TRUE(second.ok());
+  EXPECT_FALSE(GetRouting()->has_value()) << "it may die before, and its successor would have another name";
+  ASSERT_TRUE(Beat(*second).ok());
+  Save();
+  EXPECT_TRUE(GetRouting()->has_value());
+}
+
+TEST_F(FailoverTest, ServerThatAdoptsNoRoutingIsTreatedAsGoneAfterALimit) {
+  Run(2, Job(2, 2));
+  FakeNode& stuck = NodeNamed("server-0");
+  stuck.draining = true;
+  stuck.adopts = false;
+  stuck.may_be_disowned = true;
+  Pass(seconds(2));
+  ASSERT_EQ(Sets()[0].primary, "") << "it is asked to hand over, and may not have heard: " << SetsText();
+  Pass(seconds(25));
+  EXPECT_EQ(Sets()[0].primary, "");
+  Pass(seconds(5));
+  EXPECT_TRUE(stuck.silent) << "its lease is not renewed any more";
+  Pass(milliseconds(1100));
+  EXPECT_EQ(Sets()[0].primary, "server-1") << SetsText();
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
 TEST_F(FailoverTest, WithoutLogAllReplicasAtOnceAreTheEnd) {
   Run(2, Job(2, 2, "durability: MEMORY"));
+  ASSERT_TRUE((*CreateTable("w"))->ok());
   Kill("server-0");
   Kill("server-1");
   Pass(milliseconds(1100));

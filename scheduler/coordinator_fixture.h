@@ -59,6 +59,8 @@ struct FakeNode {
   // A server acts by each routing that it is told, and its learners have caught up by its next heartbeat.
   bool adopts = true;
   bool feeds = true;
+  // Told that its life is over, it is silent; otherwise that is an error of the test.
+  bool may_be_disowned = false;
   RoutingTable routing;
 
   const std::string& name() const { return registration.node(); }
@@ -196,6 +198,11 @@ class CoordinatorFixture : public testing::Test {
     EXPECT_TRUE(response.ok()) << response.status();
     if (!response.ok()) return RegisterResponse();
     Add(request, *response);
+    // As NodeLink does.
+    if (request.role() == SERVER_ROLE) {
+      EXPECT_TRUE(Beat(*response).ok());
+    }
+    Save();
     return *response;
   }
   void Add(const RegisterRequest& request, const RegisterResponse& response) {
@@ -291,6 +298,7 @@ class CoordinatorFixture : public testing::Test {
       for (FakeNode& node : nodes_) {
         if (node.silent) continue;
         const absl::Status status = Beat(node).status();
+        if (node.may_be_disowned && absl::IsAborted(status)) node.silent = true;
         EXPECT_TRUE(node.silent || !absl::IsAborted(status)) << "declared dead in its life: " << status;
       }
       coordinator_->Tick();

@@ -1,4 +1,5 @@
 // Nodes come, speak and go, and what follows for the placement and the ranks.
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -51,12 +52,10 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   if (registration->former.has_value()) {
     NodesAreGone({*registration->former}, {"was restarted"}, /*dead=*/true, actions);
   }
-  if (node.role == SERVER_ROLE && !director_.placed()) {
-    PlaceIfServersAreThere(actions);
-  } else if (node.role == SERVER_ROLE && !state_.over()) {
+  if (node.role == SERVER_ROLE && director_.placed() && !state_.over()) {
     std::vector<uint32_t> recovered;
     for (const RecoveredReplica& replica : request.recovered()) recovered.push_back(replica.partition());
-    const std::optional<std::string> loss = director_.ServerIsThere(node, std::move(recovered));
+    const std::optional<std::string> loss = director_.ServerIsThere(node, std::move(recovered), nothing_yet());
     RoutingHasChanged(actions);
     if (loss.has_value()) FailJob(*loss, actions);
   }
@@ -77,8 +76,9 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   }
   const Node* const known = membership_.FindByName(request.node());
   const bool was_draining = known != nullptr && known->draining;
+  const bool had_joined = known != nullptr && known->joined;
   const uint64_t had_adopted = known == nullptr ? 0 : known->adopted_epoch;
-  const absl::StatusOr<Node*> found = membership_.Heartbeat(request, running_.Now());
+  const absl::StatusOr<Node*> found = membership_.Heartbeat(request, told_.routing == nullptr ? 0 : told_.routing->epoch(), running_.Now());
   if (absl::IsAborted(found.status()) && !gate_.all_saved()) {
     // A scheduler that goes on from what is saved may know that life still.
     return absl::UnavailableError("the scheduler's state is being saved");
@@ -86,6 +86,10 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   PAWL_RETURN_IF_ERROR(found.status());
   const Node* const node = *found;
   if (!node->progress.failure().empty()) FailJob(absl::StrCat(NodeText(*node), ": ", node->progress.failure()), actions);
+  if (node->role == SERVER_ROLE && !had_joined && !director_.placed() && !state_.over()) {
+    PlaceIfServersAreThere(actions);
+    StartIfAllAreThere();
+  }
   if (node->role == SERVER_ROLE && director_.placed() && !state_.over()) {
     replan_ = replan_ || node->draining != was_draining || node->adopted_epoch != had_adopted;
     if (director_.LearnersHaveCaughtUp(*node, request, membership_)) RoutingHasChanged(actions);
@@ -138,7 +142,7 @@ void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector
   }
   // All at once: who died together may each be the one that comes back first.
   if (servers.empty() || !director_.placed()) return;
-  const std::optional<std::string> loss = director_.ServersAreGone(servers, how_servers, running_.Now());
+  const std::optional<std::string> loss = director_.ServersAreGone(servers, how_servers, nothing_yet(), running_.Now());
   // The table is for those that are there; a restarted server is again.
   RoutingHasChanged(actions);
   if (loss.has_value()) FailJob(*loss, actions);
@@ -160,8 +164,15 @@ void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool 
                              absl::AbortedError(absl::StrCat(worker.name, " ", how)), actions);
 }
 
+std::vector<const Node*> Coordinator::JoinedServers() const {
+  std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
+  servers.erase(std::remove_if(servers.begin(), servers.end(), [](const Node* server) { return !server->joined; }),
+                servers.end());
+  return servers;
+}
+
 void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
-  const std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
+  const std::vector<const Node*> servers = JoinedServers();
   if (servers.size() < options_.servers) return;
   // Of a partition that is loaded there is one replica, from which the others are copied then.
   director_.PlaceFirst(servers, loading() ? 1 : options_.job.replicas());

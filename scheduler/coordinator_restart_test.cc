@@ -212,6 +212,7 @@ TEST_F(RestartTest, ResultThatWasBeingGatheredIsGatheredAnew) {
 
 TEST_F(RestartTest, EndedJobIsToldAgain) {
   Run(2, Job(2, 1, "durability: MEMORY"));
+  ASSERT_TRUE((*CreateTable("w"))->ok());
   Kill("server-1");
   Pass(seconds(2));
   const std::string failure = Status().failure();
@@ -433,7 +434,10 @@ class EveryPointTest : public CoordinatorFixture {
       }
     }
     const absl::StatusOr<RegisterResponse> response = Register(request);
-    if (response.ok()) Add(request, *response);
+    if (!response.ok()) return;
+    Add(request, *response);
+    if (request.role() == SERVER_ROLE) Beat(*response).IgnoreError();
+    Save();
   }
   // Every worker that lives reports its ranks.
   void Evaluate(uint64_t evaluation) {

@@ -287,6 +287,7 @@ TEST_F(CoordinatorTest, DeathOfAServerFailsTheJobByNameAndAnswersEverybody) {
   Join(SERVER_ROLE);
   const RegisterResponse victim = Join(SERVER_ROLE);
   const RegisterResponse worker = Join(WORKER_ROLE);
+  ASSERT_TRUE((*CreateTable("w"))->ok());
   const auto routing = GetRouting(1);
   const auto barrier = Barrier(worker, 2, 0);
   const auto evaluation = Report(worker, 0, 1, true);
@@ -357,6 +358,7 @@ TEST_F(CoordinatorTest, ServerThatLeavesWithTheOnlyReplicasFailsTheJob) {
   Begin(absl::StrCat(absl::StrReplaceAll(kTraining, {{"partitions: 8", "partitions: 1"}}), "durability: MEMORY"), 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);
   Join(WORKER_ROLE);
+  ASSERT_TRUE((*CreateTable("w"))->ok());
   ASSERT_TRUE(Goodbye(server).ok());
   EXPECT_EQ(Status().failure(),
             "server-0 (host pid 1, s:1) left while the job was RUNNING; partition 0 is nowhere else, and durability is "
@@ -384,6 +386,7 @@ TEST_F(CoordinatorTest, WorkerThatCannotGoOnFailsTheJobWithItsWords) {
 TEST_F(CoordinatorTest, SchedulerThatDidNotRunDeclaresNobodyDeadForIt) {
   Begin(absl::StrCat(kTraining, "durability: MEMORY"), 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);
+  ASSERT_TRUE((*CreateTable("w"))->ok());
   clock_.Advance(seconds(30));
   coordinator_->Tick();
   EXPECT_EQ(Status().state(), STARTING);

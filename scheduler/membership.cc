@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
@@ -151,6 +152,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
   node.address = request.address();
   node.description = request.description();
   node.last_heard = now;
+  node.adopted_at = now;
   const std::pair<int, uint32_t> key(node.role, node.number);
   by_name_[node.name] = key;
   by_nonce_[node.process_nonce] = node.name;
@@ -177,16 +179,29 @@ absl::StatusOr<Node*> Membership::Find(const std::string& name, uint64_t incarna
   return &node;
 }
 
-absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, MonotonicTime now) {
+absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uint64_t newest_epoch, MonotonicTime now) {
   PAWL_ASSIGN_OR_RETURN(Node* const node, Find(request.node(), request.incarnation()));
+  if (node->refused) return absl::AbortedError(absl::StrCat(node->name, " has adopted no routing for too long"));
   node->last_heard = now;
+  node->joined = true;
   if (node->role == SERVER_ROLE) {
     if (request.has_server()) node->counters = request.server();
     node->draining = request.draining();
+    if (request.routing_epoch() > node->adopted_epoch || node->adopted_epoch >= newest_epoch) node->adopted_at = now;
     node->adopted_epoch = std::max(node->adopted_epoch, request.routing_epoch());
   }
   if (node->role == WORKER_ROLE && request.has_worker()) node->progress = request.worker();
   return node;
+}
+
+void Membership::RefuseThoseBehind(uint64_t newest_epoch, MonotonicDuration limit, MonotonicTime now) {
+  for (auto& [key, node] : nodes_) {
+    if (node.role != SERVER_ROLE || node.gone || node.refused) continue;
+    if (node.adopted_epoch >= newest_epoch || now - node.adopted_at <= limit) continue;
+    spdlog::error("{} sends heartbeats, but has been at routing epoch {} for {:.1f} s, and there is {}: its lease ends",
+                  NodeText(node), node.adopted_epoch, Seconds(now - node.adopted_at), newest_epoch);
+    node.refused = true;
+  }
 }
 
 absl::Status Membership::Leave(const std::string& name, uint64_t incarnation) {
@@ -276,6 +291,7 @@ void Membership::Restore(const StoredMembership& stored, MonotonicTime now) {
     node.progress = from.progress();
     node.earlier = from.earlier();
     node.last_heard = now;
+    node.adopted_at = now;
     const std::pair<int, uint32_t> key(node.role, node.number);
     by_name_[node.name] = key;
     by_nonce_[node.process_nonce] = node.name;

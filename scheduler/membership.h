@@ -47,8 +47,13 @@ struct Node {
   bool finished = false;
   // SERVER_ROLE: asks to be relieved of its replicas.
   bool draining = false;
-  // SERVER_ROLE: the routing epoch that it acts by.
+  // Has sent a heartbeat in this life. A server that writes a log has written down who it is before that.
+  bool joined = false;
+  // SERVER_ROLE: the routing epoch that it acts by, and when it last adopted one or had none to adopt.
   uint64_t adopted_epoch = 0;
+  MonotonicTime adopted_at;
+  // Its lease is not renewed any more.
+  bool refused = false;
   ServerCounters counters;
   WorkerProgress progress;
   // What the node did in its earlier lives.
@@ -98,8 +103,12 @@ class Membership {
   // the next change of membership.
   absl::StatusOr<Node*> Find(const std::string& name, uint64_t incarnation);
 
-  // Renews the lease. ABORTED as with Find.
-  absl::StatusOr<Node*> Heartbeat(const HeartbeatRequest& request, MonotonicTime now);
+  // Renews the lease. `newest_epoch`: of the routing that there is for servers to adopt. ABORTED as with Find, and after
+  // RefuseThoseBehind.
+  absl::StatusOr<Node*> Heartbeat(const HeartbeatRequest& request, uint64_t newest_epoch, MonotonicTime now);
+
+  // Servers that have adopted none of the newer routings for so long lose their leases: from now on they are not renewed.
+  void RefuseThoseBehind(uint64_t newest_epoch, MonotonicDuration limit, MonotonicTime now);
 
   // The node leaves, a client without a trace. OK too if it had left before.
   absl::Status Leave(const std::string& name, uint64_t incarnation);

@@ -38,7 +38,7 @@ class MembershipTest : public testing::Test {
     HeartbeatRequest request;
     request.set_node(node.name);
     request.set_incarnation(node.incarnation);
-    return membership_.Heartbeat(request, clock_.Now()).status();
+    return membership_.Heartbeat(request, 0, clock_.Now()).status();
   }
 
   SimulatedClock clock_;
@@ -188,7 +188,7 @@ TEST_F(MembershipTest, WorkOfEarlierLivesIsAddedUp) {
     beat.set_incarnation(worker.incarnation);
     beat.mutable_worker()->set_samples(100);
     beat.mutable_worker()->set_steps_min(5 * nonce);
-    ASSERT_TRUE(membership_.Heartbeat(beat, clock_.Now()).ok());
+    ASSERT_TRUE(membership_.Heartbeat(beat, 0, clock_.Now()).ok());
     RegisterRequest request = Other(WORKER_ROLE, nonce);
     request.set_node(worker.name);
     worker = *Join(request);
@@ -267,7 +267,7 @@ TEST_F(MembershipTest, HeartbeatsKeepTheFiguresOfTheirRole) {
   request.set_incarnation(worker.incarnation);
   request.mutable_worker()->set_samples(7);
   request.mutable_server()->set_rows(9);
-  ASSERT_TRUE(membership_.Heartbeat(request, clock_.Now()).ok());
+  ASSERT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
   EXPECT_EQ(membership_.All().at(0)->progress.samples(), 7u);
   EXPECT_EQ(membership_.All().at(0)->counters.rows(), 0u);
 }

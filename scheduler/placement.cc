@@ -291,6 +291,7 @@ void PlaceFirst(const std::vector<ServerNumber>& servers, uint32_t partitions, u
     const size_t primary = partition % count;
     set.primary = servers[primary];
     set.primary_since = placement.epoch;
+    set.began = placement.epoch;
     // The backups of one server's partitions are on all others, so that its load falls to all when it dies.
     for (uint32_t i = 0; i + 1 < replicas; ++i) {
       set.backups.push_back(servers[(primary + 1 + (partition / count + i) % (count - 1)) % count]);
@@ -321,8 +322,10 @@ bool RemoveServers(const std::vector<ServerNumber>& dead, Placement& placement) 
     if (alive.size() == in_sync.size()) continue;
     changed = true;
     if (alive.empty()) {
+      const uint64_t began = set.began;
       set = ReplicaSet();
       set.primary_since = epoch;
+      set.began = began;
       set.holders = std::move(in_sync);
     } else if (set.primary != kNoServer && alive.front() == set.primary) {
       set.backups.assign(alive.begin() + 1, alive.end());
@@ -338,16 +341,19 @@ bool RemoveServers(const std::vector<ServerNumber>& dead, Placement& placement) 
   return changed;
 }
 
-Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered, Placement& placement) {
+Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered, bool nothing_yet,
+                       Placement& placement) {
   Recovery recovery;
   const uint64_t epoch = placement.epoch + 1;
   for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
     ReplicaSet& set = placement.partitions[partition];
     if (!Contains(set.holders, server)) continue;
     recovery.changed = true;
-    if (std::binary_search(recovered.begin(), recovered.end(), partition)) {
+    const bool has = std::binary_search(recovered.begin(), recovered.end(), partition);
+    if (has || nothing_yet) {
       set.primary = server;
       set.primary_since = epoch;
+      if (!has) set.began = epoch;
       set.holders.clear();
       continue;
     }
@@ -356,6 +362,23 @@ Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recover
   }
   if (recovery.changed) placement.epoch = epoch;
   return recovery;
+}
+
+bool BeginAnew(const std::vector<ServerNumber>& servers, Placement& placement) {
+  if (servers.empty()) return false;
+  const uint64_t epoch = placement.epoch + 1;
+  bool changed = false;
+  for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
+    ReplicaSet& set = placement.partitions[partition];
+    if (set.holders.empty()) continue;
+    set.primary = servers[partition % servers.size()];
+    set.primary_since = epoch;
+    set.began = epoch;
+    set.holders.clear();
+    changed = true;
+  }
+  if (changed) placement.epoch = epoch;
+  return changed;
 }
 
 bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch,

@@ -28,6 +28,8 @@ struct ReplicaSet {
   ServerNumber primary = kNoServer;
   // The epoch at which the primary became it, or ceased to be.
   uint64_t primary_since = 0;
+  // The epoch at which it began with nothing.
+  uint64_t began = 0;
   // In sync, as the primary is: they have every push that was ever acknowledged.
   std::vector<ServerNumber> backups;
   std::vector<Learner> learners;
@@ -81,8 +83,15 @@ struct Recovery {
   // Partitions whose last holder has come back without them: they are lost.
   std::vector<uint32_t> lost;
 };
-// A server is back with `recovered` (ascending): it is primary of those among them that it is a holder of.
-Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered, Placement& placement);
+// A server is back with `recovered` (ascending): it is primary of those among them that it is a holder of. `nothing_yet`: no
+// partition needs to have had a change that was acknowledged, so that one of which a holder has none has had none, and
+// begins anew there.
+Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered, bool nothing_yet,
+                       Placement& placement);
+
+// Nothing was ever acknowledged that must be kept, and nobody can bring anything back: partitions that wait for holders
+// begin anew on these servers. Whether there were any.
+bool BeginAnew(const std::vector<ServerNumber>& servers, Placement& placement);
 
 // `primary`, which acts by `adopted_epoch`, says that `learner` has everything: it is a backup from now on. Ignored unless
 // that is so of the partition's present primary and learner.

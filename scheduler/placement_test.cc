@@ -128,7 +128,7 @@ TEST(PlacementTest, LastHolderStaysAndIsPrimaryAgainWithItsData) {
   EXPECT_EQ(placement.partitions[0].holders, (Servers{0}));
   EXPECT_FALSE(PlacementStep(AllAt({1}, 2), 1, true, placement)) << "nobody else has the data";
   EXPECT_FALSE(HoldsNothing(0, placement));
-  const Recovery recovery = RecoverServer(0, {0}, placement);
+  const Recovery recovery = RecoverServer(0, {0}, false, placement);
   EXPECT_TRUE(recovery.changed);
   EXPECT_TRUE(recovery.lost.empty());
   EXPECT_EQ(placement.partitions[0].primary, 0u);
@@ -138,7 +138,7 @@ TEST(PlacementTest, LastHolderStaysAndIsPrimaryAgainWithItsData) {
 TEST(PlacementTest, HolderThatComesBackEmptyHasLostItsPartitions) {
   Placement placement = First({0, 1}, 4, 1);
   ASSERT_TRUE(RemoveServers({0}, placement));
-  EXPECT_EQ(RecoverServer(0, {0, 1}, placement).lost, (std::vector<uint32_t>{2}));
+  EXPECT_EQ(RecoverServer(0, {0, 1}, false, placement).lost, (std::vector<uint32_t>{2}));
   EXPECT_EQ(placement.partitions[0].primary, 0u);
   EXPECT_EQ(placement.partitions[2].primary, kNoServer);
 }
@@ -149,9 +149,9 @@ TEST(PlacementTest, OfAllThatDiedTogetherTheFirstOneBackIsPrimary) {
   ASSERT_TRUE(RemoveServers({0, 1}, placement));
   EXPECT_EQ(placement.partitions[0].holders, (Servers{0, 1}));
   EXPECT_EQ(placement.partitions[2].primary, 2u);
-  ASSERT_TRUE(RecoverServer(1, {0, 1}, placement).changed);
+  ASSERT_TRUE(RecoverServer(1, {0, 1}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, 1u);
-  EXPECT_FALSE(RecoverServer(0, {0, 2}, placement).changed) << "what it has may be old by now";
+  EXPECT_FALSE(RecoverServer(0, {0, 2}, false, placement).changed) << "what it has may be old by now";
   EXPECT_EQ(placement.partitions[0].primary, 1u);
 }
 
@@ -160,7 +160,7 @@ TEST(PlacementTest, OneThatDiedBeforeTheLastIsNoHolder) {
   ASSERT_TRUE(RemoveServers({0}, placement));
   ASSERT_TRUE(RemoveServers({1}, placement));
   EXPECT_EQ(placement.partitions[0].holders, (Servers{1}));
-  EXPECT_FALSE(RecoverServer(0, {0}, placement).changed);
+  EXPECT_FALSE(RecoverServer(0, {0}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, kNoServer);
 }
 
@@ -256,7 +256,7 @@ TEST(PlacementTest, PrimaryWhoseSuccessorDiesBeforeItHasHandedOverIsPrimaryAgain
   ASSERT_TRUE(RemoveServers({1}, placement));
   EXPECT_EQ(placement.partitions[0].primary, 0u) << "it may still answer pulls: nobody else can be";
   EXPECT_EQ(placement.partitions[0].primary_since, placement.epoch);
-  EXPECT_FALSE(RecoverServer(1, {0}, placement).changed);
+  EXPECT_FALSE(RecoverServer(1, {0}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, 0u);
 }
 
@@ -276,7 +276,7 @@ TEST(PlacementTest, PrimaryThatDiesWithItsSuccessorIsAHolderToo) {
   Placement placement = HandingOver();
   ASSERT_TRUE(RemoveServers({0, 1}, placement));
   EXPECT_EQ(placement.partitions[0].holders, (Servers{1, 0}));
-  EXPECT_TRUE(RecoverServer(0, {0}, placement).lost.empty());
+  EXPECT_TRUE(RecoverServer(0, {0}, false, placement).lost.empty());
   EXPECT_EQ(placement.partitions[0].primary, 0u);
 }
 
@@ -433,7 +433,7 @@ class Storm {
     for (uint32_t p = 0; p < partitions_; ++p) {
       if (node.data[p] != kNone) recovered.push_back(p);
     }
-    EXPECT_TRUE(RecoverServer(s, recovered, placement_).lost.empty());
+    EXPECT_TRUE(RecoverServer(s, recovered, false, placement_).lost.empty());
     Adopt(s);
   }
 

@@ -45,7 +45,8 @@ void ReplicaDirector::PlaceFirst(const std::vector<const Node*>& servers, uint32
 }
 
 std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Node>& servers,
-                                                           const std::vector<std::string>& how, MonotonicTime now) {
+                                                           const std::vector<std::string>& how, bool nothing_yet,
+                                                           MonotonicTime now) {
   if (!placed()) return std::nullopt;
   std::vector<ServerNumber> numbers;
   for (const Node& server : servers) numbers.push_back(server.number);
@@ -69,20 +70,19 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   NoteRedundancy();
   if (waiting.empty()) return std::nullopt;
   const std::string loss = LossText(waiting, absl::StrJoin(texts, "; "));
-  if (!options_.durable) return absl::StrCat(loss, ", and durability is MEMORY");
+  if (!options_.durable && !nothing_yet) return absl::StrCat(loss, ", and durability is MEMORY");
   spdlog::warn("{}; waiting for them", loss);
   return std::nullopt;
 }
 
-std::optional<std::string> ReplicaDirector::ServerIsThere(const Node& server, std::vector<uint32_t> recovered) {
+std::optional<std::string> ReplicaDirector::ServerIsThere(const Node& server, std::vector<uint32_t> recovered,
+                                                          bool nothing_yet) {
   if (!placed()) return std::nullopt;
   std::sort(recovered.begin(), recovered.end());
-  const Recovery recovery = RecoverServer(server.number, recovered, placement_);
+  const Recovery recovery = RecoverServer(server.number, recovered, nothing_yet, placement_);
   // The table names a server more, or another life of it.
   if (!recovery.changed) ++placement_.epoch;
-  for (auto it = waiting_since_.begin(); it != waiting_since_.end();) {
-    it = placement_.partitions[it->first].primary != kNoServer ? waiting_since_.erase(it) : std::next(it);
-  }
+  ForgetWhoWaitsNoMore();
   std::string how;
   if (const auto it = how_gone_.find(server.number); it != how_gone_.end()) {
     how = it->second;
@@ -108,6 +108,24 @@ bool ReplicaDirector::LearnersHaveCaughtUp(const Node& primary, const HeartbeatR
   }
   if (changed) NoteRedundancy();
   return changed;
+}
+
+bool ReplicaDirector::BeginAnew(const std::vector<const Node*>& servers) {
+  if (options_.durable) return false;
+  std::vector<ServerNumber> numbers;
+  for (const Node* server : servers) numbers.push_back(server->number);
+  if (!pawl::BeginAnew(numbers, placement_)) return false;
+  ForgetWhoWaitsNoMore();
+  how_gone_.clear();
+  spdlog::info("routing: epoch {}: what was lost had nothing in it yet, and begins anew", epoch());
+  NoteRedundancy();
+  return true;
+}
+
+void ReplicaDirector::ForgetWhoWaitsNoMore() {
+  for (auto it = waiting_since_.begin(); it != waiting_since_.end();) {
+    it = placement_.partitions[it->first].primary != kNoServer ? waiting_since_.erase(it) : std::next(it);
+  }
 }
 
 bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move) {
@@ -161,6 +179,7 @@ StoredPlacement ReplicaDirector::Save() const {
     for (const ServerNumber holder : set.holders) to.add_holders(holder);
     to.set_yielding(set.yielding);
     to.set_leaving(set.leaving);
+    to.set_began(set.began);
   }
   for (const auto& [number, how] : how_gone_) (*stored.mutable_how_gone())[number] = how;
   return stored;
@@ -177,6 +196,7 @@ void ReplicaDirector::Restore(const StoredPlacement& stored, MonotonicTime now) 
     set.holders.assign(from.holders().begin(), from.holders().end());
     set.yielding = from.yielding();
     set.leaving = from.leaving();
+    set.began = from.began();
     if (!set.holders.empty()) waiting_since_[static_cast<uint32_t>(placement_.partitions.size() - 1)] = now;
   }
   for (const auto& [number, how] : stored.how_gone()) how_gone_[number] = how;

@@ -46,14 +46,16 @@ class ReplicaDirector {
 
   // What the job fails with, or nothing. Each raises the epoch once it is placed.
   //
-  // The servers have died or left, at once; `how` says for each of them how.
+  // The servers have died or left, at once; `how` says for each of them how. `nothing_yet`: as in RecoverServer.
   std::optional<std::string> ServersAreGone(const std::vector<Node>& servers, const std::vector<std::string>& how,
-                                            MonotonicTime now);
-  std::optional<std::string> ServerIsThere(const Node& server, std::vector<uint32_t> recovered);
+                                            bool nothing_yet, MonotonicTime now);
+  std::optional<std::string> ServerIsThere(const Node& server, std::vector<uint32_t> recovered, bool nothing_yet);
 
   // Whether the placement has changed.
   bool LearnersHaveCaughtUp(const Node& primary, const HeartbeatRequest& report, const Membership& membership);
   bool Step(const std::vector<const Node*>& servers, bool move);
+  // Of servers that write nothing down, if nothing_yet: what they took with them begins anew on others.
+  bool BeginAnew(const std::vector<const Node*>& servers);
 
   // What the job fails with: a partition has waited too long.
   std::optional<std::string> CheckRecovery(MonotonicTime now) const;
@@ -62,6 +64,7 @@ class ReplicaDirector {
   void Restore(const StoredPlacement& stored, MonotonicTime now);
 
  private:
+  void ForgetWhoWaitsNoMore();
   // Logs it when the last of the partitions that were short of replicas has as many as it should.
   void NoteRedundancy();
   // "server-1 (...) died ...; partitions 1, 4, 7 were nowhere else"

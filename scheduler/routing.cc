@@ -27,6 +27,7 @@ RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement, const
     table.add_primary(set.primary == kNoServer ? kNoPrimary : index(set.primary));
     PartitionReplicas& replicas = *table.add_replicas();
     replicas.set_primary_since(set.primary_since);
+    replicas.set_began(set.began);
     for (const ServerNumber backup : set.backups) replicas.add_backups(index(backup));
     for (const ReplicaSet::Learner& learner : set.learners) replicas.add_learners(index(learner.server));
   }

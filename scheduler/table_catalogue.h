@@ -2,6 +2,7 @@
 #ifndef PAWL_SCHEDULER_TABLE_CATALOGUE_H_
 #define PAWL_SCHEDULER_TABLE_CATALOGUE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -52,6 +53,9 @@ class TableCatalogue {
   const Entry* Find(uint32_t id) const;
   // By id.
   std::vector<const Entry*> All() const;
+  bool AnyIsReady() const {
+    return std::any_of(entries_.begin(), entries_.end(), [](const auto& entry) { return entry.second.ready; });
+  }
 
   StoredTables Save() const;
   // REQUIRES: there is no table yet.

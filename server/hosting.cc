@@ -22,6 +22,7 @@ PartitionReplicas ReplicasOf(const RoutingTable& routing, uint32_t partition) {
   if (partition < static_cast<uint32_t>(routing.replicas_size())) return routing.replicas(static_cast<int>(partition));
   PartitionReplicas alone;
   alone.set_primary_since(routing.epoch());
+  alone.set_began(routing.epoch());
   return alone;
 }
 
@@ -92,10 +93,11 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     if (Contains(wanted.learners(), self)) role = ReplicaRole::kLearner;
     std::shared_ptr<Replica>& replica = view->replicas[p];
     if (role == ReplicaRole::kDropped && replica == nullptr) continue;
-    // The partition's first routing: all replicas are empty and equal.
-    const bool begins = wanted.primary_since() == routing.epoch() && (routing.epoch() == 1 || routing.replicas_size() == 0);
+    // The primary is the first one since the partition began: it may have none yet.
+    const bool is_first = wanted.primary_since() == std::max<uint64_t>(wanted.began(), 1);
     if (replica == nullptr) {
-      if (role == ReplicaRole::kPrimary && !begins && wanted.primary_since() != 1) {
+      // Who has been a backup since the partition began, and hears of it only now, has what was acknowledged: nothing.
+      if (role == ReplicaRole::kPrimary && !is_first && before.epoch != 0) {
         spdlog::error("routing epoch {} makes this server the primary of partition {}, which it does not have",
                       routing.epoch(), p);
         continue;
@@ -141,7 +143,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     }
     if (replicator_ != nullptr && p < static_cast<uint32_t>(routing.replicas_size())) {
       // The partition's first primary has not changed it yet: so nobody has, and empty backups have everything.
-      const bool is_new = wanted.primary_since() == 1 && replica->partition != nullptr && replica->partition->log_index() == 0;
+      const bool is_new = is_first && replica->partition != nullptr && replica->partition->log_index() == 0;
       replicator_->SetFollowers(*replica, routing, is_new);
     }
     replica->TakeReady(ready);

@@ -28,7 +28,8 @@ inline constexpr uint32_t kNoServer = UINT32_MAX;
 // Thread-safe. Locks: this one's, then a replica's.
 //
 // Invariants:
-// 1. A replica becomes primary or backup without data only in the routing in which its partition begins.
+// 1. A replica becomes primary without data only as the first one since its partition began (PartitionReplicas.began),
+//    or in the first routing that this process hears of: nothing was acknowledged without it.
 // 2. A primary that another one replaces keeps nothing: what it had not replicated never happened.
 // 3. What a replica has is kept as long as its partition has no primary: it may be the last one, to be named when
 //    this server registers again.

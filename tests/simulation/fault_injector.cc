@@ -12,6 +12,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// By then there is a table.
+constexpr milliseconds kBegin{60};
+constexpr milliseconds kFaultIntervalAtBegin{8};
+
 }  // namespace
 
 FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random, const Schedule& schedule,
@@ -53,7 +57,8 @@ void FaultInjector::End() {
 }
 
 void FaultInjector::Next() {
-  const MonotonicDuration mean = schedule_.fault_interval;
+  const bool begins = schedule_.faults_at_begin && loop_.elapsed() < kBegin;
+  const MonotonicDuration mean = begins ? kFaultIntervalAtBegin : MonotonicDuration(schedule_.fault_interval);
   In(MonotonicDuration::zero(), 2 * mean, [this] {
     (this->*kinds_[random_.Below(kinds_.size())])();
     Next();

@@ -12,7 +12,7 @@ std::string Schedule::ToString() const {
       "seed ", seed, ": ", servers, " servers, ", replicas, " replicas, ", partitions, " partitions, ",
       Durability_Name(durability), ", ", ConsistencyMode_Name(consistency.mode()), "(", consistency.staleness(), "), ",
       workers, " x ", ranks_per_worker, " ranks, ", steps, " steps, ", clients, " clients, ", pushes, " pushes, lease ",
-      lease.count(), " ms, storm ", storm.count(), " ms, a fault every ", fault_interval.count(), " ms:");
+      lease.count(), " ms, storm ", storm.count(), " ms, a fault every ", fault_interval.count(), " ms:", faults_at_begin ? " at the begin," : "");
   if (kills_servers) absl::StrAppend(&text, " kills of servers,");
   if (kills_all_servers) absl::StrAppend(&text, " of all at once,");
   if (kills_scheduler) absl::StrAppend(&text, " of the scheduler,");
@@ -70,6 +70,7 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.pauses = random.Chance(0.4);
   schedule.partitions_network = random.Chance(0.4);
   schedule.disturbs_network = random.Chance(0.4);
+  schedule.faults_at_begin = random.Chance(0.3);
   return schedule;
 }
 

@@ -35,6 +35,8 @@ struct Schedule {
   // Faults happen for so long, on average so often.
   std::chrono::milliseconds storm{0};
   std::chrono::milliseconds fault_interval{1000};
+  // Often while the processes begin, before there is a table.
+  bool faults_at_begin = false;
   bool kills_servers = false;
   bool kills_all_servers = false;
   bool kills_scheduler = false;

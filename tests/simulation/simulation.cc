@@ -104,10 +104,6 @@ class Simulation {
     cluster_.scheduler().Start();
     for (int server = 0; server < cluster_.servers(); ++server) cluster_.StartServer(server);
     for (const auto& sender : senders_) sender->Start();
-    // Servers that die before they have written down who they are, or while a partition is still as it was at the
-    // beginning, have nothing to come back with, and the job waits for them in vain.
-    RunUntil([this] { return std::all_of(senders_.begin(), senders_.end(), [](const auto& s) { return s->has_table(); }); },
-             kCalm, "the job does not begin");
     injector_->Start();
     const MonotonicDuration end = loop_.elapsed() + schedule_.storm;
     while (Goes() && loop_.elapsed() < end) Step();
