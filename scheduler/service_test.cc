@@ -320,6 +320,12 @@ TEST_F(ServiceTest, DeathOfAServerIsNamedToEverybodyWhoWaits) {
   Join(SERVER_ROLE, 1, control_addresses_[0]);
   const RegisterResponse victim = Join(SERVER_ROLE, 2, control_addresses_[1]);
   const RegisterResponse worker = Join(WORKER_ROLE, 3);
+  // Before there is a table nothing would be lost.
+  CreateTableRequest table;
+  table.mutable_table()->set_name("w");
+  table.mutable_table()->set_kind(SPARSE);
+  table.mutable_table()->set_row_width(4);
+  ASSERT_TRUE(Call(&Scheduler::Stub::CreateTable, table).ok());
   GetRoutingRequest newer;
   newer.set_newer_than_epoch(1);
   auto routing = Begin(&Scheduler::Stub::GetRouting, newer);
