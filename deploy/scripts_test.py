@@ -32,6 +32,39 @@ def finished(success, name):
     return {"id": {"buildFinished": {}}, "finished": {"overallSuccess": success, "exitCode": {"name": name}}}
 
 
+class TimelineTest(unittest.TestCase):
+
+    SAMPLES = [{"unix_s": 100.0 + t, "samples": 1000 * t, "servers": 3, "workers": 2 + (t > 5)} for t in range(11)]
+
+    def test_throughput_is_samples_over_time(self):
+        self.assertEqual({round(rate) for _, rate in load("timeline").throughput(self.SAMPLES)}, {1000})
+
+    def test_every_event_within_the_time_is_a_dot_that_says_what_it_was(self):
+        events = [{"number": 1, "unix_ms": 103000, "kind": "NODE_DIED", "node": "server-1", "text": "kill <9>"},
+                  {"number": 2, "unix_ms": 104000, "kind": "PRIMARY_MOVED", "node": "server-2", "from": "server-0",
+                   "partition": 7, "pause_ms": 12},
+                  {"number": 3, "unix_ms": 90000, "kind": "NODE_JOINED", "node": "server-0"}]
+        picture = load("timeline").draw(self.SAMPLES, events)
+        self.assertEqual(picture.count("<circle"), 2)
+        self.assertIn("3.0 s: node died, server-1, kill &lt;9&gt;", picture)
+        self.assertIn("4.0 s: primary moved, server-2, from server-0, partition 7, paused 12 ms", picture)
+        self.assertIn(">3+2<", picture)
+        self.assertIn(">3+3<", picture)
+
+    def test_what_was_recorded_is_drawn_again(self):
+        folder = os.environ.get("TEST_TMPDIR", ".")
+        record, picture = os.path.join(folder, "record.jsonl"), os.path.join(folder, "picture.svg")
+        with open(record, "w") as out:
+            for sample in self.SAMPLES:
+                out.write(json.dumps({"sample": sample}) + "\n")
+        subprocess.run([os.path.join(HERE, "timeline"), "--from=" + record, picture], check=True)
+        with open(picture) as drawn:
+            self.assertEqual(drawn.read(), load("timeline").draw(self.SAMPLES, []))
+
+    def test_nothing_to_draw_is_said(self):
+        self.assertIsNone(load("timeline").draw(self.SAMPLES[:1], []))
+
+
 class SummarizeTestsTest(unittest.TestCase):
 
     def summarize(self, *events):
@@ -77,7 +110,7 @@ class UsageTest(unittest.TestCase):
                               timeout=60, check=False, stdin=subprocess.DEVNULL)
 
     def test_help_teaches_and_changes_nothing(self):
-        for script in ("install_packages", "test", "quickstart", "chaos"):
+        for script in ("install_packages", "test", "quickstart", "chaos", "timeline"):
             with self.subTest(script=script):
                 done = self.run_script(script, "--help")
                 self.assertEqual(done.returncode, 0, done.stderr)
