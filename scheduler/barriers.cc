@@ -60,6 +60,13 @@ absl::Status Barriers::FailParty(const std::string& name, uint32_t party, absl::
   return failure;
 }
 
+void Barriers::Withdraw(const std::string& node, uint32_t party) {
+  for (auto& [name, barrier] : barriers_) {
+    const auto arrived = barrier.arrived.find(party);
+    if (arrived != barrier.arrived.end() && arrived->second == node) barrier.arrived.erase(arrived);
+  }
+}
+
 std::vector<Barriers::Failure> Barriers::FailNode(const std::string& node, absl::string_view reason) {
   std::vector<std::pair<std::string, uint32_t>> hit;
   for (const auto& [name, barrier] : barriers_) {

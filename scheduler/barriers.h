@@ -37,6 +37,9 @@ class Barriers {
   // The party gives up: the barrier fails for all. Returns the failure, or OK if the barrier was over already.
   absl::Status FailParty(const std::string& name, uint32_t party, absl::string_view reason);
 
+  // The node is not this party any more, and has not arrived as it where that is still open: another is to come.
+  void Withdraw(const std::string& node, uint32_t party);
+
   struct Failure {
     std::string name;
     absl::Status status;

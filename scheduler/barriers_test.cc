@@ -59,6 +59,17 @@ TEST(BarriersTest, DeadNodeFailsOnlyTheBarriersAtWhichItWaits) {
   EXPECT_EQ(*barriers.Arrive("b", 2, 1, "worker-2"), Outcome::kComplete);
 }
 
+TEST(BarriersTest, AnotherNodeMayComeAsAPartyThatWithdrew) {
+  Barriers barriers;
+  ASSERT_TRUE(barriers.Arrive("b", 2, 0, "worker-0").ok());
+  EXPECT_FALSE(barriers.Arrive("b", 2, 0, "worker-1").ok());
+  barriers.Withdraw("worker-1", 0);
+  EXPECT_FALSE(barriers.Arrive("b", 2, 0, "worker-1").ok());
+  barriers.Withdraw("worker-0", 0);
+  EXPECT_EQ(*barriers.Arrive("b", 2, 1, "worker-0"), Barriers::Outcome::kWaiting);
+  EXPECT_EQ(*barriers.Arrive("b", 2, 0, "worker-1"), Barriers::Outcome::kComplete);
+}
+
 TEST(BarriersTest, OpenBarriersAreBoundedAndClosedOnesMakeRoom) {
   Barriers barriers;
   for (size_t i = 0; i < kMaxOpenBarriers; ++i) ASSERT_TRUE(barriers.Arrive(absl::StrCat("b", i), 2, 0, "n").ok());

@@ -18,10 +18,6 @@ Membership::Options MembershipOptions(const Coordinator::Options& options) {
   membership.job_id = options.job_id;
   membership.lease = options.lease;
   membership.max_servers = std::min(options.servers, kMaxServers);
-  // Workers with ranks of their own choice come whenever they like; each has at least one.
-  membership.max_workers =
-      IsServeOnly(options.job) ? kMaxWorkers
-                               : std::min(std::max(options.workers, options.job.logical_workers()), kMaxWorkers);
   return membership;
 }
 
@@ -47,7 +43,10 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       moves_from_(created_),
       membership_(MembershipOptions(options_)),
       director_(DirectorOptions(options_)),
-      logical_workers_(options_.job.logical_workers(), options_.workers),
+      logical_workers_({.total = options_.job.logical_workers(),
+                        .workers = options_.workers,
+                        .rebalance = options_.job.elastic(),
+                        .takeover_grace = options_.worker_takeover_grace}),
       tables_(options_.job),
       evaluations_(options_.job),
       checkpoints_(options_.job.checkpoint(), created_),
@@ -138,6 +137,7 @@ void Coordinator::Tick() {
     replan_ = replan_ || now < moves_from_;
   }
   if (const auto loss = director_.CheckRecovery(now); loss.has_value()) FailJob(*loss, actions);
+  if (!logical_workers_.FreeRanks().empty()) PlaceRanksOnWorkers(actions);
   if (const auto loss = logical_workers_.CheckReturn(now, options_.worker_return_timeout); loss.has_value()) {
     FailJob(*loss, actions);
   }

@@ -95,6 +95,9 @@ class Coordinator {
     std::chrono::milliseconds adoption_timeout{30000};
     // The job fails if its first nodes are not there by then.
     std::chrono::milliseconds start_timeout{300000};
+    // The ranks of a worker that has died are kept for it so long, so that whoever starts it again comes first; then
+    // others that live take them over.
+    std::chrono::milliseconds worker_takeover_grace{5000};
     // The job fails if nobody takes over the ranks of a worker that has gone for so long.
     std::chrono::milliseconds worker_return_timeout{60000};
     // The job fails if a partition is without its last holder for so long.
@@ -140,6 +143,7 @@ class Coordinator {
   Ticket CreateTable(const CreateTableRequest& request, Done<CreateTableResponse> done) PAWL_EXCLUDES(mu_);
   Ticket Barrier(const BarrierRequest& request, Done<BarrierResponse> done) PAWL_EXCLUDES(mu_);
   Ticket GetAssignment(const GetAssignmentRequest& request, Done<GetAssignmentResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRanksResponse> done) PAWL_EXCLUDES(mu_);
   Ticket ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done)
       PAWL_EXCLUDES(mu_);
   Ticket Checkpoint(const CheckpointRequest& request, Done<CheckpointResponse> done) PAWL_EXCLUDES(mu_);
@@ -172,6 +176,10 @@ class Coordinator {
     std::string barrier;
     uint32_t party = 0;
   };
+  struct AssignmentWanted {
+    std::string worker;
+    uint64_t newer_than = 0;
+  };
   // What nodes have been told, or may be.
   struct View {
     JobState state = STARTING;
@@ -203,7 +211,12 @@ class Coordinator {
   std::vector<const Node*> JoinedServers() const PAWL_REQUIRES(mu_);
   void PlaceIfServersAreThere(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void RoutingHasChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void AnswerAssignments(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // Something has changed that ranks depend on: gives them out anew and tells the workers.
+  void PlaceRanksOnWorkers(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // To those of the worker's calls that do not know it yet.
+  void AnswerAssignment(const std::string& worker, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // What their hosts had begun at the scheduler others begin anew.
+  void RanksAreFree(const std::vector<LogicalWorkers::FreeRank>& ranks) PAWL_REQUIRES(mu_);
   void StartIfAllAreThere() PAWL_REQUIRES(mu_);
   void FinishIfAllWorkIsDone(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // `how[i]` says how nodes[i] went. dead: nobody asked for it.
@@ -325,8 +338,7 @@ class Coordinator {
   // Keyed by the table's id.
   ParkedCalls<uint32_t, CreateTableResponse> table_calls_ PAWL_GUARDED_BY(mu_);
   ParkedCalls<BarrierParty, BarrierResponse> barrier_calls_ PAWL_GUARDED_BY(mu_);
-  // Keyed by the worker's name.
-  ParkedCalls<std::string, GetAssignmentResponse> assignment_calls_ PAWL_GUARDED_BY(mu_);
+  ParkedCalls<AssignmentWanted, GetAssignmentResponse> assignment_calls_ PAWL_GUARDED_BY(mu_);
   // Keyed by the evaluation's number.
   ParkedCalls<uint64_t, ReportEvaluationResponse> evaluation_calls_ PAWL_GUARDED_BY(mu_);
   // Keyed by the folder.

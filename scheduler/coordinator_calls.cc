@@ -42,22 +42,71 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request, Done<GetA
     AnswerNow<GetAssignmentResponse>(std::move(done), status, actions);
     return 0;
   }
+  if (request.ready() && logical_workers_.MarkReady(request.node())) {
+    gate_.Changed();
+    PlaceRanksOnWorkers(actions);
+  }
   const Ticket ticket = ++last_ticket_;
-  assignment_calls_.Park(ticket, request.node(), std::move(done));
-  AnswerAssignments(actions);
+  assignment_calls_.Park(ticket, {request.node(), request.newer_than_version()}, std::move(done));
+  AnswerAssignment(request.node(), actions);
   return ticket;
 }
 
-void Coordinator::AnswerAssignments(DeferredActions& actions) {
+void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& actions) {
   if (loading()) return;
-  for (const Node* worker : membership_.Present(WORKER_ROLE)) {
-    const std::optional<std::vector<uint32_t>> ranks = logical_workers_.RanksOf(worker->name);
-    if (!ranks.has_value()) continue;
-    GetAssignmentResponse response;
-    response.set_logical_workers_total(logical_workers_.total());
-    for (const uint32_t rank : *ranks) response.add_logical_workers()->set_rank(rank);
-    assignment_calls_.AnswerIf([&](const std::string& node) { return node == worker->name; }, response, actions);
+  const std::optional<LogicalWorkers::Assignment> assignment = logical_workers_.AssignmentOf(worker);
+  if (!assignment.has_value()) return;
+  GetAssignmentResponse response;
+  response.set_logical_workers_total(logical_workers_.total());
+  response.set_version(assignment->version);
+  if (restore_.has_value()) response.set_counted_from_step(restore_->step());
+  for (const LogicalWorkers::FreeRank& rank : assignment->ranks) {
+    LogicalWorkerAssignment& to = *response.add_logical_workers();
+    to.set_rank(rank.rank);
+    to.set_incarnation(rank.incarnation);
   }
+  assignment_calls_.AnswerIf(
+      [&](const AssignmentWanted& wanted) { return wanted.worker == worker && wanted.newer_than < assignment->version; },
+      response, actions);
+}
+
+Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRanksResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  absl::Status status = state_.CheckNotOver();
+  const absl::StatusOr<Node*> worker = FindWorker(request.node(), request.incarnation());
+  status.Update(worker.status());
+  if (!status.ok()) {
+    AnswerNow<GiveUpRanksResponse>(std::move(done), status, actions);
+    return 0;
+  }
+  if (request.has_progress()) {
+    (*worker)->progress = request.progress();
+    for (const RankProgress& progress : request.progress().ranks()) logical_workers_.NoteProgress(progress);
+  }
+  std::vector<LogicalWorkers::FreeRank> given_up;
+  for (const LogicalWorkerAssignment& rank : request.logical_workers()) {
+    const LogicalWorkers::FreeRank free = {rank.rank(), rank.incarnation()};
+    if (!logical_workers_.GiveUp(request.node(), absl::StrCat(NodeText(**worker), " gave it up"), free, running_.Now())) {
+      continue;
+    }
+    given_up.push_back(free);
+    // Its next host comes to the same barriers.
+    barriers_.Withdraw(request.node(), free.rank);
+  }
+  if (!given_up.empty()) {
+    gate_.Changed();
+    RanksAreFree(given_up);
+    PlaceRanksOnWorkers(actions);
+    for (const LogicalWorkers::FreeRank& rank : given_up) {
+      if (options_.job.consistency().mode() == SYNC || !logical_workers_.HostOf(rank.rank).empty()) continue;
+      ReleaseOnServers(rank, actions);
+    }
+  }
+  AnswerNow<GiveUpRanksResponse>(std::move(done), GiveUpRanksResponse(), actions);
+  return 0;
 }
 
 Ticket Coordinator::CreateTable(const CreateTableRequest& request, Done<CreateTableResponse> done) {

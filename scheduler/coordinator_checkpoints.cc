@@ -207,7 +207,7 @@ void Coordinator::LoadOnServers(DeferredActions& actions) {
         if (options_.job.consistency().mode() != SYNC) {
           for (const LogicalWorkers::FreeRank& rank : logical_workers_.FreeRanks()) ReleaseOnServers(rank, actions);
         }
-        AnswerAssignments(actions);
+        for (const Node* worker : membership_.Present(WORKER_ROLE)) AnswerAssignment(worker->name, actions);
         StartIfAllAreThere();
       },
       actions);

@@ -1,8 +1,10 @@
 // The job's end.
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "scheduler/coordinator.h"
 #include "spdlog/spdlog.h"
 
@@ -28,8 +30,8 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
   const absl::StatusOr<Node*> found = FindWorker(request.node(), request.incarnation());
   if (!found.ok()) return answer(found.status());
   Node* const worker = *found;
-  if (worker->finished) return answer(FinishWorkResponse());
   if (request.has_progress()) worker->progress = request.progress();
+  for (const RankProgress& progress : request.progress().ranks()) logical_workers_.NoteProgress(progress);
   if (!worker->progress.failure().empty()) {
     FailJob(absl::StrCat(NodeText(*worker), ": ", worker->progress.failure()), actions);
     return answer(FinishWorkResponse());
@@ -37,10 +39,11 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
   if (state_.state() == STARTING) {
     return answer(absl::FailedPreconditionError(absl::StrCat(worker->name, ": the job has not started")));
   }
-  worker->finished = true;
   gate_.Changed();
-  spdlog::info("work done: {} at step {}", NodeText(*worker), worker->progress.steps_min());
-  logical_workers_.Finish(worker->name);
+  const std::vector<uint32_t> ranks(request.logical_workers().begin(), request.logical_workers().end());
+  spdlog::info("work done: {} at step {}{}", NodeText(*worker), worker->progress.steps_max(),
+               ranks.empty() ? "" : absl::StrCat(", ranks ", absl::StrJoin(ranks, ", ")));
+  logical_workers_.Finish(worker->name, ranks);
   answer(FinishWorkResponse());
   FinishIfAllWorkIsDone(actions);
   return 0;

@@ -1,5 +1,6 @@
 // Nodes come, speak and go, and what follows for the placement and the ranks.
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -13,6 +14,16 @@
 #include "spdlog/spdlog.h"
 
 namespace pawl {
+namespace {
+
+// "rank 3 is", "ranks 0, 1 are"
+std::string RanksText(const std::vector<LogicalWorkers::FreeRank>& ranks) {
+  const auto number = [](std::string* out, const LogicalWorkers::FreeRank& rank) { absl::StrAppend(out, rank.rank); };
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", absl::StrJoin(ranks, ", ", number),
+                      ranks.size() == 1 ? " is" : " are");
+}
+
+}  // namespace
 
 Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
@@ -24,11 +35,14 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
     return Ticket{0};
   };
   if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return answer(status);
-  const std::vector<uint32_t> wishes(request.logical_workers().begin(), request.logical_workers().end());
+  LogicalWorkers::Worker worker;
+  worker.wishes.assign(request.logical_workers().begin(), request.logical_workers().end());
+  worker.follows = request.follows_assignment();
   const Node* const before = membership_.FindReturning(request);
   const bool repeated = before != nullptr && !before->gone && before->process_nonce == request.process_nonce();
   if (request.role() == WORKER_ROLE && !repeated) {
-    const absl::Status status = logical_workers_.CheckWishes(before == nullptr ? "" : before->name, wishes);
+    if (before != nullptr) worker.name = before->name;
+    const absl::Status status = logical_workers_.CheckWishes(worker);
     if (!status.ok()) return answer(status);
   }
   const absl::StatusOr<Membership::Registration> registration = membership_.Register(request, running_.Now());
@@ -60,8 +74,10 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
     if (loss.has_value()) FailJob(*loss, actions);
   }
   if (node.role == WORKER_ROLE) {
-    logical_workers_.Join(node.name, wishes);
-    AnswerAssignments(actions);
+    worker.name = node.name;
+    worker.incarnation = node.incarnation;
+    logical_workers_.Join(worker);
+    PlaceRanksOnWorkers(actions);
   }
   StartIfAllAreThere();
   return 0;
@@ -85,6 +101,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   }
   PAWL_RETURN_IF_ERROR(found.status());
   const Node* const node = *found;
+  for (const RankProgress& progress : node->progress.ranks()) logical_workers_.NoteProgress(progress);
   if (!node->progress.failure().empty()) FailJob(absl::StrCat(NodeText(*node), ": ", node->progress.failure()), actions);
   if (node->role == SERVER_ROLE && !had_joined && !director_.placed() && !state_.over()) {
     PlaceIfServersAreThere(actions);
@@ -117,6 +134,7 @@ Ticket Coordinator::Goodbye(const GoodbyeRequest& request, Done<GoodbyeResponse>
     spdlog::info("node left: {}", NodeText(*leaving));
     NodesAreGone({*leaving}, {absl::StrCat("left while the job was ", JobState_Name(state_.state()))}, /*dead=*/false,
                  actions);
+    PlaceRanksOnWorkers(actions);
   }
   return 0;
 }
@@ -149,18 +167,16 @@ void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector
 }
 
 void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool dead, DeferredActions& actions) {
-  const bool must_return = dead || !serve_only_;
-  const std::vector<uint32_t> ranks = logical_workers_.Leave(
-      {worker.name, worker.incarnation, absl::StrCat(NodeText(worker), " ", how), must_return}, running_.Now());
-  for (const uint32_t rank : ranks) {
-    evaluations_.Forget(rank);
-    if (options_.job.consistency().mode() != SYNC) ReleaseOnServers({rank, worker.incarnation}, actions);
+  for (const RankProgress& progress : worker.progress.ranks()) logical_workers_.NoteProgress(progress);
+  const std::vector<LogicalWorkers::FreeRank> ranks = logical_workers_.Leave(
+      {worker.name, absl::StrCat(NodeText(worker), " ", how), /*must_return=*/dead || !serve_only_, /*may_return=*/dead},
+      running_.Now());
+  RanksAreFree(ranks);
+  if (!ranks.empty()) spdlog::warn("{} {}; {} free", NodeText(worker), how, RanksText(ranks));
+  if (options_.job.consistency().mode() != SYNC) {
+    for (const LogicalWorkers::FreeRank& rank : ranks) ReleaseOnServers(rank, actions);
   }
-  if (!ranks.empty()) {
-    spdlog::warn("{} {}; rank{} {} {} free", NodeText(worker), how, ranks.size() == 1 ? "" : "s",
-                 absl::StrJoin(ranks, ", "), ranks.size() == 1 ? "is" : "are");
-  }
-  assignment_calls_.AnswerIf([&](const std::string& other) { return other == worker.name; },
+  assignment_calls_.AnswerIf([&](const AssignmentWanted& wanted) { return wanted.worker == worker.name; },
                              absl::AbortedError(absl::StrCat(worker.name, " ", how)), actions);
 }
 
@@ -169,6 +185,27 @@ std::vector<const Node*> Coordinator::JoinedServers() const {
   servers.erase(std::remove_if(servers.begin(), servers.end(), [](const Node* server) { return !server->joined; }),
                 servers.end());
   return servers;
+}
+
+void Coordinator::RanksAreFree(const std::vector<LogicalWorkers::FreeRank>& ranks) {
+  for (const LogicalWorkers::FreeRank& rank : ranks) evaluations_.Forget(rank.rank);
+}
+
+void Coordinator::PlaceRanksOnWorkers(DeferredActions& actions) {
+  if (state_.over()) return;
+  std::vector<std::string> before;
+  for (uint32_t rank = 0; rank < logical_workers_.total(); ++rank) before.push_back(logical_workers_.HostOf(rank));
+  const std::vector<std::string> changed =
+      logical_workers_.Place(running_.Now(), [this]() PAWL_REQUIRES(mu_) { return membership_.NewIncarnation(); });
+  if (changed.empty()) return;
+  gate_.Changed();
+  std::map<std::string, std::vector<LogicalWorkers::FreeRank>> gained;
+  for (uint32_t rank = 0; rank < logical_workers_.total(); ++rank) {
+    const std::string& host = logical_workers_.HostOf(rank);
+    if (!host.empty() && host != before[rank]) gained[host].push_back({rank});
+  }
+  for (const auto& [worker, ranks] : gained) spdlog::info("{} given to {}", RanksText(ranks), worker);
+  for (const std::string& worker : changed) AnswerAssignment(worker, actions);
 }
 
 void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {

@@ -74,10 +74,12 @@ GetStatusResponse Coordinator::Status() const {
     }
     if (node->role == WORKER_ROLE) {
       *shown.mutable_worker() = node->progress;
-      status.set_samples(status.samples() + node->progress.samples() + node->earlier.samples());
+      // Of a program with ranks of its own; the others count by rank.
+      if (node->progress.ranks().empty()) {
+        status.set_samples(status.samples() + node->progress.samples() + node->earlier.samples());
+      }
       status.set_steps_total(std::max(status.steps_total(), node->progress.steps_total()));
-      const std::vector<uint32_t> ranks =
-          logical_workers_.RanksOf(node->name).value_or(std::vector<uint32_t>());
+      const std::vector<uint32_t> ranks = logical_workers_.RanksOf(node->name);
       for (const uint32_t rank : ranks) shown.add_logical_workers(rank);
       loss_sum += node->progress.loss() * static_cast<double>(ranks.size());
       ranks_hosted += ranks.size();
@@ -85,9 +87,14 @@ GetStatusResponse Coordinator::Status() const {
   }
   std::optional<uint64_t> steps;
   for (uint32_t rank = 0; rank < logical_workers_.total(); ++rank) {
-    const Node* const host = membership_.FindByName(logical_workers_.LastHostOf(rank));
-    // A rank that never had a host has done nothing.
-    const uint64_t done = host == nullptr ? 0 : std::max(host->progress.steps_min(), host->earlier.steps_min());
+    uint64_t done = 0;
+    if (const std::optional<RankProgress>& progress = logical_workers_.ProgressOf(rank); progress.has_value()) {
+      done = progress->steps();
+      status.set_samples(status.samples() + progress->samples());
+    } else if (const Node* const host = membership_.FindByName(logical_workers_.LastHostOf(rank)); host != nullptr) {
+      // A rank that never had a host has done nothing.
+      done = std::max(host->progress.steps_min(), host->earlier.steps_min());
+    }
     steps = std::min(steps.value_or(done), done);
   }
   status.set_steps(steps.value_or(0));

@@ -61,7 +61,8 @@ ABSL_FLAG(std::string, store, "",
 ABSL_FLAG(std::string, job, "", "the job file");
 ABSL_FLAG(uint32_t, servers, 1, "servers that the job takes");
 ABSL_FLAG(int32_t, workers, -1,
-          "workers among which the ranks are shared; default: 1, and 0 for a job that only serves tables");
+          "workers among which the ranks are shared at first; more may come and go at any time. Default: 1, and 0 for a "
+          "job that only serves tables");
 ABSL_FLAG(uint32_t, replicas, 0,
           "replicas of each partition, each on another server: an acknowledged push survives the loss of all of them "
           "but one; 0: what the job says, or 1");
@@ -70,6 +71,9 @@ ABSL_FLAG(uint32_t, lease_ms, 1000, "a node that is silent for longer is dead");
 ABSL_FLAG(double, worker_return_timeout_s, 60,
           "the job fails if nobody has taken over the ranks of a worker that died or left after so long: the worker "
           "started again, or a new one");
+ABSL_FLAG(double, worker_takeover_grace_s, 5,
+          "how long the ranks of a worker that died are kept for it, so that whoever starts it again comes first; then "
+          "the workers that live take them over");
 ABSL_FLAG(double, recovery_timeout_s, 60,
           "the job fails if partitions whose last replica went with a server are not back with it after so long; "
           "with durability: MEMORY it fails at once");
@@ -138,6 +142,8 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   options.heartbeat_interval = std::chrono::milliseconds(heartbeat_interval_ms);
   options.lease = std::chrono::milliseconds(lease_ms);
   options.start_timeout = std::chrono::milliseconds(absl::GetFlag(FLAGS_start_timeout_ms));
+  PAWL_ASSIGN_OR_RETURN(options.worker_takeover_grace,
+                        Timeout("worker_takeover_grace_s", absl::GetFlag(FLAGS_worker_takeover_grace_s)));
   PAWL_ASSIGN_OR_RETURN(options.worker_return_timeout,
                         Timeout("worker_return_timeout_s", absl::GetFlag(FLAGS_worker_return_timeout_s)));
   PAWL_ASSIGN_OR_RETURN(options.recovery_timeout,

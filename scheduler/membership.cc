@@ -76,8 +76,7 @@ absl::Status Membership::CheckRoom(Role role) const {
                                                      " servers; start the scheduler with more --servers"));
   }
   if (role == WORKER_ROLE && present >= options_.max_workers) {
-    return absl::ResourceExhaustedError(absl::StrCat("the job has all of its ", options_.max_workers,
-                                                     " workers; start the scheduler with more --workers"));
+    return absl::ResourceExhaustedError(absl::StrCat("there are ", options_.max_workers, " workers, the limit"));
   }
   return absl::OkStatus();
 }
@@ -140,7 +139,9 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
     node.name = before->name;
     node.number = before->number;
     node.earlier = before->earlier;
-    node.earlier.set_samples(before->earlier.samples() + before->progress.samples());
+    node.earlier.set_samples(before->earlier.samples());
+    // Who counts by rank has them counted there.
+    if (before->progress.ranks().empty()) node.earlier.set_samples(before->earlier.samples() + before->progress.samples());
     node.earlier.set_steps_min(std::max(before->earlier.steps_min(), before->progress.steps_min()));
     node.earlier.set_steps_max(std::max(before->earlier.steps_max(), before->progress.steps_max()));
     gone_.erase(std::remove(gone_.begin(), gone_.end(), before->name), gone_.end());
@@ -262,7 +263,6 @@ StoredMembership Membership::Save() const {
     to.set_address(node.address);
     to.set_description(node.description);
     to.set_gone(node.gone);
-    to.set_finished(node.finished);
     *to.mutable_counters() = node.counters;
     *to.mutable_progress() = node.progress;
     *to.mutable_earlier() = node.earlier;
@@ -286,7 +286,6 @@ void Membership::Restore(const StoredMembership& stored, MonotonicTime now) {
     node.address = from.address();
     node.description = from.description();
     node.gone = from.gone();
-    node.finished = from.finished();
     node.counters = from.counters();
     node.progress = from.progress();
     node.earlier = from.earlier();

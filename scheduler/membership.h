@@ -43,8 +43,6 @@ struct Node {
   MonotonicTime last_heard;
   // Left or dead.
   bool gone = false;
-  // WORKER_ROLE: has reported FinishWork.
-  bool finished = false;
   // SERVER_ROLE: asks to be relieved of its replicas.
   bool draining = false;
   // Has sent a heartbeat in this life. A server that writes a log has written down who it is before that.
@@ -121,6 +119,9 @@ class Membership {
   // Those of one role that are there.
   std::vector<const Node*> Present(Role role) const;
   size_t PresentCount() const;
+
+  // For something else that needs one, such as a rank that goes to another worker: newer than all before.
+  uint64_t NewIncarnation() { return ++last_incarnation_; }
 
   StoredMembership Save() const;
   // The leases of all that were there count from `now`. REQUIRES: nobody has registered yet.

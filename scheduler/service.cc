@@ -97,6 +97,12 @@ grpc::ServerUnaryReactor* SchedulerService::GetAssignment(grpc::CallbackServerCo
   return Park(coordinator_, &Coordinator::GetAssignment, context, request, response);
 }
 
+grpc::ServerUnaryReactor* SchedulerService::GiveUpRanks(grpc::CallbackServerContext* context,
+                                                        const GiveUpRanksRequest* request,
+                                                        GiveUpRanksResponse* response) {
+  return Park(coordinator_, &Coordinator::GiveUpRanks, context, request, response);
+}
+
 grpc::ServerUnaryReactor* SchedulerService::ReportEvaluation(grpc::CallbackServerContext* context,
                                                              const ReportEvaluationRequest* request,
                                                              ReportEvaluationResponse* response) {

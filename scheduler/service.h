@@ -29,6 +29,8 @@ class SchedulerService final : public Scheduler::CallbackService {
                                     BarrierResponse* response) override;
   grpc::ServerUnaryReactor* GetAssignment(grpc::CallbackServerContext* context, const GetAssignmentRequest* request,
                                           GetAssignmentResponse* response) override;
+  grpc::ServerUnaryReactor* GiveUpRanks(grpc::CallbackServerContext* context, const GiveUpRanksRequest* request,
+                                        GiveUpRanksResponse* response) override;
   grpc::ServerUnaryReactor* ReportEvaluation(grpc::CallbackServerContext* context,
                                              const ReportEvaluationRequest* request,
                                              ReportEvaluationResponse* response) override;
