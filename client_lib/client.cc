@@ -131,6 +131,15 @@ void Client::TakeOver(uint32_t rank, const CallOptions& options,
   core_->TakeOver(rank, options, std::move(done));
 }
 
+std::future<absl::StatusOr<LogicalWorker*>> Client::TakeOver(const LogicalWorkerAssignment& rank,
+                                                             const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<LogicalWorker*>>();
+  core_->TakeOver(rank.rank(), options, std::move(done), rank.incarnation());
+  return std::move(future);
+}
+
+void Client::CloseLogicalWorker(uint32_t rank) { core_->CloseLogicalWorker(rank); }
+
 std::future<absl::StatusOr<LogicalWorker*>> Client::TakeOver(uint32_t rank, const CallOptions& options) {
   auto [future, done] = NewFuture<absl::StatusOr<LogicalWorker*>>();
   TakeOver(rank, options, std::move(done));
@@ -196,11 +205,24 @@ std::future<absl::Status> Client::Barrier(const std::string& name, uint32_t part
 
 std::future<absl::StatusOr<GetAssignmentResponse>> Client::Assignment(const CallOptions& options) {
   auto [future, done] = NewFuture<absl::StatusOr<GetAssignmentResponse>>();
-  GetAssignmentRequest request;
+  Assignment(GetAssignmentRequest(), options, std::move(done));
+  return std::move(future);
+}
+
+void Client::Assignment(GetAssignmentRequest request, const CallOptions& options,
+                        absl::AnyInvocable<void(absl::StatusOr<GetAssignmentResponse>)> done) {
   request.set_node(node());
   request.set_incarnation(incarnation());
   CallScheduler<GetAssignmentResponse, absl::StatusOr<GetAssignmentResponse>>(
       *core_, "GetAssignment", std::move(request), options, std::move(done), Whole());
+}
+
+std::future<absl::Status> Client::GiveUpRanks(GiveUpRanksRequest request, const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::Status>();
+  request.set_node(node());
+  request.set_incarnation(incarnation());
+  CallScheduler<GiveUpRanksResponse, absl::Status>(*core_, "GiveUpRanks", std::move(request), options, std::move(done),
+                                                   Nothing());
   return std::move(future);
 }
 
@@ -214,12 +236,14 @@ std::future<absl::StatusOr<ReportEvaluationResponse>> Client::ReportEvaluation(R
   return std::move(future);
 }
 
-std::future<absl::Status> Client::FinishWork(const WorkerProgress& progress, const CallOptions& options) {
+std::future<absl::Status> Client::FinishWork(const WorkerProgress& progress, const CallOptions& options,
+                                             absl::Span<const uint32_t> ranks) {
   auto [future, done] = NewFuture<absl::Status>();
   FinishWorkRequest request;
   request.set_node(node());
   request.set_incarnation(incarnation());
   *request.mutable_progress() = progress;
+  request.mutable_logical_workers()->Assign(ranks.begin(), ranks.end());
   CallScheduler<FinishWorkResponse, absl::Status>(*core_, "FinishWork", std::move(request), options, std::move(done),
                                                   Nothing());
   return std::move(future);

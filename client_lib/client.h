@@ -114,6 +114,9 @@ struct ClientOptions {
   Role role = CLIENT_ROLE;
   // WORKER_ROLE: the ranks to host; empty: the scheduler assigns some (Client::Assignment).
   std::vector<uint32_t> logical_workers;
+  // WORKER_ROLE without logical_workers: the process asks for its assignment again whenever it has one, and takes over and
+  // gives up ranks as that says. False: it keeps the ranks that it gets first.
+  bool follows_assignment = false;
   // Client::node() and Client::job_id() of this process's life before, which is over with the registration. They count
   // for nothing in another job; empty: there was none.
   std::string node;
@@ -284,6 +287,12 @@ class Client {
   std::future<absl::StatusOr<LogicalWorker*>> TakeOver(uint32_t rank, const CallOptions& options = {});
   void TakeOver(uint32_t rank, const CallOptions& options,
                 absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done);
+  // The same for a rank of Assignment: in the incarnation that it has in this process's hands.
+  std::future<absl::StatusOr<LogicalWorker*>> TakeOver(const LogicalWorkerAssignment& rank,
+                                                       const CallOptions& options = {});
+  // The process hosts the rank no more: the session goes as soon as its calls under way have ended, and the rank may be
+  // opened or taken over again. REQUIRES: it is open, and nobody makes further calls through its session.
+  void CloseLogicalWorker(uint32_t rank);
 
   // Done when all `parties` have called it with this name; ABORTED for all if one of
   // them gives up or dies. `party` is which of them this is, from 0. A name is used once.
@@ -294,9 +303,14 @@ class Client {
   // What the scheduler offers to the worker daemon and to pawlctl; proto/scheduler.proto has each
   // one's meaning. `node` and `incarnation` are filled in.
   std::future<absl::StatusOr<GetAssignmentResponse>> Assignment(const CallOptions& options = {});
+  void Assignment(GetAssignmentRequest request, const CallOptions& options,
+                  absl::AnyInvocable<void(absl::StatusOr<GetAssignmentResponse>)> done);
+  std::future<absl::Status> GiveUpRanks(GiveUpRanksRequest request, const CallOptions& options = {});
   std::future<absl::StatusOr<ReportEvaluationResponse>> ReportEvaluation(ReportEvaluationRequest request,
                                                                          const CallOptions& options = {});
-  std::future<absl::Status> FinishWork(const WorkerProgress& progress, const CallOptions& options = {});
+  // `ranks`: those that are done; empty: all that the process hosts.
+  std::future<absl::Status> FinishWork(const WorkerProgress& progress, const CallOptions& options = {},
+                                       absl::Span<const uint32_t> ranks = {});
   std::future<absl::StatusOr<GetStatusResponse>> GetStatus(const CallOptions& options = {});
   std::future<absl::Status> StopJob(const std::string& reason, const CallOptions& options = {});
   // Goes out with the next heartbeat.

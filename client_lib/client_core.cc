@@ -77,6 +77,7 @@ void ClientCore::Join(Callback done) {
   request.set_job_id(options_.node_job_id);
   request.set_description(options_.description.empty() ? DefaultDescription() : options_.description);
   for (const uint32_t rank : options_.logical_workers) request.add_logical_workers(rank);
+  request.set_follows_assignment(options_.role == WORKER_ROLE && options_.follows_assignment);
   {
     MutexLock lock(mu_);
     joining_ = std::move(done);
@@ -299,11 +300,12 @@ absl::Status ClientCore::CheckRank(uint32_t rank) const {
   return absl::AlreadyExistsError(absl::StrCat("logical worker ", rank, " is open already"));
 }
 
-absl::StatusOr<LogicalWorker*> ClientCore::OpenLogicalWorker(uint32_t rank, uint64_t first_step) {
+absl::StatusOr<LogicalWorker*> ClientCore::OpenLogicalWorker(uint32_t rank, uint64_t first_step, uint64_t incarnation) {
   PAWL_RETURN_IF_ERROR(CheckRank(rank));
   SenderSession::Identity identity;
   identity.rank = rank;
   identity.first_step = first_step;
+  identity.incarnation = incarnation;
   auto session = std::make_shared<SenderSession>(shared_from_this(), identity);
   MutexLock lock(mu_);
   if (failed_) return failure();
@@ -313,7 +315,7 @@ absl::StatusOr<LogicalWorker*> ClientCore::OpenLogicalWorker(uint32_t rank, uint
 }
 
 void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
-                          absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> user_done) {
+                          absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> user_done, uint64_t incarnation) {
   if (absl::Status refused = CheckRank(rank); !refused.ok()) {
     user_done(std::move(refused));
     return;
@@ -322,16 +324,17 @@ void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
   // The result, until the counted callback runs.
   auto step = std::make_shared<uint64_t>(0);
   Callback done =
-      Count([self = shared_from_this(), rank, step, user_done = std::move(user_done)](absl::Status status) mutable {
+      Count([self = shared_from_this(), rank, step, incarnation,
+             user_done = std::move(user_done)](absl::Status status) mutable {
         if (!status.ok()) {
           user_done(Annotate(status, absl::StrCat("taking logical worker ", rank, " over")));
         } else {
-          user_done(self->OpenLogicalWorker(rank, *step));
+          user_done(self->OpenLogicalWorker(rank, *step, incarnation));
         }
       });
   RequestHeader header;
   header.set_job_id(registration_.job_id());
-  header.set_incarnation(registration_.incarnation());
+  header.set_incarnation(incarnation != 0 ? incarnation : registration_.incarnation());
   header.set_logical_worker(rank);
   messenger_->TakeOver(
       header, deadline,
@@ -369,6 +372,19 @@ void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
                      clocks->size() - behind.size(), clocks->size());
         self->messenger_->EndStep(header, std::move(behind), {}, deadline, std::move(done));
       });
+}
+
+void ClientCore::CloseLogicalWorker(uint32_t rank) {
+  std::shared_ptr<SenderSession> session;
+  {
+    MutexLock lock(mu_);
+    const auto it = logical_workers_.find(rank);
+    if (it == logical_workers_.end()) return;
+    session = std::move(it->second);
+    logical_workers_.erase(it);
+  }
+  // What waits in it for its turn; what is on its way ends by itself, and shares the session.
+  session->Fail(absl::CancelledError(absl::StrCat("logical worker ", rank, " was closed")));
 }
 
 Session& ClientCore::free_running() {

@@ -61,8 +61,11 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // Every call of the user's is counted, from before it begins until its callback has returned.
   Callback Count(Callback done);
 
-  absl::StatusOr<LogicalWorker*> OpenLogicalWorker(uint32_t rank, uint64_t first_step);
-  void TakeOver(uint32_t rank, const CallOptions& options, absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done);
+  // `incarnation`: of the rank in this process's hands; 0: that of the process.
+  absl::StatusOr<LogicalWorker*> OpenLogicalWorker(uint32_t rank, uint64_t first_step, uint64_t incarnation = 0);
+  void TakeOver(uint32_t rank, const CallOptions& options, absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done,
+                uint64_t incarnation = 0);
+  void CloseLogicalWorker(uint32_t rank);
   Session& free_running();
 
   const ClientOptions& options() const { return options_; }

@@ -301,7 +301,7 @@ SenderSession::SenderSession(std::shared_ptr<ClientCore> core, const Identity& i
 RequestHeader SenderSession::Header(uint64_t step) const {
   RequestHeader header;
   header.set_job_id(core_->registration().job_id());
-  header.set_incarnation(core_->registration().incarnation());
+  header.set_incarnation(identity_.incarnation != 0 ? identity_.incarnation : core_->registration().incarnation());
   if (identity_.rank) {
     header.set_logical_worker(*identity_.rank);
     header.set_step(step);

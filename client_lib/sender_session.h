@@ -33,6 +33,8 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
     // Unset in a process that is not a client by role: it only pulls.
     std::optional<uint32_t> client;
     uint64_t first_step = 0;
+    // 0: that of the process.
+    uint64_t incarnation = 0;
   };
 
   // Core and session share each other until ClientCore::Close.

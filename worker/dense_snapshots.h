@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <future>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -17,14 +18,15 @@ namespace pawl {
 // For SYNC without backup workers alone, where every rank sees exactly version t
 // at step t. There are two places, for even and for odd steps: a rank asks for
 // step t + 2 only when it has seen version t + 1, hence when all ranks have
-// ended step t and done with its values.
+// ended step t and done with its values. Ranks that the process takes over meanwhile
+// have not ended step t either, where others ask for step t + 1.
 //
-// Thread-safe. Must outlive the client, which writes into it.
+// Thread-safe. Calls share the memory that they write into.
 class DenseSnapshots {
  public:
   struct Snapshot {
     // One for each of the tables, whole; to be read once `ready` is and says OK.
-    const std::vector<std::vector<float>>* values = nullptr;
+    std::shared_ptr<const std::vector<std::vector<float>>> values;
     std::shared_future<absl::Status> ready;
   };
 
@@ -37,11 +39,13 @@ class DenseSnapshots {
   absl::StatusOr<Snapshot> At(uint64_t step, Session& session, MonotonicDuration timeout);
 
  private:
+  std::shared_ptr<std::vector<std::vector<float>>> NewValues() const;
+
   const std::vector<Table> tables_;
 
   struct Place {
     std::optional<uint64_t> step;
-    std::vector<std::vector<float>> values;
+    std::shared_ptr<std::vector<std::vector<float>>> values;
     std::shared_future<absl::Status> ready;
   };
 

@@ -1,5 +1,6 @@
 #include "worker/interrupt.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace pawl {
@@ -12,16 +13,24 @@ void Interrupt::Set(absl::Status reason) {
 }
 
 absl::Status Interrupt::reason() const {
-  MutexLock lock(mu_);
-  return reason_;
+  {
+    MutexLock lock(mu_);
+    if (!reason_.ok()) return reason_;
+  }
+  return parent_ == nullptr ? absl::OkStatus() : parent_->reason();
 }
 
 absl::Status Interrupt::SleepFor(MonotonicDuration duration) {
   const MonotonicTime deadline = Clock::Real().Now() + duration;
-  MutexLock lock(mu_);
-  while (reason_.ok() && set_.WaitUntil(mu_, deadline)) {
+  while (true) {
+    if (absl::Status reason = this->reason(); !reason.ok()) return reason;
+    const MonotonicTime now = Clock::Real().Now();
+    if (now >= deadline) return absl::OkStatus();
+    // The parent wakes nobody here.
+    const MonotonicTime until = parent_ == nullptr ? deadline : std::min<MonotonicTime>(deadline, now + kInterruptInterval);
+    MutexLock lock(mu_);
+    if (reason_.ok()) set_.WaitUntil(mu_, until);
   }
-  return reason_;
 }
 
 }  // namespace pawl

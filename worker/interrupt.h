@@ -18,6 +18,9 @@ namespace pawl {
 // Thread-safe.
 class Interrupt {
  public:
+  // One that is set also while `parent`, which outlives it, is.
+  explicit Interrupt(const Interrupt* parent = nullptr) : parent_(parent) {}
+
   // Everybody is to end, for this reason; the first one stays. REQUIRES: !reason.ok().
   void Set(absl::Status reason);
   // OK until Set.
@@ -26,6 +29,8 @@ class Interrupt {
   absl::Status SleepFor(MonotonicDuration duration);
 
  private:
+  const Interrupt* const parent_;
+
   mutable Mutex mu_;
   CondVar set_;
   absl::Status reason_ PAWL_GUARDED_BY(mu_);

@@ -24,6 +24,18 @@ TEST(InterruptTest, EndsASleep) {
   setter.join();
 }
 
+TEST(InterruptTest, TheParentEndsItToo) {
+  Interrupt parent;
+  Interrupt own(&parent);
+  Interrupt other(&parent);
+  own.Set(absl::CancelledError("own"));
+  EXPECT_TRUE(other.reason().ok());
+  std::thread setter([&] { parent.Set(absl::CancelledError("all")); });
+  EXPECT_EQ(other.SleepFor(kLong), absl::CancelledError("all"));
+  setter.join();
+  EXPECT_EQ(own.reason(), absl::CancelledError("own"));
+}
+
 TEST(InterruptTest, ASleepEndsByItself) {
   Interrupt interrupt;
   const MonotonicTime begin = Clock::Real().Now();

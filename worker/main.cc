@@ -36,9 +36,10 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
 ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU");
 ABSL_FLAG(std::string, data_dir, "",
           "folder in which it keeps who it is, made if missing: started again with it, it is the same worker and has its "
-          "ranks back at once; default: none, and then it gets them when the scheduler has noticed that it died");
+          "ranks back at once; default: none, and then it is a new one, which gets them when it is noticed that the old "
+          "one died");
 ABSL_FLAG(int, connect_timeout_s, 300,
-          "how long to try to reach the scheduler and to wait for the job's servers, and for ranks if all have a worker");
+          "how long to try to reach the scheduler and to wait for the job's servers");
 ABSL_FLAG(int, step_delay_ms, 0,
           "for tests and demonstrations: wait so long in each step before ending it, to play a slow worker");
 
@@ -49,10 +50,12 @@ constexpr char kUsage[] =
     "computes gradients for a job.\n\n"
     "  pawl-worker --scheduler=HOST:PORT [--data_dir=FOLDER] [--device=cpu|cuda:N]\n\n"
     "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid on this machine), "
-    "trains the logical workers that the scheduler assigns to it, and ends with the job. Start as many workers as "
-    "pawl-scheduler's --workers says; `pawlctl run` does all of that on one machine.\n\n"
-    "A worker that has died is started again with the same command: it goes on where the servers say that it was. "
-    "SIGTERM makes it end the step under way and leave; its ranks wait until it, or another worker, comes.\n\n"
+    "trains the logical workers that the scheduler assigns to it, and ends with the job. The job begins when there are as "
+    "many workers as pawl-scheduler's --workers says; `pawlctl run` does all of that on one machine. More may come at any "
+    "time: they take their share if the job says `elastic: true`, and stand by otherwise, until another one goes.\n\n"
+    "A worker that has died is started again with the same command: it goes on where the servers say that it was. If it "
+    "does not come back, the others take its ranks over. SIGTERM makes it end the step under way and leave; its ranks go "
+    "to the others at once, or wait for the next one if there is none.\n\n"
     "Exit codes: 0 the job has completed or was stopped, or a signal asked this process to end; 1 the job has failed, "
     "the scheduler cannot be reached, or it has declared this process dead; 2 wrong usage, or this worker cannot do the "
     "job (bad data, say).";

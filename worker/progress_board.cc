@@ -11,16 +11,29 @@ constexpr double kDecay = 0.95;
 
 }  // namespace
 
-ProgressBoard::ProgressBoard(std::vector<uint64_t> first_steps, uint64_t steps_total,
-                             std::function<void(const WorkerProgress&)> publish)
-    : steps_total_(steps_total), publish_(std::move(publish)), steps_(std::move(first_steps)) {
+ProgressBoard::ProgressBoard(uint64_t steps_total, std::function<void(const WorkerProgress&)> publish)
+    : steps_total_(steps_total), publish_(std::move(publish)) {
   MutexLock lock(mu_);
   publish_(ProgressLocked());
 }
 
-void ProgressBoard::StepEnded(size_t index, uint64_t samples, double loss_sum) {
+void ProgressBoard::Begin(uint32_t rank, uint64_t steps, uint64_t samples) {
   MutexLock lock(mu_);
-  ++steps_[index];
+  ranks_[rank] = {.hosted = true, .steps = steps, .samples = samples};
+  publish_(ProgressLocked());
+}
+
+void ProgressBoard::End(uint32_t rank) {
+  MutexLock lock(mu_);
+  ranks_.at(rank).hosted = false;
+  publish_(ProgressLocked());
+}
+
+void ProgressBoard::StepEnded(uint32_t rank, uint64_t samples, double loss_sum) {
+  MutexLock lock(mu_);
+  Rank& done = ranks_.at(rank);
+  ++done.steps;
+  done.samples += samples;
   samples_ += samples;
   if (samples > 0) {
     recent_samples_ = kDecay * recent_samples_ + static_cast<double>(samples);
@@ -36,10 +49,16 @@ WorkerProgress ProgressBoard::progress() const {
 
 WorkerProgress ProgressBoard::ProgressLocked() const {
   WorkerProgress progress;
-  if (!steps_.empty()) {
-    const auto [min, max] = std::minmax_element(steps_.begin(), steps_.end());
-    progress.set_steps_min(*min);
-    progress.set_steps_max(*max);
+  bool hosts_any = false;
+  for (const auto& [number, rank] : ranks_) {
+    RankProgress& to = *progress.add_ranks();
+    to.set_rank(number);
+    to.set_steps(rank.steps);
+    to.set_samples(rank.samples);
+    if (!rank.hosted) continue;
+    progress.set_steps_min(hosts_any ? std::min(progress.steps_min(), rank.steps) : rank.steps);
+    progress.set_steps_max(std::max(progress.steps_max(), rank.steps));
+    hosts_any = true;
   }
   progress.set_samples(samples_);
   if (recent_samples_ > 0) progress.set_loss(recent_loss_sum_ / recent_samples_);

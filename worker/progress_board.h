@@ -1,11 +1,10 @@
-// What the ranks of a process have done so far.
+// What has been done of the ranks that a process hosts.
 #ifndef PAWL_WORKER_PROGRESS_BOARD_H_
 #define PAWL_WORKER_PROGRESS_BOARD_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <vector>
+#include <map>
 
 #include "client_lib/base/mutex.h"
 #include "proto/scheduler.pb.h"
@@ -15,13 +14,16 @@ namespace pawl {
 // Thread-safe.
 class ProgressBoard {
  public:
-  // One entry of `first_steps` for each hosted rank: the step it begins with. `publish` gets the
-  // new state after each change, in order; it must not block or call back.
-  ProgressBoard(std::vector<uint64_t> first_steps, uint64_t steps_total,
-                std::function<void(const WorkerProgress&)> publish);
+  // `publish` gets the new state after each change, in order; it must not block or call back.
+  ProgressBoard(uint64_t steps_total, std::function<void(const WorkerProgress&)> publish);
 
-  // The hosted rank number `index` has ended one more step, with so many samples and that sum of their losses.
-  void StepEnded(size_t index, uint64_t samples, double loss_sum);
+  // The process hosts the rank, which has ended so many steps with so many samples, whoever did it.
+  void Begin(uint32_t rank, uint64_t steps, uint64_t samples);
+  // The rank is another's; what was done of it stays known. REQUIRES: Begin(rank).
+  void End(uint32_t rank);
+
+  // The rank has ended one more step, with so many samples and that sum of their losses. REQUIRES: Begin(rank).
+  void StepEnded(uint32_t rank, uint64_t samples, double loss_sum);
 
   WorkerProgress progress() const;
 
@@ -32,7 +34,13 @@ class ProgressBoard {
   const std::function<void(const WorkerProgress&)> publish_;
 
   mutable Mutex mu_;
-  std::vector<uint64_t> steps_ PAWL_GUARDED_BY(mu_);
+  struct Rank {
+    bool hosted = false;
+    uint64_t steps = 0;
+    uint64_t samples = 0;
+  };
+  std::map<uint32_t, Rank> ranks_ PAWL_GUARDED_BY(mu_);
+  // In this process.
   uint64_t samples_ PAWL_GUARDED_BY(mu_) = 0;
   // Of the last steps, older ones counting less and less.
   double recent_samples_ PAWL_GUARDED_BY(mu_) = 0;

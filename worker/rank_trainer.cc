@@ -28,10 +28,8 @@ float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t ste
   return static_cast<float>(static_cast<double>(logical_workers) / static_cast<double>(step_samples));
 }
 
-RankTrainer::RankTrainer(const Shared& shared, size_t index, LogicalWorker& session,
-                         std::unique_ptr<TrainingModel> model)
+RankTrainer::RankTrainer(const Shared& shared, LogicalWorker& session, std::unique_ptr<TrainingModel> model)
     : shared_(shared),
-      index_(index),
       rank_(session.rank()),
       session_(session),
       model_(std::move(model)),
@@ -49,6 +47,15 @@ absl::Status RankTrainer::Run() {
   const absl::Status status = RunSteps();
   if (!status.ok()) EndStepsUnderWay();
   return status;
+}
+
+bool RankTrainer::Idle() const {
+  for (const Slot& slot : slots_) {
+    for (const std::future<absl::Status>* call : {&slot.pulled, &slot.pushed, &slot.ended}) {
+      if (call->valid() && call->wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+    }
+  }
+  return true;
 }
 
 absl::Status RankTrainer::RunSteps() {
@@ -185,7 +192,7 @@ void RankTrainer::EndStep(Slot& slot, uint64_t step, const LossSum& loss) {
   options.timeout = kStepTimeout;
   auto done = FulfilOrEndAll(slot.ended, "end", step);
   session_.EndStep(options, [this, loss, done = std::move(done)](absl::Status status) mutable {
-    if (status.ok()) shared_.progress.StepEnded(index_, loss.samples, loss.loss_sum);
+    if (status.ok()) shared_.progress.StepEnded(rank_, loss.samples, loss.loss_sum);
     done(std::move(status));
   });
 }

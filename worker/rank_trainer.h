@@ -58,7 +58,7 @@ float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t ste
 // hosts or on when it began: a successor takes the rank up at its session's step, an evaluation that is due there
 // included, whether the predecessor has done that or not.
 //
-// Used by one thread. Owns the memory that its calls borrow: it must outlive the
+// Used by one thread. Owns the memory that its calls borrow: unless it is Idle it must outlive the
 // client of its session.
 class RankTrainer {
  public:
@@ -82,10 +82,15 @@ class RankTrainer {
     Interrupt& abandon;
     // Waited in each step before it is ended, to play a slow worker.
     MonotonicDuration step_delay = MonotonicDuration::zero();
+
+    // The same with an interrupt of the rank's own.
+    Shared With(Interrupt& own) const {
+      return {job, logical_workers, sampler, plan, train, eval, tables, dense, rendezvous, progress, own, abandon, step_delay};
+    }
   };
 
-  // `index` is the rank's place on the progress board.
-  RankTrainer(const Shared& shared, size_t index, LogicalWorker& session, std::unique_ptr<TrainingModel> model);
+  // REQUIRES: the rank is on the progress board.
+  RankTrainer(const Shared& shared, LogicalWorker& session, std::unique_ptr<TrainingModel> model);
   ~RankTrainer();
   RankTrainer(const RankTrainer&) = delete;
   RankTrainer& operator=(const RankTrainer&) = delete;
@@ -93,6 +98,9 @@ class RankTrainer {
   // From the session's step to the end of the job, or until an evaluation says stop, or until the interrupt: then it
   // returns its reason. To be called once. An error leaves calls under way.
   absl::Status Run();
+
+  // After Run: no call borrows its memory any more, so that it may go before the client does.
+  bool Idle() const;
 
  private:
   // A batch on its way through pull, computation and push.
@@ -137,7 +145,6 @@ class RankTrainer {
   bool IsShared(size_t table) const { return shared_.dense != nullptr && shared_.tables[table].dense(); }
 
   const Shared shared_;
-  const size_t index_;
   const uint32_t rank_;
   LogicalWorker& session_;
   const std::unique_ptr<TrainingModel> model_;

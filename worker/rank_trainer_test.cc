@@ -390,7 +390,7 @@ class Cluster {
     first_steps.resize(setting.logical_workers);
     servers_ = std::make_unique<FakeServers>(setting.mode, first_steps);
     rendezvous_ = std::make_unique<FakeRendezvous>(setting.logical_workers, setting.stop_after);
-    progress_ = std::make_unique<ProgressBoard>(first_steps, plan_->total_steps(), [](const WorkerProgress&) {});
+    progress_ = std::make_unique<ProgressBoard>(plan_->total_steps(), [](const WorkerProgress&) {});
     auto model = TrainingModel::Create(job_, train_->shape(), *device_).value();
     std::vector<Table> dense;
     for (TableSpec spec : model->tables()) {
@@ -401,8 +401,9 @@ class Cluster {
     if (setting.share_dense) dense_ = std::make_unique<DenseSnapshots>(dense);
     for (uint32_t rank = 0; rank < setting.logical_workers; ++rank) {
       sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank, first_steps[rank]));
+      progress_->Begin(rank, first_steps[rank], sampler_->SamplesBefore(first_steps[rank], rank));
       trainers_.push_back(std::make_unique<RankTrainer>(
-          SharedFor(setting), rank, *sessions_.back(), TrainingModel::Create(job_, train_->shape(), *device_).value()));
+          SharedFor(setting), *sessions_.back(), TrainingModel::Create(job_, train_->shape(), *device_).value()));
     }
   }
 

@@ -24,6 +24,7 @@
 #include "worker/device/open_device.h"
 #include "worker/model/training_model.h"
 #include "worker/progress_board.h"
+#include "worker/rank_crew.h"
 #include "worker/rank_trainer.h"
 #include "worker/rendezvous.h"
 #include "worker/step_plan.h"
@@ -139,7 +140,7 @@ struct Training {
   std::unique_ptr<ProgressBoard> progress;
   // Set when one rank has failed, the process is to end or the job is over.
   Interrupt interrupt;
-  std::vector<std::unique_ptr<RankTrainer>> ranks;
+  std::unique_ptr<RankCrew> crew;
 };
 
 // Sets the training's interrupt when the process is to leave, and both interrupts when the job is over, or is so for
@@ -186,36 +187,11 @@ absl::Status CreateTables(Client& client, const TrainingModel& model, Training& 
   return absl::OkStatus();
 }
 
-// The sessions of the assigned ranks, in their order, each at the step that it begins with.
-absl::StatusOr<std::vector<LogicalWorker*>> OpenRanks(Client& client, const GetAssignmentResponse& assignment,
-                                                      const Interrupt& interrupt) {
-  struct Opening {
-    const LogicalWorkerAssignment& rank;
-    std::future<absl::StatusOr<LogicalWorker*>> taken_over;
-  };
-  std::vector<Opening> openings;
-  for (const LogicalWorkerAssignment& rank : assignment.logical_workers()) {
-    Opening& opening = openings.emplace_back(Opening{rank, {}});
-    // 0: a predecessor may have begun, which the servers know.
-    if (rank.first_step() == 0) opening.taken_over = client.TakeOver(rank.rank(), {.timeout = kCallTimeout});
-  }
-  std::vector<LogicalWorker*> sessions;
-  for (Opening& opening : openings) {
-    if (!opening.taken_over.valid()) {
-      PAWL_ASSIGN_OR_RETURN(sessions.emplace_back(),
-                            client.OpenLogicalWorker(opening.rank.rank(), opening.rank.first_step()));
-      continue;
-    }
-    PAWL_ASSIGN_OR_RETURN(sessions.emplace_back(),
-                          Await(opening.taken_over, kCallTimeout + kGrace, interrupt, "taking a rank over"));
-  }
-  return sessions;
-}
-
 // Everything up to the first step.
 absl::Status Prepare(const WorkerOptions& options, Client& client, Training& training, Interrupt& abandon) {
   const Job& job = training.job;
   PAWL_RETURN_IF_ERROR(CheckJob(job));
+  // Decided when the job's first workers are there.
   auto assigned = client.Assignment({.timeout = options.assignment_timeout});
   auto loaded = StartLoading(job);
   while (loaded.wait_for(kInterruptInterval) != std::future_status::ready) {
@@ -225,12 +201,6 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   PAWL_ASSIGN_OR_RETURN(const GetAssignmentResponse assignment,
                         Await(assigned, options.assignment_timeout + kGrace, training.interrupt, "assignment of ranks"));
   const uint32_t logical_workers = assignment.logical_workers_total();
-  const size_t hosted = static_cast<size_t>(assignment.logical_workers_size());
-  if (hosted > kMaxHostedRanks) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(hosted, " logical workers were assigned to this process, which hosts at most ", kMaxHostedRanks,
-                     "; start more workers"));
-  }
   Sampler::Options sampling;
   sampling.samples = training.data.train->size();
   sampling.batch_size = job.batch_size();
@@ -240,12 +210,11 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   PAWL_ASSIGN_OR_RETURN(training.sampler, Sampler::Create(sampling));
   training.plan.emplace(job, training.sampler->steps_per_epoch());
 
-  std::vector<std::unique_ptr<TrainingModel>> models;
-  for (size_t i = 0; i < std::max<size_t>(hosted, 1); ++i) {
-    PAWL_ASSIGN_OR_RETURN(models.emplace_back(),
-                          TrainingModel::Create(job, training.data.train->shape(), *training.device));
-  }
-  PAWL_RETURN_IF_ERROR(CreateTables(client, *models.front(), training));
+  const auto make_model = [&training] {
+    return TrainingModel::Create(training.job, training.data.train->shape(), *training.device);
+  };
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model, make_model());
+  PAWL_RETURN_IF_ERROR(CreateTables(client, *model, training));
   if (job.consistency().mode() != ASYNC && job.consistency().mode() != BOUNDED &&
       job.consistency().backup_workers() == 0) {
     std::vector<Table> dense;
@@ -256,17 +225,8 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   }
 
   training.rendezvous = std::make_unique<ClientRendezvous>(client);
-  // The last thing before the training: from here on the ranks hold the others back again, where they did not.
-  PAWL_ASSIGN_OR_RETURN(const std::vector<LogicalWorker*> sessions, OpenRanks(client, assignment, training.interrupt));
-  std::vector<uint64_t> first_steps;
-  std::string names;
-  for (const LogicalWorker* session : sessions) {
-    first_steps.push_back(session->step());
-    absl::StrAppend(&names, names.empty() ? "" : ", ", session->rank(),
-                    session->step() == 0 ? "" : absl::StrCat(" (from step ", session->step(), ")"));
-  }
   training.progress =
-      std::make_unique<ProgressBoard>(std::move(first_steps), training.plan->total_steps(),
+      std::make_unique<ProgressBoard>(training.plan->total_steps(),
                                       [&client](const WorkerProgress& progress) { client.SetProgress(progress); });
   const RankTrainer::Shared shared{.job = job,
                                    .logical_workers = logical_workers,
@@ -281,40 +241,23 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                                    .interrupt = training.interrupt,
                                    .abandon = abandon,
                                    .step_delay = options.step_delay};
-  for (size_t i = 0; i < hosted; ++i) {
-    training.ranks.push_back(std::make_unique<RankTrainer>(shared, i, *sessions[i], std::move(models[i])));
-  }
-  spdlog::info("training logical workers {} of {} for {} steps", names, logical_workers, training.plan->total_steps());
+  training.crew = std::make_unique<RankCrew>(
+      client, RankCrew::Options{.shared = shared,
+                                .make_model = make_model,
+                                .counted_from_step = assignment.counted_from_step()});
+  spdlog::info("ready for logical workers of {}, for {} steps", logical_workers, training.plan->total_steps());
   if (options.on_training != nullptr) options.on_training();
   return absl::OkStatus();
 }
 
-// Runs the ranks to their end; the first error, after all of them have stopped.
-absl::Status Train(Training& training, Interrupt& abandon) {
+// Runs the ranks that this process has until the job's end; the first error, after all of them have stopped.
+absl::Status Train(Training& training) {
   const MonotonicTime begin = Clock::Real().Now();
-  std::vector<std::future<absl::Status>> results;
-  for (const auto& rank : training.ranks) {
-    results.push_back(std::async(std::launch::async, [&training, &abandon, &rank = *rank] {
-      const absl::Status status = rank.Run();
-      // A rank that ends because all are to end says nothing new.
-      if (!status.ok() && training.interrupt.reason().ok()) {
-        training.interrupt.Set(status);
-        abandon.Set(status);
-      }
-      return status;
-    }));
-  }
-  for (std::future<absl::Status>& result : results) result.wait();
-  PAWL_RETURN_IF_ERROR(training.interrupt.reason());
+  PAWL_RETURN_IF_ERROR(training.crew->Run());
   const WorkerProgress progress = training.progress->progress();
   const double seconds = Seconds(Clock::Real().Now() - begin);
   spdlog::info("trained {} samples in {:.1f} s ({:.0f} samples/s), mean loss of the last steps {:.5f}",
                progress.samples(), seconds, static_cast<double>(progress.samples()) / seconds, progress.loss());
-  return absl::OkStatus();
-}
-
-absl::Status AwaitEnd(const Client& client, const Interrupt& leave) {
-  while (!client.WaitForEnd(kInterruptInterval)) PAWL_RETURN_IF_ERROR(leave.reason());
   return absl::OkStatus();
 }
 
@@ -328,12 +271,7 @@ absl::Status TellWhy(Client& client, const Training& training, absl::string_view
 }
 
 WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& training, absl::Status status) {
-  if (status.ok()) {
-    auto finished = client.FinishWork(training.progress->progress(), {.timeout = kCallTimeout});
-    status = Await(finished, kCallTimeout + kGrace, leave, "end of the work");
-  }
-  if (status.ok()) status = AwaitEnd(client, leave);
-  // The ranks wait for whoever takes them over.
+  // Others take the ranks over.
   if (absl::Status reason = leave.reason(); !reason.ok()) return {WorkerEnd::kInterrupted, std::move(reason)};
   switch (client.job_state()) {
     case COMPLETED:
@@ -364,6 +302,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const Interrupt& leave, In
   ClientOptions client_options;
   client_options.scheduler = options.scheduler;
   client_options.role = WORKER_ROLE;
+  client_options.follows_assignment = true;
   client_options.connect_timeout = options.connect_timeout;
   std::unique_ptr<WorkerIdentity> identity;
   if (!options.data_dir.empty()) {
@@ -392,7 +331,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, const Interrupt& leave, In
   {
     const EndWatcher watcher(**client, leave, training->interrupt, abandon);
     status = Prepare(options, **client, *training, abandon);
-    if (status.ok()) status = Train(*training, abandon);
+    if (status.ok()) status = Train(*training);
   }
   WorkerOutcome outcome = Conclude(**client, leave, *training, std::move(status));
   client->reset();

@@ -3,7 +3,6 @@
 #define PAWL_WORKER_WORKER_H_
 
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <string>
 
@@ -13,9 +12,6 @@
 
 namespace pawl {
 
-// Each has two threads and its own gradients.
-inline constexpr size_t kMaxHostedRanks = 256;
-
 struct WorkerOptions {
   // The scheduler's host:port.
   std::string scheduler;
@@ -23,10 +19,9 @@ struct WorkerOptions {
   std::string device = "cpu";
   // Where it keeps who it is, so that it is the same worker when it is started again; empty: nowhere.
   std::string data_dir;
-  // How long to try to reach the scheduler, and to wait for the job's servers and, as a worker beyond the job's number,
-  // for one that dies.
+  // How long to try to reach the scheduler, and to wait for the job's servers.
   MonotonicDuration connect_timeout = std::chrono::minutes(5);
-  // How long to wait for the job's other workers before the ranks are given out.
+  // How long to wait for the job's first workers before the ranks are given out.
   MonotonicDuration assignment_timeout = std::chrono::minutes(10);
   // See RankTrainer::Shared.
   MonotonicDuration step_delay = MonotonicDuration::zero();
@@ -52,9 +47,9 @@ struct WorkerOutcome {
   absl::Status status = absl::OkStatus();
 };
 
-// Joins the job as a worker, trains the ranks that the scheduler assigns, each from where the servers say that its last
-// host had come, and waits for the job's end. After `leave` is set it ends the steps of which it has pushed something and
-// leaves the job, whose ranks then wait for a successor; after `abandon`, which it may set itself, it does not wait for
+// Joins the job as a worker and trains the ranks that the scheduler assigns, which may be others in the course of the job
+// or none at all, each from where the servers say that its last host had come, until the job's end. After `leave` is set it
+// ends the steps of which it has pushed something and leaves the job, whose ranks then go to others; after `abandon`, which it may set itself, it does not wait for
 // those steps. Unless the end is kCompleted, a thread that still reads data may be left behind, so the process should
 // end too.
 WorkerOutcome RunWorker(const WorkerOptions& options, const Interrupt& leave, Interrupt& abandon);

@@ -305,5 +305,25 @@ TEST_F(SupervisedTest, AKilledWorkerOfASyncJobIsStartedAgainAndLeavesTheSameBits
   EXPECT_EQ(metrics["digest"], ReferenceDigestOf(job, kManySteps));
 }
 
+TEST_F(SupervisedTest, AWorkerThatIsAskedToEndLeavesItsRanksToTheOther) {
+  constexpr uint64_t kManyEpochs = 60;
+  constexpr uint64_t kManySteps = kManyEpochs * kStepsPerEpoch;
+  const std::string job = JobText("mode: SYNC", kManyEpochs, kManySteps / 4);
+  ASSERT_NO_FATAL_FAILURE(Start(job));
+  const auto status = WaitForSteps(50);
+  ASSERT_TRUE(status.has_value());
+  const pid_t pid = PidOf(*status, "worker-1");
+  ASSERT_GT(pid, 0);
+  ASSERT_EQ(kill(pid, SIGTERM), 0);
+  ASSERT_TRUE(run_->WaitUntil(Clock::Real().Now() + kJobTimeout));
+  ASSERT_TRUE(run_->Succeeded()) << run_->HowItEnded();
+  std::ifstream file(folder_ + "/out/metrics.json");
+  const nlohmann::json metrics = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(metrics.is_object());
+  EXPECT_EQ(metrics["restarts"]["worker-1"], 0);
+  EXPECT_EQ(metrics["samples"], kManyEpochs * kTrainSamples);
+  EXPECT_EQ(metrics["digest"], ReferenceDigestOf(job, kManySteps));
+}
+
 }  // namespace
 }  // namespace pawl

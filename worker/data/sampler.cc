@@ -49,6 +49,15 @@ SampleRange Sampler::PositionsOf(uint64_t step, uint32_t rank) const {
   return {first + share.begin, first + share.end};
 }
 
+uint64_t Sampler::SamplesBefore(uint64_t job_step, uint32_t rank) const {
+  // All steps of an epoch but the last are alike.
+  const SamplePosition position = PositionOf(job_step);
+  const uint64_t each = PositionsOf(0, rank).size();
+  const uint64_t last = PositionsOf(steps_per_epoch_ - 1, rank).size();
+  const uint64_t before_last = steps_per_epoch_ - 1;
+  return position.epoch * (before_last * each + last) + position.step * each;
+}
+
 void Sampler::Indices(const SamplePosition& position, uint32_t rank, std::vector<uint64_t>* indices) const {
   const SampleRange positions = PositionsOf(position.step, rank);
   indices->resize(positions.size());

@@ -81,6 +81,9 @@ class Sampler {
   // REQUIRES: step < steps_per_epoch(); rank < logical_workers.
   SampleRange PositionsOf(uint64_t step, uint32_t rank) const;
 
+  // How many samples `rank` takes in all steps of the job before `job_step`. REQUIRES: rank < logical_workers.
+  uint64_t SamplesBefore(uint64_t job_step, uint32_t rank) const;
+
   // Replaces *indices by the samples that `rank` takes, in the order in which
   // they enter the batch.
   // REQUIRES: position.step < steps_per_epoch(); rank < logical_workers.

@@ -37,6 +37,21 @@ std::vector<uint64_t> Counting(uint64_t n) {
   return numbers;
 }
 
+TEST(SamplerTest, SamplesBeforeAStepAreThoseOfTheStepsBefore) {
+  for (const uint64_t samples : {1, 7, 10, 23}) {
+    const Sampler sampler = Make(samples, 10, 4);
+    std::vector<uint64_t> sums(4);
+    std::vector<uint64_t> indices;
+    for (uint64_t step = 0; step < 3 * sampler.steps_per_epoch() + 1; ++step) {
+      for (uint32_t rank = 0; rank < 4; ++rank) {
+        EXPECT_EQ(sampler.SamplesBefore(step, rank), sums[rank]) << samples << " samples, step " << step;
+        sampler.Indices(sampler.PositionOf(step), rank, &indices);
+        sums[rank] += indices.size();
+      }
+    }
+  }
+}
+
 TEST(SamplerTest, AnEpochTakesEverySampleOnce) {
   for (const uint64_t samples : {1, 2, 5, 64, 100, 1001, 4096}) {
     for (const uint64_t batch_size : {1, 3, 64, 100, 5000}) {

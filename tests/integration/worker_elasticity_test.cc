@@ -1,0 +1,184 @@
+// Workers that come and go while a job runs: the ranks move to whoever is there.
+#include <signal.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client_lib/job/job_file.h"
+#include "nlohmann/json.hpp"
+#include "tests/harness/generated_data.h"
+#include "tests/harness/reference_trainer.h"
+#include "tests/integration/cluster_test.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kJobTimeout{100};
+constexpr std::chrono::seconds kWaitTimeout{60};
+constexpr uint64_t kTrainSamples = 2000;
+constexpr uint64_t kStepsPerEpoch = 20;
+constexpr uint32_t kRanks = 8;
+
+std::vector<uint32_t> RanksOf(const GetStatusResponse& status, const std::string& worker) {
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.node() == worker) return {node.logical_workers().begin(), node.logical_workers().end()};
+  }
+  return {};
+}
+
+class WorkerElasticityTest : public ClusterTest {
+ protected:
+  void SetUp() override {
+    train_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
+    eval_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/eval.libsvm");
+    ASSERT_TRUE(WriteClicks({.samples = kTrainSamples, .fields = 5, .categories = 60, .seed = 1}, train_).ok());
+    ASSERT_TRUE(WriteClicks({.samples = 300, .fields = 5, .categories = 60, .seed = 2}, eval_).ok());
+  }
+
+  // FM has sparse tables and a dense one.
+  std::string JobText(const std::string& consistency, uint64_t epochs, uint64_t evaluation_interval) const {
+    return absl::StrCat("name: 'elastic' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
+                        "model { fm { dim: 4 } } optimizer { adagrad { learning_rate: 0.1 } }\n",
+                        "consistency { ", consistency, " } batch_size: 100 partitions: 16 logical_workers: ", kRanks,
+                        "\nepochs: ", epochs, " evaluation { every_steps: ", evaluation_interval, " } elastic: true\n");
+  }
+
+  ProcessCluster* StartWorkers(const std::string& job, uint32_t workers) {
+    ProcessClusterOptions options;
+    options.job = job;
+    options.servers = 2;
+    options.workers = workers;
+    options.flags["scheduler"] = {"--lease_ms=3000", "--worker_takeover_grace_s=1"};
+    for (uint32_t i = 0; i < workers; ++i) options.flags[absl::StrCat("worker-", i)] = {"--step_delay_ms=20"};
+    return StartCluster(options);
+  }
+
+  GetStatusResponse WaitFor(ProcessCluster& cluster, const std::string& what,
+                            const std::function<bool(const GetStatusResponse&)>& holds) {
+    const auto status = cluster.WaitFor(
+        [&](const GetStatusResponse& now) { return now.state() > RUNNING || holds(now); }, kWaitTimeout);
+    EXPECT_TRUE(status.ok()) << what << ": " << status.status();
+    if (!status.ok()) return GetStatusResponse();
+    EXPECT_EQ(status->state(), RUNNING) << "the job was over before " << what << ": " << status->failure();
+    return *status;
+  }
+  void WaitForSteps(ProcessCluster& cluster, uint64_t steps) {
+    WaitFor(cluster, absl::StrCat("step ", steps), [&](const auto& now) { return now.steps() >= steps; });
+  }
+
+  nlohmann::json WaitForCompletion(ProcessCluster& cluster, uint64_t epochs, uint64_t evaluation_interval) {
+    EXPECT_TRUE(cluster.node("scheduler").WaitUntil(Clock::Real().Now() + kJobTimeout)) << cluster.Describe();
+    const auto metrics = cluster.Metrics();
+    EXPECT_TRUE(metrics.ok()) << metrics.status();
+    if (!metrics.ok()) return nlohmann::json();
+    EXPECT_EQ((*metrics)["state"], "COMPLETED") << *metrics;
+    EXPECT_EQ((*metrics)["steps"], epochs * kStepsPerEpoch);
+    EXPECT_EQ((*metrics)["samples"], epochs * kTrainSamples) << "each once, whoever did it";
+    std::vector<uint64_t> evaluated;
+    for (const auto& evaluation : (*metrics)["evaluations"]) {
+      evaluated.push_back(evaluation["step"].get<uint64_t>());
+      EXPECT_EQ(evaluation["samples"], 300);
+    }
+    std::vector<uint64_t> expected;
+    for (uint64_t step = evaluation_interval; step <= epochs * kStepsPerEpoch; step += evaluation_interval) {
+      expected.push_back(step);
+    }
+    EXPECT_EQ(evaluated, expected);
+    return *metrics;
+  }
+
+  std::string train_;
+  std::string eval_;
+};
+
+TEST_F(WorkerElasticityTest, FourWorkersThenOneThenThreeLeaveTheBitsOfASyncJob) {
+  constexpr uint64_t kEpochs = 12;
+  constexpr uint64_t kInterval = 20;
+  const std::string text = JobText("mode: SYNC", kEpochs, kInterval);
+  ProcessCluster* const cluster = StartWorkers(text, 4);
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 10));
+  // One is asked to go, two die and do not come back.
+  cluster->node("worker-3").Signal(SIGTERM);
+  ASSERT_TRUE(cluster->node("worker-3").WaitUntil(Clock::Real().Now() + std::chrono::seconds(5)));
+  EXPECT_TRUE(cluster->node("worker-3").Succeeded()) << cluster->node("worker-3").HowItEnded();
+  ASSERT_TRUE(cluster->Kill("worker-1").ok());
+  ASSERT_NO_FATAL_FAILURE(WaitFor(*cluster, "two workers", [](const GetStatusResponse& now) {
+    return RanksOf(now, "worker-0").size() + RanksOf(now, "worker-2").size() == kRanks;
+  }));
+  ASSERT_TRUE(cluster->Kill("worker-2").ok());
+  const GetStatusResponse alone = WaitFor(
+      *cluster, "one worker", [](const GetStatusResponse& now) { return RanksOf(now, "worker-0").size() == kRanks; });
+  ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, alone.steps() + 10));
+  // Two new ones get their share, one of them in the middle of the other's.
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status added = cluster->AddWorker({"--step_delay_ms=20"});
+    ASSERT_TRUE(added.ok()) << added;
+  }
+  const GetStatusResponse three = WaitFor(*cluster, "three workers", [](const GetStatusResponse& now) {
+    return RanksOf(now, "worker-0").size() <= 3 && RanksOf(now, "worker-4").size() >= 2 &&
+           RanksOf(now, "worker-5").size() >= 2;
+  });
+  ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, three.steps() + 5));
+
+  auto job = ParseJob(text, "the job");
+  ASSERT_TRUE(job.ok()) << job.status();
+  FillDefaults(*job, 1);
+  const auto reference = TrainReference(*job);
+  ASSERT_TRUE(reference.ok()) << reference.status();
+  const nlohmann::json metrics = WaitForCompletion(*cluster, kEpochs, kInterval);
+  EXPECT_EQ(metrics["digest"], absl::StrFormat("%08x", reference->digest));
+  for (const char* worker : {"worker-0", "worker-4", "worker-5"}) {
+    ASSERT_TRUE(cluster->node(worker).WaitUntil(Clock::Real().Now() + std::chrono::seconds(10)));
+    EXPECT_TRUE(cluster->node(worker).Succeeded()) << worker << " " << cluster->node(worker).HowItEnded();
+  }
+}
+
+TEST_F(WorkerElasticityTest, JobsOfOtherModesGoOnWithoutAWorkerThatDoesNotComeBack) {
+  constexpr uint64_t kEpochs = 6;
+  constexpr uint64_t kInterval = 20;
+  for (const char* mode : {"mode: BOUNDED staleness: 2", "mode: ASYNC"}) {
+    SCOPED_TRACE(mode);
+    ProcessCluster* const cluster = StartWorkers(JobText(mode, kEpochs, kInterval), 3);
+    ASSERT_NE(cluster, nullptr);
+    ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 25));
+    ASSERT_TRUE(cluster->Kill("worker-1").ok());
+    WaitFor(*cluster, "two workers", [](const GetStatusResponse& now) {
+      return RanksOf(now, "worker-0").size() == kRanks / 2 && RanksOf(now, "worker-2").size() == kRanks / 2;
+    });
+    ASSERT_TRUE(cluster->AddWorker({"--step_delay_ms=20"}).ok());
+    WaitFor(*cluster, "three workers", [](const GetStatusResponse& now) { return RanksOf(now, "worker-3").size() >= 2; });
+    const nlohmann::json metrics = WaitForCompletion(*cluster, kEpochs, kInterval);
+    if (std::string(mode) != "mode: ASYNC") {
+      EXPECT_LE(metrics["staleness_max"], 2);
+    }
+  }
+}
+
+// More workers than ranks, and one that waits from the beginning.
+TEST_F(WorkerElasticityTest, AWorkerThatStandsByTakesOverAndEndsWithTheJob) {
+  constexpr uint64_t kEpochs = 4;
+  constexpr uint64_t kInterval = 20;
+  std::string text = JobText("mode: SYNC", kEpochs, kInterval);
+  text.replace(text.find("elastic: true"), 13, "elastic: false");
+  ProcessCluster* const cluster = StartWorkers(text, 2);
+  ASSERT_NE(cluster, nullptr);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(cluster->AddWorker({"--step_delay_ms=20"}).ok());
+  ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 10));
+  ASSERT_TRUE(cluster->Kill("worker-0").ok());
+  WaitFor(*cluster, "the spare", [](const GetStatusResponse& now) {
+    return RanksOf(now, "worker-2").size() + RanksOf(now, "worker-3").size() == kRanks / 2;
+  });
+  WaitForCompletion(*cluster, kEpochs, kInterval);
+  for (const char* worker : {"worker-1", "worker-2", "worker-3"}) {
+    ASSERT_TRUE(cluster->node(worker).WaitUntil(Clock::Real().Now() + std::chrono::seconds(10)));
+    EXPECT_TRUE(cluster->node(worker).Succeeded()) << worker << " " << cluster->node(worker).HowItEnded();
+  }
+}
+
+}  // namespace
+}  // namespace pawl

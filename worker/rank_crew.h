@@ -1,0 +1,99 @@
+// The ranks that a worker process hosts.
+#ifndef PAWL_WORKER_RANK_CREW_H_
+#define PAWL_WORKER_RANK_CREW_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/client.h"
+#include "proto/scheduler.pb.h"
+#include "worker/interrupt.h"
+#include "worker/model/training_model.h"
+#include "worker/rank_trainer.h"
+
+namespace pawl {
+
+// Each has two threads and its own gradients.
+inline constexpr size_t kMaxHostedRanks = 256;
+
+// Follows the assignment of this process as it changes: takes over the ranks that are new in it, each from the step that
+// the servers say and on a thread of its own, ends those that are in it no more with the step that they have begun, and
+// gives them up. Says which have done all their steps. Without any rank it stands by.
+//
+// Used by one thread. It must outlive the client, whose calls borrow memory of its ranks.
+class RankCrew {
+ public:
+  struct Options {
+    // `interrupt`: all ranks are to end.
+    RankTrainer::Shared shared;
+    std::function<absl::StatusOr<std::unique_ptr<TrainingModel>>()> make_model;
+    // Samples count from this step on.
+    uint64_t counted_from_step = 0;
+  };
+  // Both outlive the use of the crew; see above.
+  RankCrew(Client& client, Options options) : client_(client), options_(std::move(options)) {}
+  RankCrew(const RankCrew&) = delete;
+  RankCrew& operator=(const RankCrew&) = delete;
+
+  // Until the interrupt, whose reason it returns when all ranks have ended, or OK if that is the job's completion. A rank
+  // that fails sets both interrupts. To be called once.
+  absl::Status Run();
+
+ private:
+  struct Hosted {
+    Hosted(LogicalWorkerAssignment a, const Interrupt& all) : assignment(std::move(a)), interrupt(&all) {}
+    ~Hosted() {
+      if (thread.joinable()) thread.join();
+    }
+
+    const LogicalWorkerAssignment assignment;
+    // The rank is to be given up.
+    Interrupt interrupt;
+    std::unique_ptr<TrainingModel> model;
+    // Made by its thread, and left to it until that has ended.
+    std::unique_ptr<RankTrainer> trainer;
+    std::promise<absl::Status> end;
+    std::future<absl::Status> ended = end.get_future();
+    std::thread thread;
+  };
+
+  void AskForAssignment();
+  absl::Status Adopt(const GetAssignmentResponse& assignment);
+  // The life of a rank; on its own thread.
+  absl::Status Host(Hosted& hosted);
+  // Takes note of ranks whose threads have ended, and tells the scheduler.
+  absl::Status HandleEnded();
+  // Frees the memory of ranks that have ended, as far as no call borrows it.
+  void DropIdle();
+  void WaitForChange();
+
+  Client& client_;
+  const Options options_;
+
+  // By rank.
+  std::map<uint32_t, std::unique_ptr<Hosted>> hosted_;
+  std::vector<std::unique_ptr<Hosted>> ended_;
+  // The newest incarnation of each rank that was begun here.
+  std::map<uint32_t, uint64_t> begun_;
+  uint64_t version_ = 0;
+
+  Mutex mu_;
+  CondVar changed_;
+  bool has_changed_ PAWL_GUARDED_BY(mu_) = false;
+  std::optional<absl::StatusOr<GetAssignmentResponse>> answer_ PAWL_GUARDED_BY(mu_);
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_RANK_CREW_H_
