@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::chrono::minutes kNever{60};
 constexpr std::chrono::milliseconds kRestartPause{300};
+// Of a call that may wait for ever, and whose request or answer is lost without a word: no connection breaks here.
+constexpr std::chrono::seconds kCreateTableAttempt{2};
 constexpr int kMaxUnderWay = 4;
 constexpr size_t kRowsInAudit = 300;
 
@@ -59,7 +61,7 @@ void SimulatedSender::CreateTable() {
   auto request = std::make_shared<CreateTableRequest>();
   *request->mutable_table() = LedgerTable("ledger", 1);
   auto response = std::make_shared<CreateTableResponse>();
-  core_->Control("CreateTable", std::move(request), response, core_->Deadline({}), MonotonicDuration::max(),
+  core_->Control("CreateTable", std::move(request), response, core_->Deadline({}), kCreateTableAttempt,
                  core_->Count(InThisLife([this, response](absl::Status status) {
                    if (!status.ok()) return Exit(status);
                    table_ = Table(response->table());
