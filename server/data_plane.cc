@@ -127,9 +127,9 @@ PartitionOptions DataPlane::OptionsOf(const Job& job, uint64_t max_rows_per_part
 }
 
 void DataPlane::Begin(const RegisterResponse& registration) {
-  hosting_.Begin(registration.job_id(), OptionsOf(registration.job(), options_.max_rows_per_partition),
-                 registration.node(), registration.incarnation());
   const std::chrono::milliseconds lease(registration.lease_ms());
+  hosting_.Begin(registration.job_id(), OptionsOf(registration.job(), options_.max_rows_per_partition),
+                 registration.node(), registration.incarnation(), lease);
   receiver_.SetPromise(lease);
   MutexLock lock(closed_mu_);
   lease_ = lease;
@@ -142,6 +142,11 @@ void DataPlane::AdoptRouting(const RoutingTable& routing) {
   WaitingCalls::GoOn(ready);
   waiting_.TellStale(stale);
   if (replicator_ != nullptr) replicator_->Pump();
+}
+
+bool DataPlane::IsRouted() const {
+  const auto view = hosting_.view();
+  return view->epoch > 0 && view->adopted_in == view->incarnation;
 }
 
 void DataPlane::OnDurable(uint32_t partition, uint64_t index) {

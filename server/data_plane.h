@@ -48,7 +48,8 @@ struct DataPlaneOptions {
 // the thread that brings what it waited for. The owner calls Tick now and then.
 // Thread-safe.
 //
-// Order of locks: Hosting's, then a replica's, one at a time, then those of the replicator, a lane or the log.
+// Order of locks: that of adoption (Hosting), then a replica's, one at a time, then those of the view (Hosting), the
+// replicator, a lane or the log.
 class DataPlane final : public RequestHandler {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
@@ -73,6 +74,8 @@ class DataPlane final : public RequestHandler {
 
   // Takes the roles that `routing` gives to this server. Older epochs are ignored. REQUIRES: Begin.
   void AdoptRouting(const RoutingTable& routing);
+  // The roles are those of a routing that this life has adopted.
+  bool IsRouted() const;
   uint64_t epoch() const { return hosting_.view()->epoch; }
   // Changes of the partition up to `index` are in the log.
   void OnDurable(uint32_t partition, uint64_t index);

@@ -36,8 +36,11 @@ absl::Status StaleRouting(const Hosting::View& view, absl::string_view what) {
   return status;
 }
 
-void Hosting::Begin(uint64_t job_id, const PartitionOptions& options, std::string node, uint64_t incarnation) {
+void Hosting::Begin(uint64_t job_id, const PartitionOptions& options, std::string node, uint64_t incarnation,
+                    MonotonicDuration promise) {
+  MutexLock adoption(adoption_mu_);
   MutexLock lock(mu_);
+  former_promise_ = promise;
   auto view = std::make_shared<View>(*view_);
   view->job_id = job_id;
   view->options = options;
@@ -49,8 +52,14 @@ void Hosting::Begin(uint64_t job_id, const PartitionOptions& options, std::strin
 }
 
 void Hosting::AddRecovered(std::unique_ptr<Partition> partition) {
-  MutexLock lock(mu_);
-  auto view = std::make_shared<View>(*view_);
+  MutexLock adoption(adoption_mu_);
+  MonotonicTime former_promises_until;
+  std::shared_ptr<View> view;
+  {
+    MutexLock lock(mu_);
+    former_promises_until = began_ + former_promise_;
+    view = std::make_shared<View>(*view_);
+  }
   for (const auto& table : partition->tables()) view->tables[table->id()] = table;
   auto replica = std::make_shared<Replica>(partition->index(), view->logs);
   {
@@ -58,7 +67,10 @@ void Hosting::AddRecovered(std::unique_ptr<Partition> partition) {
     replica->role = ReplicaRole::kHeld;
     replica->durable_index = partition->log_index();
     replica->partition = std::move(partition);
+    // What this server promised before it died is forgotten, and binds all the same.
+    replica->serves_from = former_promises_until;
   }
+  MutexLock lock(mu_);
   const uint32_t index = replica->index;
   if (index >= view->replicas.size()) view->replicas.resize(index + 1);
   view->replicas[index] = std::move(replica);
@@ -67,22 +79,24 @@ void Hosting::AddRecovered(std::unique_ptr<Partition> partition) {
 
 bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
                            std::vector<std::shared_ptr<WaitingCall>>& stale) {
-  MutexLock lock(mu_);
-  if (routing.epoch() <= view_->epoch) return false;
-  const View& before = *view_;
+  MutexLock adoption(adoption_mu_);
+  const std::shared_ptr<const View> present = this->view();
+  const View& before = *present;
+  if (routing.epoch() <= before.epoch) return false;
   auto view = std::make_shared<View>(before);
   view->epoch = routing.epoch();
+  view->adopted_in = view->incarnation;
   view->routing = routing;
   view->routing_bytes = routing.SerializeAsString();
   view->replicas.resize(routing.primary_size());
   uint32_t self = 0;
   while (self < static_cast<uint32_t>(routing.servers_size()) && routing.servers(self).node() != view->node) ++self;
-  // Another life of this node, or none: nothing is this server's. If that life is this process's next one, which has
-  // not begun here yet, it gets the routing then.
+  // A later life is this process's next one, which has not begun here yet: it gets the routing then. A routing of a former
+  // life does not know what this one has, which may be the last there is.
   if (self < static_cast<uint32_t>(routing.servers_size()) && routing.servers(self).incarnation() != view->incarnation) {
-    if (routing.servers(self).incarnation() > view->incarnation) return false;
-    self = kNoServer - 1;
+    return false;
   }
+  const MonotonicTime promised_until = EndPromises(routing.epoch());
   size_t primaries = 0;
   size_t backups = 0;
   for (uint32_t p = 0; p < static_cast<uint32_t>(routing.primary_size()); ++p) {
@@ -139,7 +153,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     ++primaries;
     if (was != ReplicaRole::kPrimary) {
       // Whoever was the last primary that served: between it and this one there may have been routings with none.
-      for (const auto& [server, until] : promises_) replica->serves_from = std::max(replica->serves_from, until);
+      replica->serves_from = std::max(replica->serves_from, promised_until);
     }
     if (replicator_ != nullptr && p < static_cast<uint32_t>(routing.replicas_size())) {
       // The partition's first primary has not changed it yet: so nobody has, and empty backups have everything.
@@ -149,7 +163,12 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     replica->TakeReady(ready);
   }
   if (replicator_ != nullptr) replicator_->ForgetServersNotIn(routing);
-  view_ = std::move(view);
+  {
+    MutexLock lock(mu_);
+    // Some may have been learned meanwhile.
+    view->tables = view_->tables;
+    view_ = std::move(view);
+  }
   spdlog::info("routing epoch {}: primary of {}, backup of {} of {} partitions", routing.epoch(), primaries, backups,
                routing.primary_size());
   return true;
@@ -182,10 +201,18 @@ ReplicationHeader Hosting::Header() const {
   return header;
 }
 
+MonotonicTime Hosting::EndPromises(uint64_t epoch) {
+  MutexLock lock(mu_);
+  adopting_ = epoch;
+  MonotonicTime until = MonotonicTime::min();
+  for (const auto& [server, promised_until] : promises_) until = std::max(until, promised_until);
+  return until;
+}
+
 bool Hosting::Promise(const ReplicationHeader& sender, MonotonicDuration duration) {
   const MonotonicTime now = clock_.Now();
   MutexLock lock(mu_);
-  if (sender.epoch() < view_->epoch) return false;
+  if (sender.epoch() < adopting_) return false;
   for (auto it = promises_.begin(); it != promises_.end();) it = it->second < now ? promises_.erase(it) : std::next(it);
   promises_[Server(sender.node(), sender.incarnation())] = now + duration;
   return true;

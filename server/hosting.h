@@ -25,7 +25,8 @@ namespace pawl {
 // RoutingTable.primary of a partition that nobody can serve.
 inline constexpr uint32_t kNoServer = UINT32_MAX;
 
-// Thread-safe. Locks: this one's, then a replica's.
+// Thread-safe. Locks: that of adoption, then a replica's, then the view's: so whoever holds a replica may look at the view,
+// and whoever wants to look waits for no replica, however long its lock is held.
 //
 // Invariants:
 // 1. A replica becomes primary without data only as the first one since its partition began (PartitionReplicas.began),
@@ -46,6 +47,8 @@ class Hosting {
     PartitionOptions options;
     bool logs = false;
     uint64_t epoch = 0;
+    // The life in which that routing was adopted.
+    uint64_t adopted_in = 0;
     RoutingTable routing;
     std::string routing_bytes;  // serialized, for the payload
     std::vector<std::shared_ptr<Replica>> replicas;  // by partition; null: not hosted
@@ -58,24 +61,28 @@ class Hosting {
     }
   };
 
-  explicit Hosting(const Clock& clock) : clock_(clock), view_(std::make_shared<View>()) {}
+  explicit Hosting(const Clock& clock) : clock_(clock), began_(clock.Now()), view_(std::make_shared<View>()) {}
 
   // To be called before the first routing. Both may be null: nothing is replicated, or written down.
   void SetReplicator(Replicator* replicator) { replicator_ = replicator; }
   void SetLog(ChangeLog* log) { log_ = log; }
 
-  void Begin(uint64_t job_id, const PartitionOptions& options, std::string node, uint64_t incarnation);
+  // `promise`: what a former process may have promised just before it ended, in whose place this one is.
+  void Begin(uint64_t job_id, const PartitionOptions& options, std::string node, uint64_t incarnation,
+             MonotonicDuration promise);
   // A replica as the log gave it back. REQUIRES: before the first routing, after Begin.
   void AddRecovered(std::unique_ptr<Partition> partition);
 
-  // Takes the roles that `routing` gives to this server. False for an older epoch. `ready` gets the calls
-  // that may go on, `stale` those that wait for what is elsewhere now; to be resumed without locks.
+  // Takes the roles that `routing` gives to this server. False for an older epoch, and for a routing that names another
+  // life of this server: it says nothing of this one. `ready` gets the calls that may go on, `stale` those that wait for
+  // what is elsewhere now; to be resumed without locks.
   bool AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
                     std::vector<std::shared_ptr<WaitingCall>>& stale);
 
   // The table, from now on among `tables`. ALREADY_EXISTS for another spec under its id, RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
   absl::StatusOr<std::shared_ptr<const TableSchema>> LearnTable(const TableSpec& spec);
 
+  // While a routing is being adopted, that before it.
   std::shared_ptr<const View> view() const {
     MutexLock lock(mu_);
     return view_;
@@ -89,12 +96,22 @@ class Hosting {
  private:
   using Server = std::pair<std::string, uint64_t>;
 
+  // From now on no sender of a routing older than `epoch` gets a promise. Until when those given bind.
+  MonotonicTime EndPromises(uint64_t epoch);
+
   const Clock& clock_;
+  // When this process began.
+  const MonotonicTime began_;
   Replicator* replicator_ = nullptr;
   ChangeLog* log_ = nullptr;
 
+  // One adoption at a time.
+  Mutex adoption_mu_;
   mutable Mutex mu_;
   std::shared_ptr<const View> view_ PAWL_GUARDED_BY(mu_);
+  MonotonicDuration former_promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();
+  // Of the routing that is being adopted, or was last.
+  uint64_t adopting_ PAWL_GUARDED_BY(mu_) = 0;
   absl::btree_map<Server, MonotonicTime> promises_ PAWL_GUARDED_BY(mu_);
 };
 

@@ -34,7 +34,7 @@ NodeLink::Events ServerNode::Events() {
   };
   events.routing = [this](const RoutingTable& routing) {
     data_plane_.AdoptRouting(routing);
-    routed_ = true;
+    if (data_plane_.IsRouted()) routed_ = true;
   };
   events.job_state = [this](JobState state, const std::string& failure) {
     MutexLock lock(mu_);

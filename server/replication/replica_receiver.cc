@@ -1,5 +1,7 @@
 #include "server/replication/replica_receiver.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,18 +31,28 @@ absl::Status ReplicaReceiver::CheckJob(const Hosting::View& view, const Replicat
 absl::Status ReplicaReceiver::CheckSender(const Hosting::View& view, const ReplicationHeader& header,
                                           uint32_t partition) const {
   const RoutingTable& routing = view.routing;
-  const bool known = partition < static_cast<uint32_t>(routing.primary_size());
+  const bool known = partition < static_cast<uint32_t>(std::min(routing.primary_size(), routing.replicas_size()));
   const uint32_t primary = known ? routing.primary(static_cast<int>(partition)) : kNoServer;
   const bool is_primary = primary < static_cast<uint32_t>(routing.servers_size()) &&
                           routing.servers(static_cast<int>(primary)).node() == header.node() &&
                           routing.servers(static_cast<int>(primary)).incarnation() == header.incarnation();
-  if (is_primary && view.Find(partition) != nullptr) return absl::OkStatus();
+  // What it sent before it was the primary once more is of another run of changes.
+  const bool is_current = known && header.epoch() >= routing.replicas(static_cast<int>(partition)).primary_since();
+  if (is_primary && is_current && view.Find(partition) != nullptr) return absl::OkStatus();
   const std::string what = absl::StrCat(header.node(), " incarnation ", header.incarnation(), " replicates partition ",
                                         partition, " by routing epoch ", header.epoch());
   if (header.epoch() > view.epoch) {
     return absl::UnavailableError(absl::StrCat(what, ", which has not reached this server, at ", view.epoch));
   }
   return StaleRouting(view, what);
+}
+
+absl::Status ReplicaReceiver::CheckReign(const Replica& replica, uint64_t primary_since) const {
+  if (replica.primary_since == primary_since) return absl::OkStatus();
+  const std::string what = absl::StrCat("partition ", replica.index, " follows its primary since routing epoch ",
+                                        replica.primary_since, ", not the one since ", primary_since);
+  if (replica.primary_since < primary_since) return absl::UnavailableError(what);
+  return StaleRouting(*hosting_.view(), what);
 }
 
 absl::Status ReplicaReceiver::ApplyEntry(const ChangeView& change, const ByteView& bytes,
@@ -89,8 +101,10 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
     {
       MutexLock lock(replica->mu);
       uint64_t position = 0;
+      status = CheckReign(*replica, view->routing.replicas(static_cast<int>(partition)).primary_since());
       // A learner before its snapshot takes nothing; nor does a replica in a newer role.
-      if (replica->partition != nullptr && (replica->role == ReplicaRole::kBackup || replica->role == ReplicaRole::kLearner)) {
+      if (status.ok() && replica->partition != nullptr &&
+          (replica->role == ReplicaRole::kBackup || replica->role == ReplicaRole::kLearner)) {
         for (size_t k = i; k < end && status.ok(); ++k) {
           if (changes[k].index <= replica->partition->log_index()) continue;
           if (changes[k].index > replica->partition->log_index() + 1) break;  // a gap; the position says so
@@ -104,7 +118,9 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
       entry.set_log_index(position);
     }
     if (!status.ok()) {
-      spdlog::error("{}: {}", header.node(), status.ToString());
+      if (!absl::IsFailedPrecondition(status) && !absl::IsUnavailable(status)) {
+        spdlog::error("{}: {}", header.node(), status.ToString());
+      }
       return reply(std::move(status), OutgoingMessage());
     }
     i = end;
@@ -175,6 +191,7 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   if (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner) {
     return StaleRouting(*hosting_.view(), absl::StrCat("partition ", request.partition(), " is not a backup here"));
   }
+  PAWL_RETURN_IF_ERROR(CheckReign(*replica, request.primary_since()));
   // Late, or for the second time: what has followed since may have been acknowledged. (Of another primary the same
   // index is not the same state.)
   if (replica->partition != nullptr && replica->installed_since == replica->primary_since &&

@@ -48,7 +48,10 @@ class ReplicaReceiver {
 
   absl::Status CheckJob(const Hosting::View& view, const ReplicationHeader& header) const;
   // OK if the sender is, by this server's routing, the primary of a partition of which this server has another replica.
+  // What changes between this and the lock of the replica is found by CheckReign.
   absl::Status CheckSender(const Hosting::View& view, const ReplicationHeader& header, uint32_t partition) const;
+  // OK if the replica follows the primary that became it at `primary_since`.
+  absl::Status CheckReign(const Replica& replica, uint64_t primary_since) const PAWL_REQUIRES(replica.mu);
   absl::Status ApplyEntry(const ChangeView& change, const ByteView& bytes, const std::shared_ptr<const void>& owner,
                           Replica& replica) PAWL_REQUIRES(replica.mu);
   absl::Status TakePiece(const InstallSnapshotRequest& request, std::string& whole);

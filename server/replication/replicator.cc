@@ -19,6 +19,7 @@ struct Replicator::Install {
   uint64_t incarnation = 0;
   uint64_t attempt = 0;  // Follower::install
   std::string address;
+  uint64_t primary_since = 0;
   uint64_t log_index = 0;
   std::string bytes;
   uint32_t crc = 0;
@@ -225,6 +226,7 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
       install->incarnation = follower.incarnation;
       install->attempt = ++follower.install;
       install->address = follower.lane->address();
+      install->primary_since = replica->primary_since;
       install->log_index = replica->partition->log_index();
       SavePartition(*replica->partition,
                     [&](const void* data, size_t size) { install->bytes.append(static_cast<const char*>(data), size); });
@@ -243,6 +245,7 @@ void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
   InstallSnapshotRequest request;
   *request.mutable_header() = events_.header();
   request.set_partition(install->replica->index);
+  request.set_primary_since(install->primary_since);
   request.set_log_index(install->log_index);
   request.set_offset(install->sent);
   request.set_data(install->bytes.data() + install->sent, size);

@@ -1,0 +1,258 @@
+// One server, whose peers are the test: it sends what they would send, and holds what is sent to them.
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/base/crc32c.h"
+#include "client_lib/base/simulated_clock.h"
+#include "client_lib/rpc/transport.h"
+#include "gtest/gtest.h"
+#include "proto/replication.pb.h"
+#include "server/data_plane.h"
+#include "server/replication/change_log.h"
+#include "server/shard/partition_snapshot.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint64_t kJobId = 77;
+constexpr uint32_t kPartitions = 2;
+constexpr uint32_t kTable = 1;
+constexpr std::chrono::milliseconds kLease{1000};
+constexpr std::chrono::seconds kPatience{20};
+
+// Holds calls and actions until the test takes them.
+class HeldTransport final : public Transport {
+ public:
+  struct HeldCall {
+    std::string address;
+    Method method;
+    std::string request;
+    Done done;
+  };
+
+  void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration, Done done) override {
+    HeldCall call{address, method, std::string(request.bytes.size(), '\0'), std::move(done)};
+    request.bytes.CopyTo(call.request.data());
+    calls.push_back(std::move(call));
+  }
+  void After(MonotonicDuration, absl::AnyInvocable<void()> action) override { actions.push_back(std::move(action)); }
+  void Shutdown() override {}
+
+  std::deque<HeldCall> calls;
+  std::deque<absl::AnyInvocable<void()>> actions;
+};
+
+// A disk on which everything is durable at once, and that is told what to do meanwhile.
+class HeldLog final : public ChangeLog {
+ public:
+  absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
+  void Append(uint32_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {}
+  absl::Status SaveSnapshot(uint32_t, uint64_t, absl::string_view) override { return absl::OkStatus(); }
+  void Drop(uint32_t partition) override {
+    if (on_drop != nullptr) on_drop(partition);
+  }
+
+  std::function<void(uint32_t)> on_drop;
+};
+
+class ReplicaRolesTest : public testing::Test {
+ protected:
+  // This server is server-0; it comes back as another life with another incarnation.
+  void Begin(uint64_t incarnation = 1) {
+    if (plane_ == nullptr) {
+      plane_ = std::make_unique<DataPlane>(options_, clock_, &transport_);
+      if (log_ != nullptr) plane_->SetLog(*log_);
+    }
+    RegisterResponse registration;
+    registration.set_job_id(kJobId);
+    registration.set_node("server-0");
+    registration.set_incarnation(incarnation);
+    registration.set_lease_ms(kLease.count());
+    *registration.mutable_job() = TheJob();
+    plane_->Begin(registration);
+  }
+
+  static Job TheJob() {
+    Job job;
+    job.set_seed(3);
+    job.set_partitions(kPartitions);
+    job.set_logical_workers(1);
+    job.mutable_consistency()->set_mode(ASYNC);
+    return job;
+  }
+
+  struct Roles {
+    uint32_t primary = 0;
+    std::vector<uint32_t> backups = {};
+    std::vector<uint32_t> learners = {};
+    uint64_t since = 1;
+  };
+  // All servers are in the life of `incarnation`.
+  static RoutingTable Routing(uint64_t epoch, const std::vector<Roles>& roles, uint64_t incarnation = 1) {
+    RoutingTable routing;
+    routing.set_job_id(kJobId);
+    routing.set_epoch(epoch);
+    for (int i = 0; i < 3; ++i) {
+      ServerAddress& server = *routing.add_servers();
+      server.set_node("server-" + std::to_string(i));
+      server.set_address(std::to_string(i));
+      server.set_incarnation(incarnation);
+    }
+    for (uint32_t p = 0; p < kPartitions; ++p) {
+      const Roles& of = roles[std::min<size_t>(p, roles.size() - 1)];
+      routing.add_primary(of.primary);
+      PartitionReplicas& replicas = *routing.add_replicas();
+      replicas.set_primary_since(of.since);
+      for (const uint32_t backup : of.backups) replicas.add_backups(backup);
+      for (const uint32_t learner : of.learners) replicas.add_learners(learner);
+    }
+    return routing;
+  }
+
+  static std::unique_ptr<Partition> EmptyPartition(uint32_t index) {
+    return std::make_unique<Partition>(index, DataPlane::OptionsOf(TheJob(), DataPlaneOptions().max_rows_per_partition));
+  }
+  static std::string SnapshotOf(const Partition& partition) {
+    std::string bytes;
+    SavePartition(partition, [&](const void* data, size_t size) { bytes.append(static_cast<const char*>(data), size); });
+    return bytes;
+  }
+
+  std::shared_ptr<std::optional<absl::Status>> Send(Method method, const google::protobuf::MessageLite& request) {
+    auto bytes = std::make_shared<std::string>(request.SerializeAsString());
+    auto answer = std::make_shared<std::optional<absl::Status>>();
+    CallContext context;
+    context.deadline = clock_.Now() + std::chrono::seconds(10);
+    plane_->Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes}, context,
+                   [answer](absl::Status status, OutgoingMessage) { *answer = std::move(status); });
+    return answer;
+  }
+
+  static ReplicationHeader HeaderOf(uint32_t server, uint64_t epoch) {
+    ReplicationHeader header;
+    header.set_job_id(kJobId);
+    header.set_epoch(epoch);
+    header.set_node("server-" + std::to_string(server));
+    header.set_incarnation(1);
+    return header;
+  }
+
+  absl::Status Create(uint32_t id = kTable) {
+    TableSpec spec;
+    spec.set_id(id);
+    spec.set_name("rows-" + std::to_string(id));
+    spec.set_kind(DENSE);
+    spec.set_element_type(FLOAT32);
+    spec.add_shape(10);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    auto created = std::make_shared<absl::Status>(absl::UnknownError("no answer"));
+    plane_->CreateTable(plane_->epoch(), spec, [created](absl::Status status) { *created = std::move(status); });
+    return *created;
+  }
+
+  static PushRequest EmptyPush(uint32_t partition, uint64_t epoch) {
+    PushRequest request;
+    request.mutable_header()->set_job_id(kJobId);
+    request.mutable_header()->set_epoch(epoch);
+    request.mutable_header()->set_client(0);
+    request.mutable_header()->set_incarnation(1);
+    PushSegment& segment = *request.add_segments();
+    segment.set_table(kTable);
+    segment.set_partition(partition);
+    segment.set_element_type(FLOAT32);
+    return request;
+  }
+
+  SimulatedClock clock_;
+  HeldTransport transport_;
+  DataPlaneOptions options_;
+  std::unique_ptr<HeldLog> log_;
+  std::unique_ptr<DataPlane> plane_;
+};
+
+// A routing that takes its time (it waits for whoever has a replica) holds up nobody who only looks where things are.
+TEST_F(ReplicaRolesTest, WhileARoutingIsAdoptedRequestsAreAnsweredByTheOneBefore) {
+  log_ = std::make_unique<HeldLog>();
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+  Create().IgnoreError();
+  plane_->AdoptRouting(Routing(2, {{.primary = 0}, {.primary = 1, .backups = {0}, .since = 2}}));
+  absl::Status stale;
+  log_->on_drop = [&](uint32_t partition) {
+    if (partition != 0) return;
+    auto push = std::async(std::launch::async, [&] { return *Send(Method::kPush, EmptyPush(1, 2)); });
+    ASSERT_EQ(push.wait_for(kPatience), std::future_status::ready) << "the request waits for the routing";
+    stale = push.get().value();
+  };
+  plane_->AdoptRouting(Routing(3, {{.primary = 1, .since = 3}, {.primary = 1, .backups = {0}, .since = 2}}));
+  EXPECT_TRUE(absl::IsFailedPrecondition(stale)) << stale;
+  EXPECT_EQ(plane_->epoch(), 3u);
+}
+
+TEST_F(ReplicaRolesTest, ARoutingOfAFormerLifeTakesNothingAway) {
+  Begin(/*incarnation=*/2);
+  plane_->AddRecovered(EmptyPartition(0));
+  plane_->AdoptRouting(Routing(5, {{.primary = 0, .since = 3}}, /*incarnation=*/1));
+  EXPECT_EQ(plane_->ReplicasWithData().size(), 1u);
+  EXPECT_FALSE(plane_->IsRouted());
+  plane_->AdoptRouting(Routing(6, {{.primary = 0, .since = 6}}, /*incarnation=*/2));
+  EXPECT_EQ(plane_->ReplicasWithData().size(), 1u);
+  EXPECT_TRUE(plane_->IsRouted());
+}
+
+TEST_F(ReplicaRolesTest, WhatWasPromisedBeforeARestartBindsAfterIt) {
+  Begin(/*incarnation=*/2);
+  plane_->AddRecovered(EmptyPartition(0));
+  plane_->AdoptRouting(Routing(6, {{.primary = 0, .since = 6}}, /*incarnation=*/2));
+  EXPECT_FALSE(plane_->Serves(0));
+  clock_.Advance(kLease);
+  EXPECT_TRUE(plane_->Serves(0));
+}
+
+TEST_F(ReplicaRolesTest, ASnapshotThatAReplacedPrimaryBeganIsNotItsNextReigns) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
+  const std::string snapshot = SnapshotOf(*EmptyPartition(0));
+  InstallSnapshotRequest piece;
+  *piece.mutable_header() = HeaderOf(1, 1);
+  piece.set_primary_since(1);
+  piece.set_data(snapshot.substr(0, 10));
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 2, .learners = {0}, .since = 2}}));
+  plane_->AdoptRouting(Routing(3, {{.primary = 1, .learners = {0}, .since = 3}}));
+  piece.set_offset(10);
+  piece.set_data(snapshot.substr(10));
+  piece.set_crc32c(Crc32c(0, snapshot.data(), snapshot.size()));
+  piece.set_last(true);
+  piece.mutable_header()->set_epoch(3);
+  const absl::Status status = **Send(Method::kInstallSnapshot, piece);
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(plane_->ReplicasWithData().empty());
+}
+
+// It was on the way while another server was the primary in between, and its index says nothing any more.
+TEST_F(ReplicaRolesTest, AChangeOfAFormerReignIsRefused) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
+  plane_->AdoptRouting(Routing(2, {{.primary = 2, .backups = {0}, .since = 2}}));
+  plane_->AdoptRouting(Routing(3, {{.primary = 1, .backups = {0}, .since = 3}}));
+  ReplicateRequest request;
+  *request.mutable_header() = HeaderOf(1, 1);
+  LogEntry& entry = *request.add_entries();
+  entry.set_index(1);
+  entry.mutable_best_kept()->set_evaluation(1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(**Send(Method::kReplicate, request)));
+  request.mutable_header()->set_epoch(3);
+  const absl::Status status = **Send(Method::kReplicate, request);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+}  // namespace
+}  // namespace pawl
