@@ -188,16 +188,27 @@ void ServerLog::Append(uint32_t partition, uint64_t index, const ByteView& entry
   if (log_ == nullptr) return;
   PartitionState& state = states_[partition];
   if (index != state.last + 1) {
-    // The snapshot that it follows could not be saved; another one comes.
-    spdlog::warn("change {} of partition {} is not written: the log has it up to {}", index, partition, state.last);
+    // The snapshot that it follows could not be saved.
+    NoteMissing(partition, state, index);
     return;
   }
   state.last = index;
   log_->Append(partition, index, entry, std::move(owner));
 }
 
+void ServerLog::NoteMissing(uint32_t partition, PartitionState& state, uint64_t index) {
+  if (state.missing == 0) {
+    spdlog::warn("change {} of partition {} does not follow what the log has of it, which ends at {}: it gets a snapshot",
+                 index, partition, state.last);
+    missing_.push_back(partition);
+    background_work_.NotifyAll();
+  }
+  state.missing = std::max(state.missing, index);
+}
+
 void ServerLog::QueueDrop(uint32_t partition, PartitionState& state) {
   state.last = 0;
+  state.missing = 0;
   state.unreported = 0;
   ++state.life;
   ++state.drops_queued;
@@ -208,31 +219,39 @@ void ServerLog::Drop(uint32_t partition) {
   MutexLock lock(mu_);
   if (log_ == nullptr) return;
   const auto found = states_.find(partition);
-  if (found != states_.end() && (found->second.last > 0 || found->second.saving)) {
-    QueueDrop(partition, found->second);
-  }
+  if (found == states_.end()) return;
+  if (found->second.last > 0 || found->second.saving) return QueueDrop(partition, found->second);
+  // A snapshot of it may be about to be written.
+  found->second.missing = 0;
+  ++found->second.life;
 }
 
 absl::Status ServerLog::SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) {
   PAWL_ASSIGN_OR_RETURN(const Save save, BeginSave(partition, index));
-  const auto write = [&]() -> absl::Status {
-    // It begins with its first change.
-    if (index == 0) return absl::OkStatus();
-    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
-                          snapshots_->Begin(partition, index, save.begun));
-    PAWL_RETURN_IF_ERROR(writer->Append(snapshot));
-    return writer->Commit().status();
-  };
-  const absl::Status status = write();
+  const absl::Status status = WriteSnapshot(save, ByteView(snapshot.data(), snapshot.size()));
   EndSave(save, status);
   return status;
 }
 
-absl::StatusOr<ServerLog::Save> ServerLog::BeginSave(uint32_t partition, uint64_t index) {
+absl::Status ServerLog::WriteSnapshot(const Save& save, const ByteView& snapshot) {
+  // It begins with its first change.
+  if (save.index == 0) return absl::OkStatus();
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
+                        snapshots_->Begin(save.partition, save.index, save.begun));
+  for (const ByteView::Fragment& fragment : snapshot.fragments()) {
+    PAWL_RETURN_IF_ERROR(writer->Append({fragment.data(), fragment.size()}));
+  }
+  return writer->Commit().status();
+}
+
+absl::StatusOr<ServerLog::Save> ServerLog::BeginSave(uint32_t partition, uint64_t index, const std::optional<Moment>& at) {
   const auto deadline = After(options_.drop_timeout);
   MutexLock lock(mu_);
   if (log_ == nullptr) return absl::UnavailableError("the log is not open");
   if (PartitionState& state = states_[partition]; true) {
+    if (at.has_value() && (state.life != at->life || state.saves != at->saves)) {
+      return absl::AbortedError(absl::StrCat("partition ", partition, " has got another snapshot or is gone"));
+    }
     // A report that is under way may wait for the replica's lock, which the caller holds: the log's thread would wait
     // for the caller, and the caller for the log's thread.
     if (state.reporting > 0 || state.saving) {
@@ -241,8 +260,13 @@ absl::StatusOr<ServerLog::Save> ServerLog::BeginSave(uint32_t partition, uint64_
     }
     // Changes of another replica are not to be taken for what lies between the snapshot and what follows it. If the
     // snapshot is ahead of them they never can be, and are kept until it is there.
-    if (state.last >= index && state.last > 0) QueueDrop(partition, state);
+    if (const uint64_t last = state.last; last >= index && last > 0) {
+      QueueDrop(partition, state);
+      // Unless the snapshot takes its place.
+      NoteMissing(partition, state, last);
+    }
     state.saving = true;
+    ++state.saves;
   }
   while (states_[partition].drops_queued > 0 && log_ != nullptr && log_->status().ok()) {
     if (!settled_.WaitUntil(mu_, deadline)) break;
@@ -263,9 +287,15 @@ void ServerLog::EndSave(const Save& save, const absl::Status& status) {
   if (status.ok() && state.life == save.life) {
     state.last = save.index;
     state.unreported = 0;
+    if (state.missing <= save.index || !save.of_this_replica) state.missing = 0;
+    if (save.of_this_replica) state.unreported = save.index;
   }
   // The snapshot may be there all the same. What this replica goes on with need not be what its sender has.
-  if (absl::IsUnknown(status) && log_ != nullptr) QueueDrop(save.partition, state);
+  if (absl::IsUnknown(status) && log_ != nullptr) {
+    const uint64_t last = std::max(state.last, state.missing);
+    QueueDrop(save.partition, state);
+    if (last > 0) NoteMissing(save.partition, state, last);
+  }
   if (state.unreported == 0) return;
   late_.push_back(save.partition);
   background_work_.NotifyAll();
@@ -333,19 +363,71 @@ std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
   return held;
 }
 
+std::chrono::milliseconds ServerLog::WriteMissing() {
+  std::vector<uint32_t> partitions;
+  {
+    MutexLock lock(mu_);
+    partitions.swap(missing_);
+  }
+  std::chrono::milliseconds pause{0};
+  for (const uint32_t partition : partitions) {
+    const absl::Status status = WriteMissing(partition);
+    if (!status.ok() && !absl::IsUnavailable(status)) {
+      spdlog::warn("partition {} has changes that are not in the log: {}", partition, status.ToString());
+    }
+    if (!status.ok()) {
+      pause = std::max(pause, absl::IsUnavailable(status) ? options_.compaction_interval : options_.compaction_retry_interval);
+    }
+    MutexLock lock(mu_);
+    if (states_[partition].missing > 0) missing_.push_back(partition);
+  }
+  return pause;
+}
+
+absl::Status ServerLog::WriteMissing(uint32_t partition) {
+  Moment at;
+  {
+    MutexLock lock(mu_);
+    const PartitionState& state = states_[partition];
+    // A snapshot that was being saved has brought it.
+    if (state.missing == 0) return absl::OkStatus();
+    if (state.saving) return absl::UnavailableError("a snapshot is being saved");
+    at = {state.life, state.saves};
+  }
+  const std::optional<HeldSnapshot> held = events_.hold(partition);
+  // What it gets comes with a snapshot.
+  const bool is_there = held.has_value() && held->log_index > 0;
+  absl::StatusOr<Save> save = absl::AbortedError("there is nothing to save");
+  if (is_there) save = BeginSave(partition, held->log_index, at);
+  if (absl::IsAborted(save.status())) {
+    MutexLock lock(mu_);
+    PartitionState& state = states_[partition];
+    if (state.life == at.life && state.saves == at.saves) state.missing = 0;
+    return absl::OkStatus();
+  }
+  PAWL_RETURN_IF_ERROR(save.status());
+  save->of_this_replica = true;
+  const absl::Status status = WriteSnapshot(*save, held->bytes);
+  EndSave(*save, status);
+  return status;
+}
+
 void ServerLog::RunBackground() {
   auto next_round = std::chrono::steady_clock::now();
+  auto next_missing = next_round;
   while (true) {
     std::vector<DurableIndex> reports;
     {
       MutexLock lock(mu_);
       const auto next_look = After(options_.compaction_interval);
-      while (!stopping_ && late_.empty() && background_work_.WaitUntil(mu_, next_look)) {
+      while (!stopping_ && late_.empty() && (missing_.empty() || std::chrono::steady_clock::now() < next_missing) &&
+             background_work_.WaitUntil(mu_, next_look)) {
       }
       if (stopping_) return;
       reports = TakeUnreported();
     }
     Report(reports);
+    if (std::chrono::steady_clock::now() >= next_missing) next_missing = After(WriteMissing());
     if (std::chrono::steady_clock::now() < next_round || !compactor_->IsDue()) continue;
     const absl::Status status = compactor_->RunRound();
     if (!status.ok()) {

@@ -61,7 +61,7 @@ struct ServerLogOptions {
 //
 // Invariants:
 // 1. What the log holds of a partition is one run of its changes, from the first or from a snapshot on: a change that
-//    does not follow is not written, and therefore never durable.
+//    does not follow is not written: a snapshot of the replica with it in it is, in the background, and then reported.
 // 2. Nothing is reported of a replica that was dropped, or whose snapshot is being saved, so that its successor is
 //    never taken for as far as it was.
 class ServerLog final : public NodeLog {
@@ -83,8 +83,8 @@ class ServerLog final : public NodeLog {
   // with the reason, while the disk is full or fails or too much waits.
   absl::Status CheckRoom(uint64_t bytes) const override;
 
-  // ChangeLog. After SaveSnapshot has returned an error, the log may hold nothing of the partition: a later snapshot
-  // must follow. UNAVAILABLE: soon again. A partition that was dropped comes back by SaveSnapshot: if it began with its
+  // ChangeLog. After SaveSnapshot has returned an error, the log may hold nothing of the partition until it has written a
+  // snapshot of the replica as it goes on. UNAVAILABLE: soon again. A partition that was dropped comes back by SaveSnapshot: if it began with its
   // first change instead, a report of before that is just under way could be taken for its own.
   void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) override;
   absl::Status SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) override;
@@ -104,7 +104,11 @@ class ServerLog final : public NodeLog {
     uint64_t life = 0;
     // Calls of Events::durable that are under way.
     uint32_t reporting = 0;
+    // Of all snapshots that were begun.
+    uint64_t saves = 0;
     bool saving = false;
+    // Above `last`: the last change that the replica has and the log has not, so that a snapshot of it is wanted.
+    uint64_t missing = 0;
     // What was not reported because of `saving`.
     uint64_t unreported = 0;
   };
@@ -114,6 +118,13 @@ class ServerLog final : public NodeLog {
     uint64_t index = 0;
     uint64_t life = 0;
     LogPosition begun;
+    // It is of the replica whose changes the log has or misses, and not what another one puts in its place.
+    bool of_this_replica = false;
+  };
+  // A moment of a partition's log.
+  struct Moment {
+    uint64_t life = 0;
+    uint64_t saves = 0;
   };
 
   ServerLog(Env& env, ServerLogOptions options, std::unique_ptr<FolderLock> lock)
@@ -126,10 +137,16 @@ class ServerLog final : public NodeLog {
   void Report(absl::Span<const DurableIndex> reports);
   absl::Status AwaitSettled();
   void QueueDrop(uint32_t partition, PartitionState& state) PAWL_REQUIRES(mu_);
-  // Waits for the end of the replica before, and keeps reports back until EndSave.
-  absl::StatusOr<Save> BeginSave(uint32_t partition, uint64_t index);
+  // Waits for the end of the replica before, and keeps reports back until EndSave. ABORTED if the partition's log is not
+  // at `at` any more.
+  absl::StatusOr<Save> BeginSave(uint32_t partition, uint64_t index, const std::optional<Moment>& at = std::nullopt);
   void EndSave(const Save& save, const absl::Status& status);
   std::optional<HeldSnapshot> Hold(uint32_t partition);
+  void NoteMissing(uint32_t partition, PartitionState& state, uint64_t index) PAWL_REQUIRES(mu_);
+  // Writes snapshots of the partitions of which the log misses changes. How long to wait before the next try.
+  std::chrono::milliseconds WriteMissing();
+  absl::Status WriteMissing(uint32_t partition);
+  absl::Status WriteSnapshot(const Save& save, const ByteView& snapshot);
   void RunBackground();
   std::vector<DurableIndex> TakeUnreported() PAWL_REQUIRES(mu_);
 
@@ -153,6 +170,8 @@ class ServerLog final : public NodeLog {
   absl::flat_hash_map<uint32_t, PartitionState> states_ PAWL_GUARDED_BY(mu_);
   // Of what was recovered and is written again: up to where.
   absl::btree_map<uint32_t, uint64_t> unsettled_ PAWL_GUARDED_BY(mu_);
+  // Partitions of which something may be missing.
+  std::vector<uint32_t> missing_ PAWL_GUARDED_BY(mu_);
   // Partitions with something unreported that can be reported now.
   std::vector<uint32_t> late_ PAWL_GUARDED_BY(mu_);
   uint64_t rounds_ PAWL_GUARDED_BY(mu_) = 0;

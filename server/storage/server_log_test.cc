@@ -630,7 +630,7 @@ TEST_F(ServerLogTest, ASnapshotAheadThatCannotBeSavedLeavesTheReplicaBefore) {
   ExpectAt(1, 21);
 }
 
-TEST_F(ServerLogTest, AfterASnapshotBehindThatCannotBeSavedNothingOfThePartitionIsDurableUntilOneIs) {
+TEST_F(ServerLogTest, AfterASnapshotBehindThatCannotBeSavedThereIsOneOfTheReplicaBefore) {
   Restart();
   server_->Change(1, 20);
   server_->Change(2, 20);
@@ -638,21 +638,56 @@ TEST_F(ServerLogTest, AfterASnapshotBehindThatCannotBeSavedNothingOfThePartition
   // Room for the log's record of the end, not for the snapshot.
   env_.SetCapacity(env_.UsedBytes() + 500);
   EXPECT_FALSE(server_->Install(1, 10).ok());
-  env_.SetUnlimited();
+  // It goes on, as a backup does that becomes the primary.
   server_->Change(1, 1);
-  server_->Change(2, 1);
-  ASSERT_TRUE(server_->WaitDurable(2));
   EXPECT_EQ(server_->durable(1), 20u);
+  env_.SetUnlimited();
+  server_->Change(1, 10);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  server_->Change(1, 3);
+  ASSERT_TRUE(server_->WaitDurable(1)) << "the log goes on from that snapshot";
   Kill();
   Restart();
-  EXPECT_FALSE(server_->Has(1));
-  ExpectAt(2, 21);
-  ASSERT_TRUE(server_->Install(1, 10).ok());
+  ExpectAt(1, 34);
+  ExpectAt(2, 20);
+  ASSERT_TRUE(Eventually([&] { return server_->Install(1, 10).ok(); }));
   server_->Change(1, 1);
   ASSERT_TRUE(server_->WaitDurable(1));
   Kill();
   Restart();
   ExpectAt(1, 11);
+}
+
+TEST_F(ServerLogTest, AReplicaWhoseLogWasReplacedInVainIsDurableAgainWithoutAChange) {
+  Restart();
+  server_->Change(1, 20);
+  ASSERT_TRUE(server_->WaitAllDurable());
+  env_.SetCapacity(env_.UsedBytes() + 500);
+  EXPECT_FALSE(server_->Install(1, 10).ok());
+  env_.SetUnlimited();
+  ASSERT_TRUE(Eventually([&] {
+    const std::vector<std::string> names = *env_.List("/data/snapshots");
+    return !names.empty() && !absl::EndsWith(names[0], ".tmp");
+  }));
+  Kill();
+  Restart();
+  ExpectAt(1, 20);
+}
+
+TEST_F(ServerLogTest, ADropEndsTheWishForASnapshot) {
+  Restart();
+  server_->Change(1, 20);
+  ASSERT_TRUE(server_->WaitAllDurable());
+  env_.SetCapacity(env_.UsedBytes() + 500);
+  EXPECT_FALSE(server_->Install(1, 10).ok());
+  server_->Drop(1);
+  env_.SetUnlimited();
+  server_->Change(1, 2);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  Kill();
+  Restart();
+  ExpectAt(1, 2);
+  EXPECT_EQ(server_->wrong_reports(), 0u);
 }
 
 TEST_F(ServerLogTest, ASnapshotIsNotWaitedForByAReportThatWaitsForTheReplica) {
@@ -700,12 +735,10 @@ TEST_F(ServerLogTest, ASnapshotThatMayBeThereThoughSavingItFailedIsVoid) {
   EXPECT_FALSE(env_.List("/data/snapshots")->empty());
   // Where this replica goes on is elsewhere than where that snapshot's has gone.
   server_->Change(1, 1);
-  server_->Change(2, 1);
-  ASSERT_TRUE(server_->WaitDurable(2));
-  EXPECT_EQ(server_->durable(1), 20u);
+  ASSERT_TRUE(server_->WaitDurable(1));
   Kill();
   Restart();
-  EXPECT_FALSE(server_->Has(1));
+  ExpectAt(1, 21);
 }
 
 // --- Everything at random, with losses of power.
