@@ -29,7 +29,10 @@ RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement, const
     replicas.set_primary_since(set.primary_since);
     replicas.set_began(set.began);
     for (const ServerNumber backup : set.backups) replicas.add_backups(index(backup));
-    for (const ReplicaSet::Learner& learner : set.learners) replicas.add_learners(index(learner.server));
+    for (const ReplicaSet::Learner& learner : set.learners) {
+      replicas.add_learners(index(learner.server));
+      replicas.add_learners_since(learner.since);
+    }
   }
   return table;
 }

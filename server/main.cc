@@ -98,8 +98,8 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   data_plane_options.replication.repair_bytes_per_s = absl::GetFlag(FLAGS_repair_bytes_per_s);
 
   GrpcControlChannel channel(scheduler);
-  GrpcTransport peers;
-  ServerNode node(std::move(node_options), data_plane_options, *std::move(log), channel, peers, clock);
+  auto peers = std::make_unique<GrpcTransport>();
+  ServerNode node(std::move(node_options), data_plane_options, *std::move(log), channel, *peers, clock);
   ParameterService parameter_service(node.data_plane(), clock);
   ReplicationService replication_service(node.data_plane(), clock);
   Checkpointer checkpointer(Env::Real(), node.data_plane(), clock);
@@ -139,7 +139,8 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   checkpointer.Stop();
   node.Close();
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
-  peers.Shutdown();
+  // Waits for its calls, which end in the node: so not after it.
+  peers.reset();
   channel.Shutdown();
   if (ended->ok() || absl::IsCancelled(*ended) || asked_to_end) {
     spdlog::info("ended{}", ended->ok() ? "" : absl::StrCat(": ", ended->message()));

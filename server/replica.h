@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,9 +20,8 @@
 
 namespace pawl {
 
-// Entries that are kept for a follower while its snapshot is on the way. Beyond it the snapshot begins anew, with them in it.
-inline constexpr size_t kMaxBytesBehindSnapshot = size_t{64} << 20;
-// Entries on the way to a learner that falls behind. Beyond it, it gets another snapshot.
+// Entries that are kept for a follower while its snapshot is on the way, and those on the way to a learner that falls
+// behind. Beyond it, it gets another snapshot.
 inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
 
 // What a heartbeat tells of a replica.
@@ -63,7 +63,13 @@ struct Follower {
   bool counts = false;
   // By the routing: still a learner.
   bool is_learner = false;
+  // By the routing: since which epoch it learns, or learned before it became a backup.
+  uint64_t learner_since = 0;
   uint64_t acked = 0;
+  // Snapshots that did not arrive, or were not enough, since the last one that was; the next is not sent before
+  // `install_from`, which is set when it is looked at.
+  uint32_t failed_installs = 0;
+  std::optional<MonotonicTime> install_from;
   // kInstalling: which attempt, and the entries behind the snapshot.
   uint64_t install = 0;
   std::vector<ReplicationLane::Entry> behind_snapshot;
@@ -142,7 +148,7 @@ struct Replica {
         case Follower::State::kInstalling:
           follower.behind_snapshot.push_back(entry);
           follower.bytes_behind_snapshot += entry.bytes.size();
-          if (follower.bytes_behind_snapshot > kMaxBytesBehindSnapshot) StartAnew(follower);
+          if (follower.bytes_behind_snapshot > kMaxLearnerBacklogBytes) StartAnew(follower);
           break;
         case Follower::State::kStreaming:
           follower.lane->Append(entry);
@@ -152,13 +158,15 @@ struct Replica {
     }
   }
 
-  // The follower gets another snapshot.
+  // The follower gets another snapshot, later.
   void StartAnew(Follower& follower) PAWL_REQUIRES(mu) {
     follower.lane->Discard(index);
     follower.state = Follower::State::kNeedsSnapshot;
     follower.behind_snapshot.clear();
     follower.bytes_behind_snapshot = 0;
-    ++follower.install;
+    follower.install = 0;
+    ++follower.failed_installs;
+    follower.install_from.reset();
   }
 
   Follower* FindFollower(const std::string& node, uint64_t incarnation) PAWL_REQUIRES(mu) {

@@ -118,16 +118,22 @@ void WaitingCalls::Expire() {
       it = calls_.erase(it);
     }
   }
-  if (expired.empty()) return;
+  if (!expired.empty()) finished_left_ = true;
   for (const auto& call : expired) {
     call->Resume(absl::DeadlineExceededError(
         "what the call waits for (the step, or the change on all replicas) was not there in time"));
   }
+  if (!finished_left_.exchange(false)) return;
   const auto view = hosting_.view();
   for (const auto& replica : view->replicas) {
     if (replica == nullptr) continue;
-    MutexLock lock(replica->mu);
+    // Whoever has it may have it for long.
+    if (!replica->mu.TryLock()) {
+      finished_left_ = true;
+      continue;
+    }
     replica->DropFinished();
+    replica->mu.Unlock();
   }
 }
 

@@ -2,6 +2,7 @@
 #ifndef PAWL_SERVER_WAITING_CALLS_H_
 #define PAWL_SERVER_WAITING_CALLS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -50,7 +51,7 @@ class WaitingCalls {
   static void GoOn(const std::vector<std::shared_ptr<WaitingCall>>& ready);
   void TellStale(const std::vector<std::shared_ptr<WaitingCall>>& stale) const;
 
-  // Ends those whose deadline has passed or whose caller is gone.
+  // Ends those whose deadline has passed or whose caller is gone. Waits for no replica.
   void Expire();
   // Ends all, and every call from now on.
   void Close(const absl::Status& status);
@@ -63,6 +64,8 @@ class WaitingCalls {
   const size_t max_calls_;
   const Clock& clock_;
   const Hosting& hosting_;
+  // Some replica may still have calls that have ended.
+  std::atomic<bool> finished_left_{false};
 
   mutable Mutex mu_;
   absl::Status closed_ PAWL_GUARDED_BY(mu_);

@@ -1,6 +1,8 @@
 #include "server/replication/replicator.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -20,11 +22,38 @@ struct Replicator::Install {
   uint64_t attempt = 0;  // Follower::install
   std::string address;
   uint64_t primary_since = 0;
-  uint64_t log_index = 0;
-  std::string bytes;
+  HeldSnapshot snapshot;
+  // What has been taken of it, with its checksum: all before this byte of this fragment.
+  size_t fragment = 0;
+  size_t offset = 0;
   uint32_t crc = 0;
   size_t sent = 0;
+
+  std::string NextPiece() {
+    std::string piece;
+    const auto fragments = snapshot.bytes.fragments();
+    while (fragment < fragments.size() && piece.size() < kSnapshotPieceBytes) {
+      const size_t size = std::min(kSnapshotPieceBytes - piece.size(), fragments[fragment].size() - offset);
+      piece.append(fragments[fragment].data() + offset, size);
+      offset += size;
+      if (offset < fragments[fragment].size()) break;
+      ++fragment;
+      offset = 0;
+    }
+    crc = Crc32c(crc, piece.data(), piece.size());
+    return piece;
+  }
 };
+
+namespace {
+
+MonotonicDuration PauseAfter(uint32_t failed_installs) {
+  MonotonicDuration pause = kSnapshotRetryInterval;
+  for (uint32_t i = 1; i < failed_installs && pause < kMaxSnapshotRetryInterval; ++i) pause *= 2;
+  return std::min<MonotonicDuration>(pause, kMaxSnapshotRetryInterval);
+}
+
+}  // namespace
 
 Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, Events events)
     : options_(options), transport_(transport), clock_(clock), events_(std::move(events)) {}
@@ -42,6 +71,7 @@ std::shared_ptr<ReplicationLane> Replicator::LaneTo(const ServerAddress& address
               .answered = [this, server](const ReplicateResponse& response,
                                          MonotonicTime sent) { OnAnswer(server, response, sent); },
               .failed = [this](const absl::Status& status) { OnFailure(status); }}));
+      if (closed_) peer.lanes.back()->Close();
     }
   }
   return peer.lanes[partition % kLanesToAServer];
@@ -51,16 +81,19 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
   const PartitionReplicas& wanted = routing.replicas(static_cast<int>(replica.index));
   std::vector<Follower> followers;
   bool needs_snapshot = false;
-  const auto add = [&](uint32_t server, bool is_learner) {
+  // `since`: of a learner.
+  const auto add = [&](uint32_t server, bool is_learner, uint64_t since) {
     const ServerAddress& address = routing.servers(static_cast<int>(server));
     Follower* const present = replica.FindFollower(address.node(), address.incarnation());
     Follower follower;
-    if (present != nullptr) {
+    // By routings that this server has not seen, a learner may have been dropped, with what it had, and come again.
+    if (present != nullptr && (!is_learner || (present->is_learner && present->learner_since == since))) {
       follower = std::move(*present);
     } else {
       follower.node = address.node();
       follower.incarnation = address.incarnation();
       follower.lane = LaneTo(address, replica.index);
+      follower.learner_since = since;
       if (is_new && !is_learner) follower.state = Follower::State::kStreaming;
     }
     // A learner that was reported as caught up goes on counting: the scheduler may be about to make it a backup.
@@ -69,8 +102,10 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
     needs_snapshot = needs_snapshot || follower.state == Follower::State::kNeedsSnapshot;
     followers.push_back(std::move(follower));
   };
-  for (const uint32_t server : wanted.backups()) add(server, /*is_learner=*/false);
-  for (const uint32_t server : wanted.learners()) add(server, /*is_learner=*/true);
+  for (const uint32_t server : wanted.backups()) add(server, /*is_learner=*/false, 0);
+  for (int i = 0; i < wanted.learners_size(); ++i) {
+    add(wanted.learners(i), /*is_learner=*/true, i < wanted.learners_since_size() ? wanted.learners_since(i) : 0);
+  }
   for (const Follower& gone : replica.followers) {
     if (gone.lane != nullptr) gone.lane->Discard(replica.index);
   }
@@ -93,6 +128,15 @@ void Replicator::ForgetServersNotIn(const RoutingTable& routing) {
       for (const auto& lane : it->second.lanes) lane->Close();
     }
     it = named ? std::next(it) : peers_.erase(it);
+  }
+}
+
+void Replicator::Close() {
+  MutexLock lock(mu_);
+  closed_ = true;
+  wanting_.clear();
+  for (const auto& [server, peer] : peers_) {
+    for (const auto& lane : peer.lanes) lane->Close();
   }
 }
 
@@ -135,7 +179,7 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
   if (replica.IsPrimary()) {
     for (const Follower& follower : replica.followers) {
       if (follower.state == Follower::State::kNeedsSnapshot) WantSnapshot(replica.index);
-      if (!follower.is_learner || !follower.counts) continue;
+      if (!follower.is_learner || !follower.counts || follower.state != Follower::State::kStreaming) continue;
       CaughtUpReplica& entry = *request.add_caught_up();
       entry.set_partition(replica.index);
       entry.set_node(follower.node);
@@ -197,7 +241,7 @@ void Replicator::BeginInstalls() {
     uint32_t partition;
     {
       MutexLock lock(mu_);
-      if (installs_ >= kMaxSnapshotsUnderWay || wanting_.empty()) return;
+      if (closed_ || installs_ >= kMaxSnapshotsUnderWay || wanting_.empty()) return;
       partition = wanting_.front();
       wanting_.pop_front();
       ++installs_;
@@ -212,11 +256,18 @@ void Replicator::BeginInstalls() {
 bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
   auto install = std::make_shared<Install>();
   bool more = false;
+  std::optional<MonotonicDuration> pause;
   {
     MutexLock lock(replica->mu);
     if (!replica->IsPrimary()) return false;
+    const MonotonicTime now = clock_.Now();
     for (Follower& follower : replica->followers) {
       if (follower.state != Follower::State::kNeedsSnapshot) continue;
+      if (follower.failed_installs > 0 && !follower.install_from.has_value()) {
+        pause = PauseAfter(follower.failed_installs);
+        follower.install_from = now + *pause;
+      }
+      if (follower.install_from.has_value() && now < *follower.install_from) continue;
       if (!install->node.empty()) {
         more = true;
         break;
@@ -224,32 +275,36 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
       install->replica = replica;
       install->node = follower.node;
       install->incarnation = follower.incarnation;
-      install->attempt = ++follower.install;
+      install->attempt = follower.install = ++attempts_;
       install->address = follower.lane->address();
       install->primary_since = replica->primary_since;
-      install->log_index = replica->partition->log_index();
-      SavePartition(*replica->partition,
-                    [&](const void* data, size_t size) { install->bytes.append(static_cast<const char*>(data), size); });
+      install->snapshot = HoldSnapshot(*replica->partition);
       follower.state = Follower::State::kInstalling;
     }
   }
   if (more) WantSnapshot(replica->index);
+  if (pause.has_value()) {
+    transport_.After(*pause, [this, partition = replica->index] {
+      WantSnapshot(partition);
+      Pump();
+    });
+  }
   if (install->node.empty()) return false;
-  install->crc = Crc32c(0, install->bytes.data(), install->bytes.size());
   SendPiece(install);
   return true;
 }
 
 void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
-  const size_t size = std::min(kSnapshotPieceBytes, install->bytes.size() - install->sent);
+  std::string piece = install->NextPiece();
+  const size_t size = piece.size();
   InstallSnapshotRequest request;
   *request.mutable_header() = events_.header();
   request.set_partition(install->replica->index);
   request.set_primary_since(install->primary_since);
-  request.set_log_index(install->log_index);
+  request.set_log_index(install->snapshot.log_index);
   request.set_offset(install->sent);
-  request.set_data(install->bytes.data() + install->sent, size);
-  request.set_last(install->sent + size == install->bytes.size());
+  request.set_data(std::move(piece));
+  request.set_last(install->sent + size == install->snapshot.bytes.size());
   request.set_crc32c(install->crc);
   transport_.Call(install->address, Method::kInstallSnapshot, EncodeSmall(request), kSnapshotPieceDeadline,
                   [this, install, size](absl::Status status, IncomingMessage) { OnPiece(install, size, status); });
@@ -258,7 +313,8 @@ void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
 void Replicator::OnPiece(const std::shared_ptr<Install>& install, size_t bytes, const absl::Status& status) {
   if (!status.ok()) return EndInstall(install, status);
   install->sent += bytes;
-  if (install->sent == install->bytes.size()) return EndInstall(install, status);
+  if (install->sent == install->snapshot.bytes.size()) return EndInstall(install, status);
+  if (!IsWanted(*install)) return EndInstall(install, absl::AbortedError("the follower needs another one by now"));
   MonotonicDuration pause;
   {
     MutexLock lock(mu_);
@@ -271,8 +327,21 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, size_t bytes, 
   transport_.After(pause, [this, install] { SendPiece(install); });
 }
 
+bool Replicator::IsWanted(const Install& install) {
+  Replica& replica = *install.replica;
+  MutexLock lock(replica.mu);
+  const Follower* const follower = replica.FindFollower(install.node, install.incarnation);
+  return replica.IsPrimary() && follower != nullptr && follower->install == install.attempt &&
+         follower->state == Follower::State::kInstalling;
+}
+
 void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status) {
   Replica& replica = *install->replica;
+  {
+    MutexLock lock(mu_);
+    --installs_;
+    if (closed_) return;
+  }
   bool again = false;
   {
     MutexLock lock(replica.mu);
@@ -284,8 +353,10 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
         for (ReplicationLane::Entry& entry : follower->behind_snapshot) follower->lane->Append(std::move(entry));
         follower->behind_snapshot.clear();
         follower->bytes_behind_snapshot = 0;
-        follower->acked = install->log_index;
-        Advance(replica, *follower, install->log_index);
+        follower->failed_installs = 0;
+        follower->install_from.reset();
+        follower->acked = install->snapshot.log_index;
+        Advance(replica, *follower, install->snapshot.log_index);
       } else {
         replica.StartAnew(*follower);
       }
@@ -296,14 +367,9 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
     OnFailure(status);
     spdlog::warn("snapshot of partition {} to {}: {}; sent again", replica.index, install->node, status.ToString());
   }
-  {
-    MutexLock lock(mu_);
-    --installs_;
-  }
   if (again) WantSnapshot(replica.index);
   events_.advanced(install->replica);
-  if (status.ok()) return Pump();
-  transport_.After(kSnapshotRetryInterval, [this] { Pump(); });
+  Pump();
 }
 
 }  // namespace pawl

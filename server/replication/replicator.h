@@ -2,6 +2,7 @@
 #ifndef PAWL_SERVER_REPLICATION_REPLICATOR_H_
 #define PAWL_SERVER_REPLICATION_REPLICATOR_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -26,8 +27,11 @@ inline constexpr uint32_t kLanesToAServer = 2;
 inline constexpr size_t kMaxSnapshotsUnderWay = 2;
 inline constexpr size_t kSnapshotPieceBytes = size_t{512} << 10;
 inline constexpr std::chrono::milliseconds kSnapshotPieceDeadline{5000};
-// After a snapshot that did not arrive.
-inline constexpr std::chrono::milliseconds kSnapshotRetryInterval{200};
+// After a snapshot that did not arrive, or during which more was pushed than is kept behind it; doubled with each one that
+// follows, up to the second. So a follower that cannot keep up costs the network what --repair_bytes_per_s allows and
+// the others nothing; pushes are not slowed for its sake.
+inline constexpr std::chrono::milliseconds kSnapshotRetryInterval{50};
+inline constexpr std::chrono::milliseconds kMaxSnapshotRetryInterval{5000};
 // How often a silent scheduler makes a primary ask its backups for promises.
 inline constexpr std::chrono::milliseconds kPromiseInterval{100};
 
@@ -70,6 +74,9 @@ class Replicator {
   // Until when the server has promised not to take over; MonotonicTime::min() if it has not.
   MonotonicTime PromisedUntil(const std::string& node, uint64_t incarnation) const;
 
+  // Nothing is sent or begun from now on; calls under way end by themselves.
+  void Close();
+
   // Tells of the replica's learners that have caught up, and begins anew with those that fell too far behind. Does nothing
   // while somebody holds the replica's lock.
   void AddCaughtUp(Replica& replica, HeartbeatRequest& request);
@@ -90,6 +97,8 @@ class Replicator {
   bool BeginInstall(const std::shared_ptr<Replica>& replica);
   void SendPiece(const std::shared_ptr<Install>& install);
   void OnPiece(const std::shared_ptr<Install>& install, size_t bytes, const absl::Status& status);
+  // Whether the follower still waits for this snapshot.
+  static bool IsWanted(const Install& install);
   void EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status);
   // Notes that a follower has everything up to `position`. REQUIRES: it streams.
   static void Advance(Replica& replica, Follower& follower, uint64_t position) PAWL_REQUIRES(replica.mu);
@@ -98,8 +107,11 @@ class Replicator {
   Transport& transport_;
   const Clock& clock_;
   const Events events_;
+  // Numbers attempts of all followers.
+  std::atomic<uint64_t> attempts_{0};
 
   mutable Mutex mu_;
+  bool closed_ PAWL_GUARDED_BY(mu_) = false;
   absl::btree_map<Server, Peer> peers_ PAWL_GUARDED_BY(mu_);
   // Partitions of which a follower needs a snapshot, each once.
   std::deque<uint32_t> wanting_ PAWL_GUARDED_BY(mu_);
