@@ -63,11 +63,12 @@ absl::Status NoSuchTable(uint32_t table) {
 
 class DataPlane::Reservation {
  public:
-  static std::shared_ptr<Reservation> Take(DataPlane& plane, size_t bytes) {
-    const size_t before = plane.bytes_in_flight_->fetch_add(bytes, std::memory_order_relaxed);
-    auto reservation = std::make_shared<Reservation>(plane.bytes_in_flight_, bytes);
+  // Of `total`, which is to be at most `limit`; null if it would be more.
+  static std::shared_ptr<Reservation> Take(const std::shared_ptr<std::atomic<size_t>>& total, size_t limit, size_t bytes) {
+    const size_t before = total->fetch_add(bytes, std::memory_order_relaxed);
+    auto reservation = std::make_shared<Reservation>(total, bytes);
     // One request is always taken, however large, or it would never be.
-    if (before > 0 && before + bytes > plane.options_.max_bytes_in_flight) return nullptr;
+    if (before > 0 && before + bytes > limit) return nullptr;
     return reservation;
   }
   Reservation(std::shared_ptr<std::atomic<size_t>> in_flight, size_t bytes)
@@ -88,7 +89,7 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
       lease_until_(std::move(lease_until)),
       hosting_(clock),
       waiting_(options.max_waiting_calls, clock, hosting_),
-      receiver_(hosting_, waiting_) {
+      receiver_(hosting_, waiting_, clock, options.max_bytes_arriving) {
   if (peers == nullptr) return;
   replicator_ = std::make_unique<Replicator>(
       options.replication, *peers, clock,
@@ -329,6 +330,11 @@ absl::Status DataPlane::TooManyBytesInFlight() const {
       absl::ResourceExhaustedError(absl::StrCat("more than ", options_.max_bytes_in_flight, " bytes are in flight")));
 }
 
+absl::Status DataPlane::TooManyBytesWait() const {
+  return WithPushback(absl::ResourceExhaustedError(
+      absl::StrCat("pulls of more than ", options_.max_waiting_pull_bytes, " bytes wait for their steps")));
+}
+
 absl::Status DataPlane::CheckLogHasRoom(uint64_t bytes) const {
   if (log_ == nullptr) return absl::OkStatus();
   const absl::Status status = log_->CheckRoom(bytes);
@@ -369,7 +375,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
     return Refuse(Method::kPush, &header,
                   absl::InvalidArgumentError("header.sender is not set: a push needs a logical_worker or a client to be named by"), reply);
   }
-  const auto reservation = Reservation::Take(*this, message.bytes.size());
+  const auto reservation = Reservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, message.bytes.size());
   if (reservation == nullptr) {
     return reply(TooManyBytesInFlight(), OutgoingMessage());
   }
@@ -511,12 +517,18 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
     value_bytes.push_back(bytes);
   }
   const bool waits_for_step = header.sender_case() == RequestHeader::kLogicalWorker;
+  std::shared_ptr<Reservation> request_bytes;
+  if (waits_for_step) {
+    request_bytes = Reservation::Take(waiting_pull_bytes_, options_.max_waiting_pull_bytes, message.bytes.size());
+    if (request_bytes == nullptr) return reply(TooManyBytesWait(), OutgoingMessage());
+  }
   // The answer's bytes are reserved when it is made: pulls that wait must not
   // keep out the pushes that they wait for.
-  auto act = [this, view = *view, sender, waits_for_step, request, total_bytes, value_bytes = std::move(value_bytes),
+  auto act = [this, view = *view, sender, waits_for_step, request, request_bytes = std::move(request_bytes), total_bytes,
+              value_bytes = std::move(value_bytes),
               owner = message.owner, reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return reply(std::move(status), OutgoingMessage());
-    auto reservation = Reservation::Take(*this, total_bytes);
+    auto reservation = Reservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, total_bytes);
     if (reservation == nullptr) return reply(TooManyBytesInFlight(), OutgoingMessage());
     auto answer = AnswerPull(*view, waits_for_step ? &sender : nullptr, *request, value_bytes, std::move(reservation));
     if (!answer.ok()) return Refuse(Method::kPull, &request->header, answer.status(), reply);
@@ -871,6 +883,7 @@ absl::StatusOr<FingerprintResponse> DataPlane::Fingerprint(uint64_t epoch) {
 
 void DataPlane::Tick() {
   waiting_.Expire();
+  receiver_.Tick();
   PrepareReport();
   if (replicator_ == nullptr) return;
   bool asks = SchedulerIsSilent();
@@ -894,6 +907,7 @@ void DataPlane::Close(absl::Status status) {
     MutexLock lock(closed_mu_);
     if (closed_.ok()) closed_ = status;
   }
+  if (replicator_ != nullptr) replicator_->Close();
   waiting_.Close(status);
 }
 

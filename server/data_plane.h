@@ -36,6 +36,11 @@ struct DataPlaneOptions {
   size_t max_bytes_in_flight = size_t{2} << 30;
   // Calls that wait for a step or for replicas. More than all workers of a large job can have.
   size_t max_waiting_calls = 65536;
+  // Of the requests of pulls that wait. (Those of pushes are in flight all the while; a pull that waits must not keep out
+  // the push that it waits for.) Beyond it they are refused likewise.
+  size_t max_waiting_pull_bytes = size_t{256} << 20;
+  // Of snapshots of which not all has arrived.
+  size_t max_bytes_arriving = kMaxBytesArriving;
   // See PartitionOptions.
   uint64_t max_rows_per_partition = uint64_t{1} << 26;
   // How long the scheduler waits for the next call of a server, with what it needs from it.
@@ -127,7 +132,8 @@ class DataPlane final : public RequestHandler {
 
   // Answers waiting calls whose deadline has passed or whose caller is gone, and keeps replication going.
   void Tick();
-  // Answers all waiting calls, and every call from now on, with `status`: the job is over or this server is.
+  // Answers all waiting calls, and every call from now on, with `status`, and sends nothing more to other servers: the job
+  // is over or this server is.
   void Close(absl::Status status);
 
  private:
@@ -156,6 +162,7 @@ class DataPlane final : public RequestHandler {
   void TakeOver(IncomingMessage message, CallContext context, Reply reply);
   absl::StatusOr<std::vector<StepEnd>> StepEnds(const View& view, const EndStepRequest& request) const;
   absl::Status TooManyBytesInFlight() const;
+  absl::Status TooManyBytesWait() const;
   // OK if the log takes a change with so many bytes.
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
   // What of the push the partitions would refuse.
@@ -204,6 +211,7 @@ class DataPlane final : public RequestHandler {
 
   // Shared with reservations, which gRPC may hold a little longer than this lives.
   const std::shared_ptr<std::atomic<size_t>> bytes_in_flight_ = std::make_shared<std::atomic<size_t>>(0);
+  const std::shared_ptr<std::atomic<size_t>> waiting_pull_bytes_ = std::make_shared<std::atomic<size_t>>(0);
   std::atomic<uint64_t> requests_refused_{0};
 };
 

@@ -364,6 +364,22 @@ TEST_F(DataPlaneTest, RefusesMoreBytesInFlightThanItsLimitAndSaysWhenToComeBack)
   EXPECT_TRUE(Push(large).ok());
 }
 
+TEST_F(DataPlaneTest, PullsThatWaitKeepOnlySoManyBytesOfRequests) {
+  DataPlaneOptions options;
+  options.max_waiting_pull_bytes = 1;
+  Start(SYNC, 2, options);
+  ASSERT_TRUE(EndStep(0, 0).ok());
+  const auto waiting = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
+  ASSERT_FALSE(waiting->has_value());
+  const auto refused = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 2));
+  ASSERT_TRUE(refused->has_value());
+  EXPECT_EQ((*refused)->status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE((*refused)->status.GetPayload(kPushbackPayloadUrl).has_value());
+  ASSERT_TRUE(EndStep(1, 0).ok());
+  EXPECT_TRUE(waiting->value().status.ok());
+  EXPECT_TRUE((*Send(Method::kPull, RowPull(WorkerHeader(0, 1), 2)))->status.ok());
+}
+
 TEST_F(DataPlaneTest, ADensePullRefersToTheBlocksAndKeepsThemAsTheyWere) {
   Start(ASYNC, 1);
   CreateBlocks();

@@ -143,30 +143,58 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
   });
 }
 
+ReplicaReceiver::ArrivingSnapshots::iterator ReplicaReceiver::Forget(ArrivingSnapshots::iterator snapshot) {
+  bytes_arriving_ -= snapshot->second.bytes.size();
+  return arriving_.erase(snapshot);
+}
+
+void ReplicaReceiver::Tick() {
+  const auto view = hosting_.view();
+  const MonotonicTime now = clock_.Now();
+  MutexLock lock(mu_);
+  for (auto it = arriving_.begin(); it != arriving_.end();) {
+    const int partition = static_cast<int>(it->first);
+    const bool follows = partition < view->routing.replicas_size() && view->Find(it->first) != nullptr &&
+                         view->routing.replicas(partition).primary_since() == it->second.primary_since;
+    it = follows && now - it->second.last_piece < kSnapshotPieceTimeout ? std::next(it) : Forget(it);
+  }
+}
+
 absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, std::string& whole) {
   const ReplicationHeader& header = request.header();
   MutexLock lock(mu_);
   if (request.offset() == 0) {
     if (arriving_.size() >= kMaxSnapshotsArriving && !arriving_.contains(request.partition())) {
       // Of primaries that have died in the middle of it.
-      arriving_.erase(arriving_.begin());
+      Forget(arriving_.begin());
     }
-    arriving_[request.partition()] = Arriving{header.node(), header.incarnation(), request.log_index(), std::string()};
+    if (const auto before = arriving_.find(request.partition()); before != arriving_.end()) Forget(before);
+    arriving_[request.partition()] = Arriving{header.node(), header.incarnation(), request.primary_since(),
+                                              request.log_index(), clock_.Now(), std::string()};
   }
   const auto found = arriving_.find(request.partition());
   if (found == arriving_.end() || found->second.node != header.node() ||
-      found->second.incarnation != header.incarnation() || found->second.log_index != request.log_index() ||
+      found->second.incarnation != header.incarnation() ||
+      found->second.primary_since != request.primary_since() || found->second.log_index != request.log_index() ||
       found->second.bytes.size() != request.offset()) {
     return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(), ": the piece at offset ", request.offset(),
                                               " does not follow what has arrived; begin at 0"));
   }
   std::string& bytes = found->second.bytes;
   if (bytes.size() + request.data().size() > kMaxSnapshotBytes) {
-    arriving_.erase(found);
+    Forget(found);
     return absl::ResourceExhaustedError(absl::StrCat("a snapshot of more than ", kMaxSnapshotBytes, " bytes"));
   }
+  if (bytes_arriving_ > bytes.size() && bytes_arriving_ + request.data().size() > max_bytes_arriving_) {
+    Forget(found);
+    return absl::ResourceExhaustedError(
+        absl::StrCat("snapshots of more than ", max_bytes_arriving_, " bytes arrive; send it again later"));
+  }
   bytes.append(request.data());
+  bytes_arriving_ += request.data().size();
+  found->second.last_piece = clock_.Now();
   if (!request.last()) return absl::OkStatus();
+  bytes_arriving_ -= bytes.size();
   whole = std::move(bytes);
   arriving_.erase(found);
   if (const uint32_t crc = Crc32c(0, whole.data(), whole.size()); crc != request.crc32c()) {

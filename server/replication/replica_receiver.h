@@ -2,12 +2,15 @@
 #ifndef PAWL_SERVER_REPLICATION_REPLICA_RECEIVER_H_
 #define PAWL_SERVER_REPLICATION_REPLICA_RECEIVER_H_
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
+#include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/request_handler.h"
 #include "proto/replication.pb.h"
@@ -22,12 +25,17 @@ namespace pawl {
 inline constexpr size_t kMaxSnapshotBytes = size_t{8} << 30;
 // Snapshots that arrive at one time; a primary sends only a few.
 inline constexpr size_t kMaxSnapshotsArriving = 64;
+// Of all of them together; one is always taken.
+inline constexpr size_t kMaxBytesArriving = kMaxSnapshotBytes;
+// Without another piece, what has arrived is given up. A primary gives up a piece far sooner, and then begins anew.
+inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 
 // Replicate and InstallSnapshot of proto/replication.proto. Thread-safe; owns no thread.
 class ReplicaReceiver {
  public:
-  // Both outlive this.
-  ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting) : hosting_(hosting), waiting_(waiting) {}
+  // All outlive this. `max_bytes_arriving`: of snapshots that are not there yet.
+  ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting, const Clock& clock, size_t max_bytes_arriving)
+      : hosting_(hosting), waiting_(waiting), clock_(clock), max_bytes_arriving_(max_bytes_arriving) {}
 
   // Before the first routing; without it nothing is written down.
   void SetLog(ChangeLog* log) { log_ = log; }
@@ -38,13 +46,19 @@ class ReplicaReceiver {
   void Replicate(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
   void InstallSnapshot(IncomingMessage message, RequestHandler::Reply reply);
 
+  // Forgets what has arrived of snapshots of which no more will come.
+  void Tick();
+
  private:
   struct Arriving {
     std::string node;
     uint64_t incarnation = 0;
+    uint64_t primary_since = 0;
     uint64_t log_index = 0;
+    MonotonicTime last_piece;
     std::string bytes;
   };
+  using ArrivingSnapshots = absl::btree_map<uint32_t, Arriving>;  // by partition
 
   absl::Status CheckJob(const Hosting::View& view, const ReplicationHeader& header) const;
   // OK if the sender is, by this server's routing, the primary of a partition of which this server has another replica.
@@ -54,16 +68,21 @@ class ReplicaReceiver {
   absl::Status CheckReign(const Replica& replica, uint64_t primary_since) const PAWL_REQUIRES(replica.mu);
   absl::Status ApplyEntry(const ChangeView& change, const ByteView& bytes, const std::shared_ptr<const void>& owner,
                           Replica& replica) PAWL_REQUIRES(replica.mu);
+  // Forgets it and returns the one after it.
+  ArrivingSnapshots::iterator Forget(ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_);
   absl::Status TakePiece(const InstallSnapshotRequest& request, std::string& whole);
   absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request, const std::string& snapshot);
 
   Hosting& hosting_;
   WaitingCalls& waiting_;
+  const Clock& clock_;
+  const size_t max_bytes_arriving_;
   ChangeLog* log_ = nullptr;
 
   Mutex mu_;
   MonotonicDuration promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();
-  absl::btree_map<uint32_t, Arriving> arriving_ PAWL_GUARDED_BY(mu_);  // by partition
+  ArrivingSnapshots arriving_ PAWL_GUARDED_BY(mu_);
+  size_t bytes_arriving_ PAWL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace pawl

@@ -1,5 +1,7 @@
 // One server, whose peers are the test: it sends what they would send, and holds what is sent to them.
-#include <cstring>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <future>
@@ -44,6 +46,20 @@ class HeldTransport final : public Transport {
   }
   void After(MonotonicDuration, absl::AnyInvocable<void()> action) override { actions.push_back(std::move(action)); }
   void Shutdown() override {}
+
+  // Ends what is there now.
+  void EndCalls(const absl::Status& status, const std::string& answer = "") {
+    for (HeldCall& call : std::exchange(calls, {})) {
+      const auto bytes = std::make_shared<std::string>(answer);
+      call.done(status, {ByteView(bytes->data(), bytes->size()), bytes});
+    }
+  }
+  void RunActions() {
+    for (auto& action : std::exchange(actions, {})) action();
+  }
+  size_t CallsOf(Method method) const {
+    return std::count_if(calls.begin(), calls.end(), [&](const HeldCall& call) { return call.method == method; });
+  }
 
   std::deque<HeldCall> calls;
   std::deque<absl::AnyInvocable<void()>> actions;
@@ -93,6 +109,7 @@ class ReplicaRolesTest : public testing::Test {
     std::vector<uint32_t> backups = {};
     std::vector<uint32_t> learners = {};
     uint64_t since = 1;
+    uint64_t learners_since = 0;
   };
   // All servers are in the life of `incarnation`.
   static RoutingTable Routing(uint64_t epoch, const std::vector<Roles>& roles, uint64_t incarnation = 1) {
@@ -111,7 +128,10 @@ class ReplicaRolesTest : public testing::Test {
       PartitionReplicas& replicas = *routing.add_replicas();
       replicas.set_primary_since(of.since);
       for (const uint32_t backup : of.backups) replicas.add_backups(backup);
-      for (const uint32_t learner : of.learners) replicas.add_learners(learner);
+      for (const uint32_t learner : of.learners) {
+        replicas.add_learners(learner);
+        replicas.add_learners_since(of.learners_since);
+      }
     }
     return routing;
   }
@@ -155,6 +175,15 @@ class ReplicaRolesTest : public testing::Test {
     auto created = std::make_shared<absl::Status>(absl::UnknownError("no answer"));
     plane_->CreateTable(plane_->epoch(), spec, [created](absl::Status status) { *created = std::move(status); });
     return *created;
+  }
+
+  // Learners that a heartbeat tells of.
+  int CaughtUp() {
+    clock_.Advance(std::chrono::seconds(1));
+    plane_->Tick();
+    HeartbeatRequest heartbeat;
+    plane_->FillHeartbeat(heartbeat);
+    return heartbeat.caught_up_size();
   }
 
   static PushRequest EmptyPush(uint32_t partition, uint64_t epoch) {
@@ -252,6 +281,144 @@ TEST_F(ReplicaRolesTest, AChangeOfAFormerReignIsRefused) {
   request.mutable_header()->set_epoch(3);
   const absl::Status status = **Send(Method::kReplicate, request);
   EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(ReplicaRolesTest, WhatHasArrivedOfASnapshotIsForgottenWhenItsPrimaryIsReplacedOrSilent) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
+  InstallSnapshotRequest first;
+  *first.mutable_header() = HeaderOf(1, 1);
+  first.set_primary_since(1);
+  first.set_data("0123456789");
+  InstallSnapshotRequest second = first;
+  second.set_offset(10);
+  InstallSnapshotRequest third = first;
+  third.set_offset(20);
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, first))->ok());
+  clock_.Advance(kSnapshotPieceTimeout / 2);
+  plane_->Tick();
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, second))->ok());
+  clock_.Advance(kSnapshotPieceTimeout);
+  plane_->Tick();
+  EXPECT_TRUE(absl::IsOutOfRange(**Send(Method::kInstallSnapshot, third)));
+
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, first))->ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 2, .learners = {0}, .since = 2}}));
+  plane_->Tick();
+  plane_->AdoptRouting(Routing(3, {{.primary = 1, .learners = {0}, .since = 3}}));
+  second.mutable_header()->set_epoch(3);
+  EXPECT_TRUE(absl::IsOutOfRange(**Send(Method::kInstallSnapshot, second)));
+}
+
+TEST_F(ReplicaRolesTest, SnapshotsThatArriveHaveABudgetTogether) {
+  options_.max_bytes_arriving = 15;
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
+  InstallSnapshotRequest piece;
+  *piece.mutable_header() = HeaderOf(1, 1);
+  piece.set_primary_since(1);
+  piece.set_data("0123456789");
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
+  piece.set_partition(1);
+  EXPECT_TRUE(absl::IsResourceExhausted(**Send(Method::kInstallSnapshot, piece)));
+  // The one that is there may be as large as it likes.
+  piece.set_partition(0);
+  piece.set_offset(10);
+  EXPECT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
+  // Begun anew, it does not count twice.
+  piece.set_offset(0);
+  EXPECT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
+}
+
+TEST_F(ReplicaRolesTest, AfterCloseNothingIsSentAnyMore) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}, .learners = {2}}}));
+  Create().IgnoreError();
+  ASSERT_GT(transport_.CallsOf(Method::kReplicate), 0u);
+  ASSERT_GT(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+  plane_->Close(absl::UnavailableError("the end"));
+  transport_.EndCalls(absl::CancelledError("the transport is shut down"));
+  transport_.RunActions();
+  EXPECT_TRUE(transport_.calls.empty());
+  EXPECT_TRUE(transport_.actions.empty());
+}
+
+TEST_F(ReplicaRolesTest, AFollowerThatNeedsASnapshotHasNotCaughtUp) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+  ASSERT_TRUE(Create().ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}}));
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
+  Create(2).IgnoreError();
+  ReplicateResponse lost;
+  for (uint32_t p = 0; p < kPartitions; ++p) lost.add_positions()->set_partition(p);
+  ASSERT_GT(transport_.CallsOf(Method::kReplicate), 0u);
+  transport_.EndCalls(absl::OkStatus(), lost.SerializeAsString());
+  EXPECT_EQ(CaughtUp(), 0);
+}
+
+// It was dropped, with what it had, and has come again, by routings that did not reach its primary.
+TEST_F(ReplicaRolesTest, ABackupThatIsALearnerAgainGetsASnapshot) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
+  plane_->AdoptRouting(Routing(4, {{.primary = 0, .learners = {1}, .learners_since = 4}}));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
+  EXPECT_EQ(CaughtUp(), 0);
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
+  // Once more, as a learner.
+  plane_->AdoptRouting(Routing(7, {{.primary = 0, .learners = {1}, .learners_since = 7}}));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
+  EXPECT_EQ(CaughtUp(), 0);
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
+  // What has caught up and becomes a backup goes on.
+  plane_->AdoptRouting(Routing(8, {{.primary = 0, .backups = {1}}}));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+}
+
+TEST_F(ReplicaRolesTest, ASnapshotThatDidNotArriveIsSentAgainAfterAPauseThatGrows) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .learners = {1}}, {.primary = 0}}));
+  const auto fails_and_comes_after = [&](MonotonicDuration pause) {
+    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+    transport_.EndCalls(absl::UnavailableError("no"));
+    plane_->Tick();
+    clock_.Advance(pause - std::chrono::milliseconds(1));
+    plane_->Tick();
+    plane_->Tick();
+    EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+    clock_.Advance(std::chrono::milliseconds(1));
+    transport_.RunActions();
+    EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  };
+  fails_and_comes_after(kSnapshotRetryInterval);
+  fails_and_comes_after(2 * kSnapshotRetryInterval);
+  fails_and_comes_after(4 * kSnapshotRetryInterval);
+  for (int i = 0; i < 10; ++i) {
+    transport_.EndCalls(absl::UnavailableError("no"));
+    clock_.Advance(kMaxSnapshotRetryInterval);
+    transport_.RunActions();
+  }
+  fails_and_comes_after(kMaxSnapshotRetryInterval);
+}
+
+TEST_F(ReplicaRolesTest, EntriesBehindASnapshotAreKeptUpToTheBacklogOfALearner) {
+  constexpr size_t kEntryBytes = kMaxLearnerBacklogBytes / 4;
+  const auto memory = std::make_shared<std::string>(kEntryBytes, '\0');
+  Replica replica(0, /*logs=*/false);
+  MutexLock lock(replica.mu);
+  Follower& follower = replica.followers.emplace_back();
+  follower.lane = std::make_shared<ReplicationLane>(transport_, clock_, "1", ReplicationLane::Events());
+  follower.state = Follower::State::kInstalling;
+  for (uint64_t i = 1; i <= 4; ++i) replica.SendToFollowers({0, i, ByteView(memory->data(), kEntryBytes), memory});
+  EXPECT_EQ(follower.state, Follower::State::kInstalling);
+  replica.SendToFollowers({0, 5, ByteView(memory->data(), kEntryBytes), memory});
+  EXPECT_EQ(follower.state, Follower::State::kNeedsSnapshot);
+  EXPECT_EQ(follower.bytes_behind_snapshot, 0u);
+  EXPECT_EQ(follower.failed_installs, 1u);
 }
 
 }  // namespace
