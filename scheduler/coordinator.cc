@@ -17,7 +17,6 @@ Membership::Options MembershipOptions(const Coordinator::Options& options) {
   Membership::Options membership;
   membership.job_id = options.job_id;
   membership.lease = options.lease;
-  membership.max_servers = std::min(options.servers, kMaxServers);
   return membership;
 }
 
@@ -27,6 +26,8 @@ ReplicaDirector::Options DirectorOptions(const Coordinator::Options& options) {
   director.replicas = std::max(options.job.replicas(), 1u);
   director.durable = options.job.durability() != MEMORY;
   director.recovery_timeout = options.recovery_timeout;
+  director.servers = options.servers;
+  director.elastic = options.job.elastic();
   return director;
 }
 
@@ -42,7 +43,8 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       last_tick_(created_),
       moves_from_(created_),
       membership_(MembershipOptions(options_)),
-      director_(DirectorOptions(options_)),
+      events_(options_.unix_ms),
+      director_(DirectorOptions(options_), &events_),
       logical_workers_({.total = options_.job.logical_workers(),
                         .workers = options_.workers,
                         .rebalance = options_.job.elastic(),
@@ -50,8 +52,11 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       tables_(options_.job),
       evaluations_(options_.job),
       checkpoints_(options_.job.checkpoint(), created_),
+      planned_(created_),
       figures_saved_(created_) {
   MutexLock lock(mu_);
+  scale_.set_servers(options_.servers);
+  scale_.set_workers(options_.workers);
   if (restored != nullptr) {
     Restore(*restored);
   } else if (options_.restore.has_value()) {
@@ -129,11 +134,12 @@ void Coordinator::Tick() {
 
   // A replica that is copied before its partition is loaded would be one of nothing.
   if (director_.placed() && nothing_yet() && director_.BeginAnew(JoinedServers())) RoutingHasChanged(actions);
-  if (replan_ && !loading()) {
+  if ((replan_ || now - planned_ >= kReplanInterval) && !loading()) {
     replan_ = false;
+    planned_ = now;
     // While the result is gathered, who has it stays.
     const bool move = now >= moves_from_ && state_.state() != FINISHING;
-    if (director_.Step(membership_.Present(SERVER_ROLE), move)) RoutingHasChanged(actions);
+    if (director_.Step(membership_.Present(SERVER_ROLE), move, now)) RoutingHasChanged(actions);
     replan_ = replan_ || now < moves_from_;
   }
   if (const auto loss = director_.CheckRecovery(now); loss.has_value()) FailJob(*loss, actions);
@@ -146,7 +152,7 @@ void Coordinator::Tick() {
     for (const Node* node : membership_.All()) {
       if (!node->gone) there.push_back(NodeText(*node));
     }
-    FailJob(absl::StrCat("waited ", Seconds(options_.start_timeout), " s for ", options_.servers, " servers and ",
+    FailJob(absl::StrCat("waited ", Seconds(options_.start_timeout), " s for ", scale_.servers(), " servers and ",
                          options_.workers, " workers; there are: ", there.empty() ? "none" : absl::StrJoin(there, ", ")),
             actions);
   }
@@ -203,9 +209,11 @@ absl::StatusOr<Node*> Coordinator::FindWorker(const std::string& node, uint64_t 
   return worker;
 }
 
-void Coordinator::LogState(absl::string_view from) const {
+void Coordinator::LogState(absl::string_view from) {
   const std::string text = absl::StrCat("job state: ", from, " -> ", JobState_Name(state_.state()),
                                         state_.reason().empty() ? "" : ": ", state_.reason());
+  events_.Add(JOB_STATE_CHANGED, "", absl::StrCat(JobState_Name(state_.state()), state_.reason().empty() ? "" : ": ",
+                                                  state_.reason()));
   if (state_.state() == FAILED) {
     spdlog::error("{}", text);
   } else {

@@ -24,6 +24,7 @@
 #include "scheduler/checkpoints.h"
 #include "scheduler/deferred_actions.h"
 #include "scheduler/evaluations.h"
+#include "scheduler/event_log.h"
 #include "scheduler/job_state_machine.h"
 #include "scheduler/logical_workers.h"
 #include "scheduler/membership.h"
@@ -57,6 +58,9 @@ inline constexpr std::chrono::seconds kCheckpointCallTimeout{30};
 // Figures of the nodes, which change all the time, are saved so often.
 inline constexpr std::chrono::seconds kFiguresSaveInterval{10};
 
+// The placement is looked at so often though nothing has happened: partitions may have become hot.
+inline constexpr std::chrono::seconds kReplanInterval{1};
+
 // Adds up the servers' figures.
 void AddCounters(const ServerCounters& from, ServerCounters& to);
 
@@ -81,7 +85,7 @@ class Coordinator {
     // Valid, with its defaults filled in.
     Job job;
     uint64_t job_id = 0;
-    // Servers and workers that the job begins with. REQUIRES: job.replicas <= servers.
+    // Servers and workers that the job begins with; others may come. REQUIRES: job.replicas <= servers.
     uint32_t servers = 1;
     uint32_t workers = 0;
     std::chrono::milliseconds heartbeat_interval{200};
@@ -147,6 +151,9 @@ class Coordinator {
   Ticket ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done)
       PAWL_EXCLUDES(mu_);
   Ticket Checkpoint(const CheckpointRequest& request, Done<CheckpointResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket Scale(const ScaleRequest& request, Done<ScaleResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket Drain(const DrainRequest& request, Done<DrainResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket ListEvents(const ListEventsRequest& request, Done<ListEventsResponse> done) PAWL_EXCLUDES(mu_);
   // The caller is gone or its deadline has passed: answers the call, if it still waits, with CANCELLED or
   // DEADLINE_EXCEEDED. A party whose deadline passes at a barrier fails the barrier.
   void Cancel(Ticket ticket, bool deadline_passed) PAWL_EXCLUDES(mu_);
@@ -267,6 +274,15 @@ class Coordinator {
   // The servers are placed, and have what the job begins with.
   bool servers_are_ready() const PAWL_REQUIRES(mu_) { return director_.placed() && !loading(); }
 
+  // coordinator_scale.cc.
+  // Nodes that are there and not on their way out, by number.
+  std::vector<const Node*> Staying(Role role) const PAWL_REQUIRES(mu_);
+  void TellToLeave(const Node& node, const std::string& why) PAWL_REQUIRES(mu_);
+  absl::Status CheckScale(const ScaleRequest& request) const PAWL_REQUIRES(mu_);
+  absl::Status CheckDrain(const DrainRequest& request) const PAWL_REQUIRES(mu_);
+  // A server that asks for newer routing acts by what it has: nobody need wait for its heartbeat.
+  void HasAdopted(const GetRoutingRequest& request, DeferredActions& actions) PAWL_REQUIRES(mu_);
+
   // coordinator_end.cc.
   void ReportIsWritten(const absl::Status& status) PAWL_EXCLUDES(mu_);
   void FailJob(const std::string& failure, DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -277,7 +293,7 @@ class Coordinator {
   // OK if the job goes on and one more call may wait.
   absl::Status CheckCanWait() const PAWL_REQUIRES(mu_);
   absl::StatusOr<Node*> FindWorker(const std::string& node, uint64_t incarnation) PAWL_REQUIRES(mu_);
-  void LogState(absl::string_view from) const PAWL_REQUIRES(mu_);
+  void LogState(absl::string_view from) PAWL_REQUIRES(mu_);
 
   // coordinator_state.cc: what is shown and what is saved.
   GetStatusResponse Status() const PAWL_REQUIRES(mu_);
@@ -301,6 +317,9 @@ class Coordinator {
   Ticket last_ticket_ PAWL_GUARDED_BY(mu_) = 0;
   JobStateMachine state_ PAWL_GUARDED_BY(mu_);
   Membership membership_ PAWL_GUARDED_BY(mu_);
+  EventLog events_ PAWL_GUARDED_BY(mu_);
+  // How many servers and workers there are to be.
+  ScaleStatus scale_ PAWL_GUARDED_BY(mu_);
   ReplicaDirector director_ PAWL_GUARDED_BY(mu_);
   LogicalWorkers logical_workers_ PAWL_GUARDED_BY(mu_);
   TableCatalogue tables_ PAWL_GUARDED_BY(mu_);
@@ -315,8 +334,9 @@ class Coordinator {
   std::shared_ptr<const RoutingTable> routing_ PAWL_GUARDED_BY(mu_);
   // The director's primaries_since() that rounds_ knows.
   uint64_t targets_since_ PAWL_GUARDED_BY(mu_) = 0;
-  // Something has happened after which there may be a step of the placement to do.
+  // Something has happened after which there may be a step of the placement to do; or time has passed.
   bool replan_ PAWL_GUARDED_BY(mu_) = false;
+  MonotonicTime planned_ PAWL_GUARDED_BY(mu_);
   // Restored, and not taken up yet.
   bool restored_ PAWL_GUARDED_BY(mu_) = false;
 

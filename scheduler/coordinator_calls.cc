@@ -17,6 +17,7 @@ Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTab
   DeferredActions actions;
   MutexLock lock(mu_);
   const Ending ending(*this, actions);
+  HasAdopted(request, actions);
   const bool over_is_told = told_.state == state_.state() && state_.over();
   if (!over_is_told && told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
     // It is saved, whatever else is not.

@@ -267,6 +267,7 @@ class CoordinatorFixture : public testing::Test {
     const absl::StatusOr<HeartbeatResponse> response = coordinator_->Heartbeat(request);
     Save();
     if (!response.ok() || node.request.role() != SERVER_ROLE) return response;
+    node.draining = node.draining || response->drain();
     if (node.adopts && response->routing_epoch() > node.routing.epoch()) {
       const auto routing = GetRouting(node.routing.epoch());
       if (routing->has_value() && (*routing)->ok()) node.routing = Noted(***routing);

@@ -63,6 +63,9 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   gate_.Changed();
   spdlog::info("node {}: {} incarnation {}", registration->returned ? "came back" : "joined", NodeText(node),
                node.incarnation);
+  if (node.role != CLIENT_ROLE) {
+    events_.Add(registration->returned ? NODE_RETURNED : NODE_JOINED, node.name, NodeText(node));
+  }
   if (registration->former.has_value()) {
     NodesAreGone({*registration->former}, {"was restarted"}, /*dead=*/true, actions);
   }
@@ -109,9 +112,15 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   }
   if (node->role == SERVER_ROLE && director_.placed() && !state_.over()) {
     replan_ = replan_ || node->draining != was_draining || node->adopted_epoch != had_adopted;
+    if (director_.NoteFigures(*node, request, running_.Now())) gate_.Changed();
     if (director_.LearnersHaveCaughtUp(*node, request, membership_)) RoutingHasChanged(actions);
   }
+  if (node->draining && !was_draining) {
+    events_.Add(NODE_DRAINING, node->name, "it has been asked to end");
+    gate_.Changed();
+  }
   HeartbeatResponse response;
+  response.set_drain(node->told_to_leave);
   response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
   response.set_routing_epoch(told_.routing == nullptr ? 0 : told_.routing->epoch());
   response.set_job_state(told_.state);
@@ -143,6 +152,9 @@ void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector
                                DeferredActions& actions) {
   if (nodes.empty()) return;
   gate_.Changed();
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (nodes[i].role != CLIENT_ROLE) events_.Add(dead ? NODE_DIED : NODE_LEFT, nodes[i].name, how[i]);
+  }
   if (state_.over()) return;
   std::vector<Node> servers;
   std::vector<std::string> how_servers;
@@ -210,7 +222,7 @@ void Coordinator::PlaceRanksOnWorkers(DeferredActions& actions) {
 
 void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
   const std::vector<const Node*> servers = JoinedServers();
-  if (servers.size() < options_.servers) return;
+  if (servers.size() < scale_.servers()) return;
   // Of a partition that is loaded there is one replica, from which the others are copied then.
   director_.PlaceFirst(servers, loading() ? 1 : options_.job.replicas());
   RoutingHasChanged(actions);

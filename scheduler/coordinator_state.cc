@@ -63,8 +63,11 @@ GetStatusResponse Coordinator::Status() const {
     shown.set_silent_ms(static_cast<uint64_t>(
         std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::milliseconds>(now - node->last_heard).count())));
     shown.set_gone(node->gone);
+    shown.set_draining(node->draining && !node->gone);
     if (node->role == SERVER_ROLE) {
       *shown.mutable_server() = node->counters;
+      shown.set_zone(node->zone);
+      shown.set_standby(!node->gone && director_.StandsBy(*node));
       if (!final_counters_.has_value() && !node->gone) AddCounters(node->counters, *status.mutable_counters());
       for (size_t server = 0; server < replicas.size(); ++server) {
         if (told_.routing->servers(static_cast<int>(server)).incarnation() == node->incarnation) {
@@ -98,6 +101,8 @@ GetStatusResponse Coordinator::Status() const {
     steps = std::min(steps.value_or(done), done);
   }
   status.set_steps(steps.value_or(0));
+  *status.mutable_moves() = director_.Moves(now);
+  *status.mutable_scale() = scale_;
   if (ranks_hosted > 0) status.set_loss(loss_sum / static_cast<double>(ranks_hosted));
   if (final_counters_.has_value()) *status.mutable_counters() = *final_counters_;
   return status;
@@ -137,6 +142,9 @@ SchedulerState Coordinator::State() const {
   stored.set_closed(closed_);
   if (restore_.has_value()) *stored.mutable_restore() = *restore_;
   *stored.mutable_checkpoint() = checkpoints_.Status();
+  *stored.mutable_events() = events_.Save();
+  *stored.mutable_scale() = scale_;
+  *stored.mutable_moves() = director_.Moves(running_.Peek());
   return stored;
 }
 
@@ -152,6 +160,10 @@ void Coordinator::Restore(const SchedulerState& stored) {
   state_.Restore(stored.state(), stored.reason(),
                  std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(train_s)), clock_.Now());
   membership_.Restore(stored.membership(), now + options_.restart_grace);
+  events_.Restore(stored.events());
+  if (stored.has_scale()) scale_ = stored.scale();
+  director_.SetWantedServers(scale_.servers());
+  director_.RestoreMoves(stored.moves());
   director_.Restore(stored.placement(), now);
   logical_workers_.Restore(stored.ranks(), now);
   tables_.Restore(stored.tables());

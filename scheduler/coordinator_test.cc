@@ -44,8 +44,7 @@ TEST_F(CoordinatorTest, RegistrationTellsTheJobAndTheLease) {
   EXPECT_EQ(server.heartbeat_interval_ms(), 200u);
   const auto again = Register(Registration(SERVER_ROLE, nonce_));
   EXPECT_EQ(again->SerializeAsString(), server.SerializeAsString());
-  EXPECT_EQ(Register(Registration(SERVER_ROLE, 77)).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Register(Registration(SERVER_ROLE, 77)).ok()) << "more than it begins with may come";
 }
 
 TEST_F(CoordinatorTest, JobRunsOnceServersAndWorkersAreThere) {

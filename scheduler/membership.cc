@@ -1,6 +1,7 @@
 #include "scheduler/membership.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -63,6 +64,13 @@ absl::Status Membership::CheckRequest(const RegisterRequest& request) const {
     return absl::InvalidArgumentError(
         absl::StrCat("node has ", request.node().size(), " bytes; at most ", kMaxNodeNameBytes, " are possible"));
   }
+  if (request.role() != SERVER_ROLE && !request.zone().empty()) {
+    return absl::InvalidArgumentError("zone is set; only a server has one");
+  }
+  if (request.zone().size() > kMaxZoneBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("zone has ", request.zone().size(), " bytes; at most ", kMaxZoneBytes, " are possible"));
+  }
   if (request.role() != WORKER_ROLE && request.logical_workers_size() > 0) {
     return absl::InvalidArgumentError("logical_workers is set; only a worker hosts ranks");
   }
@@ -72,8 +80,7 @@ absl::Status Membership::CheckRequest(const RegisterRequest& request) const {
 absl::Status Membership::CheckRoom(Role role) const {
   const size_t present = Present(role).size();
   if (role == SERVER_ROLE && present >= options_.max_servers) {
-    return absl::ResourceExhaustedError(absl::StrCat("the job has all of its ", options_.max_servers,
-                                                     " servers; start the scheduler with more --servers"));
+    return absl::ResourceExhaustedError(absl::StrCat("there are ", options_.max_servers, " servers, the limit"));
   }
   if (role == WORKER_ROLE && present >= options_.max_workers) {
     return absl::ResourceExhaustedError(absl::StrCat("there are ", options_.max_workers, " workers, the limit"));
@@ -138,6 +145,9 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
     if (!before->gone) registration.former = *before;
     node.name = before->name;
     node.number = before->number;
+    // It may have died on its way out.
+    node.told_to_leave = before->told_to_leave;
+    node.draining = before->told_to_leave;
     node.earlier = before->earlier;
     node.earlier.set_samples(before->earlier.samples());
     // Who counts by rank has them counted there.
@@ -152,6 +162,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
   node.process_nonce = request.process_nonce();
   node.address = request.address();
   node.description = request.description();
+  node.zone = request.zone();
   node.last_heard = now;
   node.adopted_at = now;
   const std::pair<int, uint32_t> key(node.role, node.number);
@@ -187,7 +198,7 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
   node->joined = true;
   if (node->role == SERVER_ROLE) {
     if (request.has_server()) node->counters = request.server();
-    node->draining = request.draining();
+    node->draining = request.draining() || node->told_to_leave;
     if (request.routing_epoch() > node->adopted_epoch || node->adopted_epoch >= newest_epoch) node->adopted_at = now;
     node->adopted_epoch = std::max(node->adopted_epoch, request.routing_epoch());
   }
@@ -205,6 +216,12 @@ void Membership::RefuseThoseBehind(uint64_t newest_epoch, MonotonicDuration limi
   }
 }
 
+bool Membership::TellToLeave(const std::string& name) {
+  Node& node = nodes_.at(by_name_.at(name));
+  node.draining = true;
+  return !std::exchange(node.told_to_leave, true);
+}
+
 absl::Status Membership::Leave(const std::string& name, uint64_t incarnation) {
   const auto it = by_name_.find(name);
   if (it == by_name_.end()) return absl::OkStatus();
@@ -213,6 +230,8 @@ absl::Status Membership::Leave(const std::string& name, uint64_t incarnation) {
   if (node.incarnation < incarnation) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": incarnation ", incarnation, " has not been given out"));
   }
+  // Whoever starts it again wants it.
+  node.told_to_leave = false;
   if (!node.gone) MarkGone(node);
   return absl::OkStatus();
 }
@@ -266,6 +285,8 @@ StoredMembership Membership::Save() const {
     *to.mutable_counters() = node.counters;
     *to.mutable_progress() = node.progress;
     *to.mutable_earlier() = node.earlier;
+    to.set_zone(node.zone);
+    to.set_told_to_leave(node.told_to_leave);
   }
   stored.set_last_incarnation(last_incarnation_);
   stored.set_next_server(next_server_);
@@ -289,6 +310,9 @@ void Membership::Restore(const StoredMembership& stored, MonotonicTime now) {
     node.counters = from.counters();
     node.progress = from.progress();
     node.earlier = from.earlier();
+    node.zone = from.zone();
+    node.told_to_leave = from.told_to_leave();
+    node.draining = node.told_to_leave && !node.gone;
     node.last_heard = now;
     node.adopted_at = now;
     const std::pair<int, uint32_t> key(node.role, node.number);

@@ -20,7 +20,7 @@
 namespace pawl {
 
 // Every server is called by the scheduler and by every worker, each over connections of its own.
-inline constexpr uint32_t kMaxServers = 256;
+inline constexpr uint32_t kMaxServers = 1024;
 inline constexpr uint32_t kMaxWorkers = 1024;
 // Clients are numbered 0 to kMaxClients - 1: servers keep a push window for each number.
 inline constexpr uint32_t kMaxClients = 1024;
@@ -29,6 +29,7 @@ inline constexpr size_t kMaxGoneNodes = 2048;
 inline constexpr size_t kMaxAddressBytes = 256;
 inline constexpr size_t kMaxDescriptionBytes = 256;
 inline constexpr size_t kMaxNodeNameBytes = 64;
+inline constexpr size_t kMaxZoneBytes = 64;
 
 // One process in one life.
 struct Node {
@@ -43,7 +44,11 @@ struct Node {
   MonotonicTime last_heard;
   // Left or dead.
   bool gone = false;
-  // SERVER_ROLE: asks to be relieved of its replicas.
+  // SERVER_ROLE: what it fails together with.
+  std::string zone;
+  // Has been told to leave.
+  bool told_to_leave = false;
+  // On its way out, told or by itself; a server is to be relieved of its replicas.
   bool draining = false;
   // Has sent a heartbeat in this life. A server that writes a log has written down who it is before that.
   bool joined = false;
@@ -107,6 +112,9 @@ class Membership {
 
   // Servers that have adopted none of the newer routings for so long lose their leases: from now on they are not renewed.
   void RefuseThoseBehind(uint64_t newest_epoch, MonotonicDuration limit, MonotonicTime now);
+
+  // The node is to leave; its heartbeats tell it. False: it was told before. REQUIRES: it is there.
+  bool TellToLeave(const std::string& name);
 
   // The node leaves, a client without a trace. OK too if it had left before.
   absl::Status Leave(const std::string& name, uint64_t incarnation);

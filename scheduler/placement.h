@@ -1,15 +1,13 @@
-// Which server holds which replica: the decisions alone.
+// Which server holds which replica, and what events make of that. Where they are to be: placement_target.h; the way there:
+// placement_step.h.
 #ifndef PAWL_SCHEDULER_PLACEMENT_H_
 #define PAWL_SCHEDULER_PLACEMENT_H_
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace pawl {
-
-// Learners that one server may be, and that one server may have to feed, at a time: repair shares disk and
-// network with the training.
-inline constexpr uint32_t kMaxLearnersPerServer = 8;
 
 // A server is known by the number in its name: server-3 is 3. Its lives are not told apart here: the death of one
 // is followed before the next one is taken in.
@@ -55,10 +53,12 @@ struct Placement {
 // A server that is there.
 struct PlacementServer {
   ServerNumber number = 0;
-  // Wants to be rid of all of its replicas.
+  // Is to be rid of all of its replicas, or to get none.
   bool draining = false;
   // The newest epoch that it is known to act by.
   uint64_t adopted_epoch = 0;
+  // What it fails together with.
+  std::string zone = {};
 };
 
 // All functions are pure but for `placement`, and return whether they have changed it. Invariants, whatever
@@ -98,10 +98,8 @@ bool BeginAnew(const std::vector<ServerNumber>& servers, Placement& placement);
 bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch,
               Placement& placement);
 
-// One small step towards `replicas` replicas of each partition, spread evenly over the servers that are not draining (one
-// of each on every server, if they are fewer). With move == false only what is under way is completed.
-// REQUIRES: `servers` has everyone who is in a set, but holders and yielding ones; ascending.
-bool PlacementStep(const std::vector<PlacementServer>& servers, uint32_t replicas, bool move, Placement& placement);
+// The first backup is primary from `epoch` on. What others have learned from its predecessor is void.
+void Promote(ReplicaSet& set, uint64_t epoch);
 
 // Whether the server is in no set any more, not even as a holder.
 bool HoldsNothing(ServerNumber server, const Placement& placement);

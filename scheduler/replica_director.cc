@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "scheduler/placement_step.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -36,11 +37,12 @@ bool ReplicaDirector::EveryPartitionHasAPrimary() const {
 }
 
 void ReplicaDirector::PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas) {
-  std::vector<ServerNumber> numbers;
-  for (const Node* server : servers) numbers.push_back(server->number);
-  pawl::PlaceFirst(numbers, options_.partitions, replicas, placement_);
+  std::vector<PlacementServer> active = Present(servers);
+  active.erase(std::remove_if(active.begin(), active.end(), [](const PlacementServer& server) { return server.draining; }),
+               active.end());
+  PlaceFirstInZones(active, options_.partitions, replicas, placement_);
   spdlog::info("routing: epoch {}, {} partitions with {} replicas on {} servers", epoch(), options_.partitions, replicas,
-               numbers.size());
+               active.size());
   NoteRedundancy();
 }
 
@@ -50,6 +52,8 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   if (!placed()) return std::nullopt;
   std::vector<ServerNumber> numbers;
   for (const Node& server : servers) numbers.push_back(server.number);
+  const std::vector<ReplicaSet> before = placement_.partitions;
+  target_.reset();
   // The table names fewer servers, even if they had nothing.
   if (!RemoveServers(numbers, placement_)) ++placement_.epoch;
   std::vector<uint32_t> waiting;
@@ -67,6 +71,7 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   spdlog::warn("routing: epoch {} without {}", epoch(), absl::StrJoin(numbers, ", ", [](std::string* out, uint32_t n) {
                  absl::StrAppend(out, "server-", n);
                }));
+  NotePromotions(before);
   NoteRedundancy();
   if (waiting.empty()) return std::nullopt;
   const std::string loss = LossText(waiting, absl::StrJoin(texts, "; "));
@@ -79,6 +84,7 @@ std::optional<std::string> ReplicaDirector::ServerIsThere(const Node& server, st
                                                           bool nothing_yet) {
   if (!placed()) return std::nullopt;
   std::sort(recovered.begin(), recovered.end());
+  target_.reset();
   const Recovery recovery = RecoverServer(server.number, recovered, nothing_yet, placement_);
   // The table names a server more, or another life of it.
   if (!recovery.changed) ++placement_.epoch;
@@ -104,7 +110,20 @@ bool ReplicaDirector::LearnersHaveCaughtUp(const Node& primary, const HeartbeatR
       continue;
     }
     // By the report's own epoch: one that comes late speaks of its time.
-    changed |= CaughtUp(replica.partition(), primary.number, learner->number, report.routing_epoch(), placement_);
+    if (!CaughtUp(replica.partition(), primary.number, learner->number, report.routing_epoch(), placement_)) continue;
+    changed = true;
+    progress_.Copied(meter_.bytes(replica.partition()));
+    const ReplicaSet& set = placement_.partitions[replica.partition()];
+    ServerNumber from = set.leaving;
+    if (target_.has_value() && !target_->partitions[replica.partition()].empty()) {
+      const std::vector<ServerNumber>& wanted = target_->partitions[replica.partition()];
+      const auto goes = [&](ServerNumber other) { return std::find(wanted.begin(), wanted.end(), other) == wanted.end(); };
+      if (goes(set.primary)) from = set.primary;
+      for (const ServerNumber backup : set.backups) {
+        if (goes(backup)) from = backup;
+      }
+    }
+    AddEvent(REPLICA_MOVED, learner->number, from, replica.partition(), std::nullopt);
   }
   if (changed) NoteRedundancy();
   return changed;
@@ -115,6 +134,7 @@ bool ReplicaDirector::BeginAnew(const std::vector<const Node*>& servers) {
   std::vector<ServerNumber> numbers;
   for (const Node* server : servers) numbers.push_back(server->number);
   if (!pawl::BeginAnew(numbers, placement_)) return false;
+  target_.reset();
   ForgetWhoWaitsNoMore();
   how_gone_.clear();
   spdlog::info("routing: epoch {}: what was lost had nothing in it yet, and begins anew", epoch());
@@ -128,11 +148,160 @@ void ReplicaDirector::ForgetWhoWaitsNoMore() {
   }
 }
 
-bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move) {
-  if (!placed()) return false;
+void ReplicaDirector::SetWantedServers(uint32_t servers) {
+  wanted_servers_ = servers;
+  target_.reset();
+}
+
+std::vector<PlacementServer> ReplicaDirector::Present(const std::vector<const Node*>& servers) {
+  std::set<ServerNumber> members;
+  for (const ReplicaSet& set : placement_.partitions) {
+    members.insert(set.primary);
+    members.insert(set.yielding);
+    members.insert(set.backups.begin(), set.backups.end());
+    for (const ReplicaSet::Learner& learner : set.learners) members.insert(learner.server);
+  }
   std::vector<PlacementServer> present;
-  for (const Node* server : servers) present.push_back({server->number, server->draining, server->adopted_epoch});
-  return PlacementStep(present, options_.replicas, move, placement_);
+  uint32_t active = 0;
+  for (const Node* server : servers) {
+    present.push_back({server->number, server->draining, server->adopted_epoch, server->zone});
+    active += !server->draining && members.contains(server->number);
+  }
+  standing_by_.clear();
+  for (PlacementServer& server : present) {
+    if (options_.elastic || server.draining || members.contains(server.number)) continue;
+    if (active < wanted_servers_) {
+      ++active;
+      continue;
+    }
+    server.draining = true;
+    standing_by_.insert(server.number);
+  }
+  return present;
+}
+
+bool ReplicaDirector::CompleteHandovers(const std::vector<const Node*>& servers) {
+  if (!placed()) return false;
+  std::map<uint32_t, ServerNumber> yielding;
+  for (uint32_t p = 0; p < placement_.partitions.size(); ++p) {
+    if (placement_.partitions[p].yielding != kNoServer) yielding[p] = placement_.partitions[p].yielding;
+  }
+  if (yielding.empty() || !pawl::CompleteHandovers(Present(servers), placement_)) return false;
+  for (const auto& [partition, from] : yielding) {
+    const ReplicaSet& set = placement_.partitions[partition];
+    if (set.primary != kNoServer) handovers_[partition] = {from, set.primary_since};
+  }
+  return true;
+}
+
+bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move, MonotonicTime now) {
+  if (!placed()) return false;
+  bool changed = CompleteHandovers(servers);
+  if (!move) return changed;
+  const std::vector<PlacementServer> present = Present(servers);
+  UpdateTarget(present, now);
+  changed |= StepTowards(*target_, present, placement_);
+  progress_.Left(LeftToMove(*target_, placement_).partitions.size(), now);
+  return changed;
+}
+
+void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, MonotonicTime now) {
+  std::vector<PlacementServer> key = servers;
+  for (PlacementServer& server : key) server.adopted_epoch = 0;
+  const auto same = [](const PlacementServer& a, const PlacementServer& b) {
+    return a.number == b.number && a.draining == b.draining && a.zone == b.zone;
+  };
+  const bool as_before = target_.has_value() &&
+                         std::equal(key.begin(), key.end(), target_servers_.begin(), target_servers_.end(), same);
+  if (as_before) {
+    if (!AtRest() || (loads_at_.has_value() && now - *loads_at_ < kLoadsInterval)) return;
+    loads_at_ = now;
+    PartitionLoads fresh = meter_.Loads();
+    if (fresh.empty()) return;
+    // What swings is followed only as far as it matters.
+    PlacementTarget better = ComputeTarget(servers, options_.replicas, fresh, placement_);
+    if (Imbalance(servers, fresh, better) > Imbalance(servers, fresh, *target_) - kTolerance) return;
+    spdlog::info("placement: partitions are moved for what they cost");
+    loads_ = std::move(fresh);
+    target_ = std::move(better);
+    return;
+  }
+  if (PartitionLoads fresh = meter_.Loads(); !fresh.empty()) loads_ = std::move(fresh);
+  target_ = ComputeTarget(servers, options_.replicas, loads_, placement_);
+  target_servers_ = std::move(key);
+}
+
+bool ReplicaDirector::AtRest() const {
+  if (!target_.has_value()) return false;
+  const MovesLeft left = LeftToMove(*target_, placement_);
+  return left.partitions.empty() && left.under_way == 0 && left.handovers == 0;
+}
+
+bool ReplicaDirector::NoteFigures(const Node& server, const HeartbeatRequest& report, MonotonicTime now) {
+  for (const PartitionFigures& figures : report.partitions()) meter_.Note(server.incarnation, figures, now);
+  bool noted = false;
+  for (const Takeover& takeover : report.takeovers()) {
+    const auto it = handovers_.find(takeover.partition());
+    if (it == handovers_.end() || it->second.primary_since != takeover.primary_since()) continue;
+    progress_.Paused(takeover.pause_ms());
+    AddEvent(PRIMARY_MOVED, server.number, it->second.from, takeover.partition(), takeover.pause_ms());
+    handovers_.erase(it);
+    noted = true;
+  }
+  return noted;
+}
+
+MovesStatus ReplicaDirector::Moves(MonotonicTime now) const {
+  MovesStatus status;
+  if (target_.has_value()) {
+    const MovesLeft left = LeftToMove(*target_, placement_);
+    status.set_replicas_left(static_cast<uint32_t>(left.partitions.size()));
+    uint64_t bytes = 0;
+    for (const uint32_t partition : left.partitions) bytes += meter_.bytes(partition);
+    status.set_bytes_left(bytes);
+    status.set_under_way(left.under_way);
+    status.set_handovers_left(left.handovers);
+    status.set_sharing_a_zone(target_->sharing_a_zone);
+    status.set_at_rest(AtRest());
+  }
+  progress_.Fill(now, status);
+  return status;
+}
+
+void ReplicaDirector::AddEvent(EventKind kind, ServerNumber server, ServerNumber from, uint32_t partition,
+                               std::optional<uint32_t> pause_ms) {
+  if (events_ == nullptr) return;
+  ClusterEvent event;
+  event.set_kind(kind);
+  event.set_node(absl::StrCat("server-", server));
+  if (from != kNoServer) event.set_from(absl::StrCat("server-", from));
+  event.set_partition(partition);
+  event.set_bytes(meter_.bytes(partition));
+  if (pause_ms.has_value()) event.set_pause_ms(*pause_ms);
+  events_->Add(std::move(event));
+}
+
+void ReplicaDirector::NotePromotions(const std::vector<ReplicaSet>& before) {
+  std::map<std::pair<ServerNumber, ServerNumber>, std::vector<uint32_t>> promoted;
+  for (uint32_t p = 0; p < before.size(); ++p) {
+    const ServerNumber is = placement_.partitions[p].primary;
+    if (is == kNoServer || is == before[p].primary) continue;
+    if (before[p].yielding != kNoServer && is != before[p].yielding) {
+      handovers_[p] = {before[p].yielding, placement_.partitions[p].primary_since};
+    } else {
+      promoted[{is, before[p].primary}].push_back(p);
+    }
+  }
+  if (events_ == nullptr) return;
+  for (const auto& [servers, partitions] : promoted) {
+    ClusterEvent event;
+    event.set_kind(PRIMARY_PROMOTED);
+    event.set_node(absl::StrCat("server-", servers.first));
+    if (servers.second != kNoServer) event.set_from(absl::StrCat("server-", servers.second));
+    event.set_partition(partitions.front());
+    event.set_text(PartitionsText(partitions));
+    events_->Add(std::move(event));
+  }
 }
 
 std::optional<std::string> ReplicaDirector::CheckRecovery(MonotonicTime now) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,13 +13,20 @@
 #include "client_lib/base/clock.h"
 #include "proto/scheduler.pb.h"
 #include "proto/scheduler_state.pb.h"
+#include "scheduler/event_log.h"
 #include "scheduler/membership.h"
+#include "scheduler/move_progress.h"
+#include "scheduler/partition_meter.h"
 #include "scheduler/placement.h"
+#include "scheduler/placement_target.h"
 
 namespace pawl {
 
-// Turns events into steps of the placement (scheduler/placement.h, which decides) and keeps account of partitions that
-// wait for a holder. Time is passed in. Not thread-safe.
+// How often what partitions cost is looked at anew, when all are where they are to be.
+inline constexpr std::chrono::seconds kLoadsInterval{10};
+
+// Turns events into steps of the placement (scheduler/placement.h, placement_target.h and placement_step.h, which decide),
+// keeps account of partitions that wait for a holder, and notes what has moved. Time is passed in. Not thread-safe.
 class ReplicaDirector {
  public:
   struct Options {
@@ -28,9 +36,14 @@ class ReplicaDirector {
     bool durable = true;
     // How long a partition waits for that.
     MonotonicDuration recovery_timeout = std::chrono::seconds(60);
+    // Servers that have partitions; others stand by, unless the job is elastic.
+    uint32_t servers = 1;
+    bool elastic = false;
   };
 
-  explicit ReplicaDirector(const Options& options) : options_(options) {}
+  // `events` outlives this; null: nobody wants to know.
+  explicit ReplicaDirector(const Options& options, EventLog* events = nullptr)
+      : options_(options), events_(events), wanted_servers_(options.servers), meter_(options.partitions) {}
 
   // The first placement has been made.
   bool placed() const { return !placement_.partitions.empty(); }
@@ -40,7 +53,12 @@ class ReplicaDirector {
   uint64_t primaries_since() const;
   bool EveryPartitionHasAPrimary() const;
 
-  // With `replicas` of each partition to begin with. REQUIRES: !placed(), at least so many servers.
+  // How many servers are to have partitions.
+  void SetWantedServers(uint32_t servers);
+  // It has nothing and gets nothing for now, since there are enough others. As of the last Step.
+  bool StandsBy(const Node& server) const { return standing_by_.contains(server.number); }
+
+  // With `replicas` of each partition to begin with. REQUIRES: !placed(), at least so many servers, ascending.
   void PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas);
   void PlaceFirst(const std::vector<const Node*>& servers) { PlaceFirst(servers, options_.replicas); }
 
@@ -53,15 +71,25 @@ class ReplicaDirector {
 
   // Whether the placement has changed.
   bool LearnersHaveCaughtUp(const Node& primary, const HeartbeatRequest& report, const Membership& membership);
-  bool Step(const std::vector<const Node*>& servers, bool move);
   // Of servers that write nothing down, if nothing_yet: what they took with them begins anew on others.
   bool BeginAnew(const std::vector<const Node*>& servers);
+  // What need not wait for a step: a primary that hands over has heard of it.
+  bool CompleteHandovers(const std::vector<const Node*>& servers);
+  // With move == false only what is under way is completed.
+  bool Step(const std::vector<const Node*>& servers, bool move, MonotonicTime now);
+
+  // Takes note of what a server says of its partitions; returns whether there is an event.
+  bool NoteFigures(const Node& server, const HeartbeatRequest& report, MonotonicTime now);
+  MovesStatus Moves(MonotonicTime now) const;
+  // All replicas are where they are to be, as of the last Step.
+  bool AtRest() const;
 
   // What the job fails with: a partition has waited too long.
   std::optional<std::string> CheckRecovery(MonotonicTime now) const;
 
   StoredPlacement Save() const;
   void Restore(const StoredPlacement& stored, MonotonicTime now);
+  void RestoreMoves(const MovesStatus& stored) { progress_.Restore(stored); }
 
  private:
   void ForgetWhoWaitsNoMore();
@@ -70,7 +98,32 @@ class ReplicaDirector {
   // "server-1 (...) died ...; partitions 1, 4, 7 were nowhere else"
   std::string LossText(const std::vector<uint32_t>& partitions, const std::string& how) const;
 
+  // As the decisions see them; notes who stands by.
+  std::vector<PlacementServer> Present(const std::vector<const Node*>& servers);
+  // Decides anew if something that matters is different.
+  void UpdateTarget(const std::vector<PlacementServer>& servers, MonotonicTime now);
+  void AddEvent(EventKind kind, ServerNumber server, ServerNumber from, uint32_t partition, std::optional<uint32_t> pause_ms);
+  void NotePromotions(const std::vector<ReplicaSet>& before);
+
+  struct Handover {
+    ServerNumber from = kNoServer;
+    uint64_t primary_since = 0;
+  };
+
   const Options options_;
+  EventLog* const events_;
+  uint32_t wanted_servers_;
+  std::set<ServerNumber> standing_by_;
+  PartitionMeter meter_;
+  // Those by which the target was decided, and when they were last looked at.
+  PartitionLoads loads_;
+  std::optional<MonotonicTime> loads_at_;
+  std::optional<PlacementTarget> target_;
+  // Of which the target is, without what they have adopted.
+  std::vector<PlacementServer> target_servers_;
+  MoveProgress progress_;
+  // By partition: those of which the new primary has not yet said how long they took.
+  std::map<uint32_t, Handover> handovers_;
   Placement placement_;
   // By number: how they went, while they are holders.
   std::map<ServerNumber, std::string> how_gone_;

@@ -26,6 +26,7 @@ class ReplicaDirectorTest : public testing::Test {
   ReplicaDirector Placed(uint32_t servers, uint32_t replicas, bool durable = true) {
     ReplicaDirector::Options options;
     options.partitions = 12;
+    options.servers = servers;
     options.replicas = replicas;
     options.durable = durable;
     options.recovery_timeout = seconds(10);
@@ -90,7 +91,7 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
     ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
   }
   director.ServersAreGone({Server(1)}, {"died"}, clock_.Now());
-  ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true));
+  ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
   ASSERT_TRUE(director.placement().partitions[0].Learns(1));
   Node primary = Server(0);
   primary.adopted_epoch = director.epoch();

@@ -126,6 +126,22 @@ grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerConte
   return Park(coordinator_, &Coordinator::Checkpoint, context, request, response);
 }
 
+grpc::ServerUnaryReactor* SchedulerService::Scale(grpc::CallbackServerContext* context, const ScaleRequest* request,
+                                                  ScaleResponse* response) {
+  return Park(coordinator_, &Coordinator::Scale, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::Drain(grpc::CallbackServerContext* context, const DrainRequest* request,
+                                                  DrainResponse* response) {
+  return Park(coordinator_, &Coordinator::Drain, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ListEvents(grpc::CallbackServerContext* context,
+                                                       const ListEventsRequest* request,
+                                                       ListEventsResponse* response) {
+  return Park(coordinator_, &Coordinator::ListEvents, context, request, response);
+}
+
 grpc::ServerUnaryReactor* SchedulerService::StopJob(grpc::CallbackServerContext* context,
                                                     const StopJobRequest* request, StopJobResponse* response) {
   return Park(coordinator_, &Coordinator::StopJob, context, request, response);

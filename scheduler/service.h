@@ -40,6 +40,12 @@ class SchedulerService final : public Scheduler::CallbackService {
                                       GetStatusResponse* response) override;
   grpc::ServerUnaryReactor* Checkpoint(grpc::CallbackServerContext* context, const CheckpointRequest* request,
                                        CheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* Scale(grpc::CallbackServerContext* context, const ScaleRequest* request,
+                                  ScaleResponse* response) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const DrainRequest* request,
+                                  DrainResponse* response) override;
+  grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context, const ListEventsRequest* request,
+                                       ListEventsResponse* response) override;
   grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context, const StopJobRequest* request,
                                     StopJobResponse* response) override;
   grpc::ServerUnaryReactor* Goodbye(grpc::CallbackServerContext* context, const GoodbyeRequest* request,

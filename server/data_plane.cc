@@ -24,6 +24,8 @@ constexpr uint64_t kRefusalLogInterval = 1000;
 constexpr size_t kMaxSegmentBytes = kMaxMessageBytes - 4096;
 // How old a heartbeat's figures may be.
 constexpr std::chrono::milliseconds kReportInterval{50};
+// Of which one heartbeat tells.
+constexpr int kMaxPartitionsTold = 64;
 
 absl::string_view MethodName(Method method) {
   switch (method) {
@@ -183,6 +185,8 @@ void DataPlane::FillHeartbeat(HeartbeatRequest& request) const {
   MutexLock lock(report_mu_);
   *request.mutable_server() = report_.server();
   *request.mutable_caught_up() = report_.caught_up();
+  *request.mutable_partitions() = report_.partitions();
+  *request.mutable_takeovers() = report_.takeovers();
   request.set_routing_epoch(report_.routing_epoch());
 }
 
@@ -202,8 +206,27 @@ void DataPlane::PrepareReport() {
       if (replica != nullptr) replicator_->AddCaughtUp(*replica, report);
     }
   }
+  for (Takeover& takeover : hosting_.Takeovers()) *report.add_takeovers() = std::move(takeover);
   MutexLock lock(report_mu_);
+  AddPartitionFigures(*view, report);
   report_ = std::move(report);
+}
+
+void DataPlane::AddPartitionFigures(const View& view, HeartbeatRequest& report) {
+  for (size_t looked_at = 0; looked_at < view.replicas.size(); ++looked_at) {
+    if (report.partitions_size() >= kMaxPartitionsTold) return;
+    next_told_ = (next_told_ + 1) % view.replicas.size();
+    const auto& replica = view.replicas[next_told_];
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->last_figures_mu);
+    const ReplicaFigures& last = replica->last_figures;
+    if (!last.is_primary) continue;
+    PartitionFigures& figures = *report.add_partitions();
+    figures.set_partition(replica->index);
+    figures.set_parameter_bytes(last.parameter_bytes);
+    figures.set_keys_pushed(last.counters.keys_pushed);
+    figures.set_keys_pulled(last.keys_pulled);
+  }
 }
 
 std::vector<RecoveredReplica> DataPlane::ReplicasWithData() const {

@@ -184,6 +184,8 @@ class DataPlane final : public RequestHandler {
   absl::StatusOr<std::shared_ptr<const View>> ViewAt(uint64_t epoch) const;
   void OnAdvanced(const std::shared_ptr<Replica>& replica);
   void PrepareReport();
+  // Of some of the primaries, in turn.
+  void AddPartitionFigures(const View& view, HeartbeatRequest& report) PAWL_REQUIRES(report_mu_);
   // Half of the lease has gone by without an answer: it is time to ask backups for promises.
   bool SchedulerIsSilent() const;
   // Answers with an error, counting and logging what was refused for its content.
@@ -208,6 +210,8 @@ class DataPlane final : public RequestHandler {
   // What the next heartbeat says.
   HeartbeatRequest report_ PAWL_GUARDED_BY(report_mu_);
   MonotonicTime next_report_ PAWL_GUARDED_BY(report_mu_) = MonotonicTime::min();
+  // The partition of which it told last.
+  size_t next_told_ PAWL_GUARDED_BY(report_mu_) = 0;
 
   // Shared with reservations, which gRPC may hold a little longer than this lives.
   const std::shared_ptr<std::atomic<size_t>> bytes_in_flight_ = std::make_shared<std::atomic<size_t>>(0);

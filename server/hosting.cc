@@ -149,11 +149,27 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     }
     replica->primary_since = wanted.primary_since();
     if (role == ReplicaRole::kBackup) ++backups;
+    std::optional<MonotonicTime> since = std::exchange(replica->without_primary_since, std::nullopt);
+    if (role == ReplicaRole::kBackup && routing.primary(p) == kNoServer) {
+      replica->without_primary_since = since.has_value() ? since : clock_.Now();
+    }
     if (role != ReplicaRole::kPrimary) continue;
     ++primaries;
     if (was != ReplicaRole::kPrimary) {
       // Whoever was the last primary that served: between it and this one there may have been routings with none.
       replica->serves_from = std::max(replica->serves_from, promised_until);
+      if (since.has_value()) {
+        const MonotonicTime now = clock_.Now();
+        Takeover takeover;
+        takeover.set_partition(p);
+        takeover.set_primary_since(wanted.primary_since());
+        takeover.set_pause_ms(static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                                        std::max(now, replica->serves_from) - *since)
+                                                        .count()));
+        MutexLock lock(mu_);
+        takeovers_.emplace_back(now + kTakeoverTold, std::move(takeover));
+        if (takeovers_.size() > kMaxTakeoversTold) takeovers_.pop_front();
+      }
     }
     if (replicator_ != nullptr && p < static_cast<uint32_t>(routing.replicas_size())) {
       // The partition's first primary has not changed it yet: so nobody has, and empty backups have everything.
@@ -189,6 +205,16 @@ absl::StatusOr<std::shared_ptr<const TableSchema>> Hosting::LearnTable(const Tab
   view->tables[spec.id()] = table;
   view_ = std::move(view);
   return table;
+}
+
+std::vector<Takeover> Hosting::Takeovers() const {
+  const MonotonicTime now = clock_.Now();
+  std::vector<Takeover> told;
+  MutexLock lock(mu_);
+  for (const auto& [until, takeover] : takeovers_) {
+    if (now < until) told.push_back(takeover);
+  }
+  return told;
 }
 
 ReplicationHeader Hosting::Header() const {

@@ -2,7 +2,10 @@
 #ifndef PAWL_SERVER_HOSTING_H_
 #define PAWL_SERVER_HOSTING_H_
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,6 +27,10 @@ namespace pawl {
 
 // RoutingTable.primary of a partition that nobody can serve.
 inline constexpr uint32_t kNoServer = UINT32_MAX;
+
+// For how long a takeover is told of, and how many at most.
+inline constexpr std::chrono::seconds kTakeoverTold{5};
+inline constexpr size_t kMaxTakeoversTold = 1024;
 
 // Thread-safe. Locks: that of adoption, then a replica's, then the view's: so whoever holds a replica may look at the view,
 // and whoever wants to look waits for no replica, however long its lock is held.
@@ -89,6 +96,9 @@ class Hosting {
   }
   ReplicationHeader Header() const;
 
+  // The last partitions that were handed over to this server.
+  std::vector<Takeover> Takeovers() const;
+
   // Promises the sender not to serve as primary of a partition of its own for `duration`. False: it knows an older
   // routing than this server, so it may be too late.
   bool Promise(const ReplicationHeader& sender, MonotonicDuration duration);
@@ -113,6 +123,8 @@ class Hosting {
   // Of the routing that is being adopted, or was last.
   uint64_t adopting_ PAWL_GUARDED_BY(mu_) = 0;
   absl::btree_map<Server, MonotonicTime> promises_ PAWL_GUARDED_BY(mu_);
+  // With the times until which they are told.
+  std::deque<std::pair<MonotonicTime, Takeover>> takeovers_ PAWL_GUARDED_BY(mu_);
 };
 
 // FAILED_PRECONDITION with the routing attached, unless that is too large to travel with an error.

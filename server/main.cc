@@ -3,8 +3,8 @@
 //   pawl-server --scheduler=10.0.0.1:7000 --listen=10.0.0.2:0 --data_dir=/var/lib/pawl
 //
 // It registers with the scheduler, which tells it which partitions it has, and
-// serves until the job ends. Exit codes: 0 the job has completed or was stopped, or this
-// process was asked to end (SIGTERM, Ctrl-C); 1 the job has failed, or the
+// serves until the job ends. It may come while the job runs, and leave it. Exit codes: 0 the job has completed or was
+// stopped, or this process was asked to end (SIGTERM, Ctrl-C, pawlctl drain); 1 the job has failed, or the
 // scheduler cannot be reached; 2 wrong usage.
 #include <malloc.h>
 
@@ -42,6 +42,8 @@ ABSL_FLAG(std::string, advertise, "", "host:port that workers reach this server 
 ABSL_FLAG(std::string, data_dir, "",
           "folder for this server's log, for this server alone; made if missing. Started again with the same folder after it "
           "has died, it is the same server and has what it had.");
+ABSL_FLAG(std::string, zone, "",
+          "what this server fails together with, such as a rack; replicas of a partition are kept in different zones");
 ABSL_FLAG(uint64_t, log_bytes, uint64_t{1} << 30,
           "what the log may have before snapshots make it shorter: what a start has to read");
 ABSL_FLAG(int, register_timeout_s, 60, "how long to try to reach the scheduler at the start");
@@ -89,6 +91,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   ServerNodeOptions node_options;
   node_options.scheduler = scheduler;
   node_options.description = ProcessDescription();
+  node_options.zone = absl::GetFlag(FLAGS_zone);
   node_options.register_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_register_timeout_s));
   node_options.scheduler_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_scheduler_timeout_s));
   node_options.drain_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_drain_timeout_s));

@@ -33,6 +33,7 @@ struct ReplicaFigures {
   uint64_t rows = 0;
   uint64_t parameter_bytes = 0;
   uint64_t step = 0;
+  bool is_primary = false;
 };
 
 enum class ReplicaRole {
@@ -109,6 +110,8 @@ struct Replica {
   uint64_t installed_since PAWL_GUARDED_BY(mu) = 0;
   // Of a primary: not before this, because the one before has been promised so (proto/replication.proto).
   MonotonicTime serves_from PAWL_GUARDED_BY(mu) = MonotonicTime::min();
+  // Of a backup: since when the partition has no primary; nullopt: it has one.
+  std::optional<MonotonicTime> without_primary_since PAWL_GUARDED_BY(mu);
   std::vector<Follower> followers PAWL_GUARDED_BY(mu);
   uint64_t durable_index PAWL_GUARDED_BY(mu) = 0;
   // Of a primary: to be taken; null if there is none.
@@ -181,7 +184,7 @@ struct Replica {
     if (!IsPrimary()) return {};
     return {partition->counters(),  pushes_deduplicated,    staleness_max,
             keys_pulled,            partition->row_count(), partition->parameter_bytes(),
-            partition->CutStep()};
+            partition->CutStep(),   /*is_primary=*/true};
   }
 
   // Moves those whose step can be pulled now, or whose change is committed, to `ready`.

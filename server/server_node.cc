@@ -41,6 +41,10 @@ NodeLink::Events ServerNode::Events() {
     news_.job_state = state;
     news_.failure = failure;
   };
+  events.told_to_leave = [this] {
+    MutexLock lock(mu_);
+    news_.told_to_leave = true;
+  };
   events.disowned = [this](const absl::Status& why) {
     MutexLock lock(mu_);
     news_.disowned = why;
@@ -74,6 +78,7 @@ void ServerNode::Register(MonotonicTime deadline) {
   request.set_role(SERVER_ROLE);
   request.set_address(address_);
   request.set_description(options_.description);
+  request.set_zone(options_.zone);
   request.set_node(node_);
   request.set_job_id(job_id_);
   if (job_id_ == 0 && !node_.empty()) {
@@ -157,6 +162,10 @@ std::optional<absl::Status> ServerNode::Tick() {
     return absl::UnavailableError(absl::StrCat("the scheduler at ", options_.scheduler, " has been silent for ",
                                                options_.scheduler_timeout.count(), " s"));
   }
+  if (news.told_to_leave && !draining_since_.has_value()) {
+    spdlog::info("the scheduler says that this server is to leave");
+    DrainUntil(MonotonicTime::max());
+  }
   return DrainEnd();
 }
 
@@ -174,21 +183,28 @@ std::optional<absl::Status> ServerNode::JobEnd(const News& news) const {
 }
 
 void ServerNode::Drain() {
-  if (drain_until_.has_value()) return;
-  drain_until_ = clock_.Now() + options_.drain_timeout;
+  const MonotonicTime until = clock_.Now() + options_.drain_timeout;
+  if (!drain_until_.has_value() || until < *drain_until_) DrainUntil(until);
+}
+
+void ServerNode::DrainUntil(MonotonicTime until) {
+  drain_until_ = until;
+  if (!draining_since_.has_value()) draining_since_ = clock_.Now();
   MutexLock lock(mu_);
   draining_ = true;
 }
 
 std::optional<absl::Status> ServerNode::DrainEnd() const {
   if (!drain_until_.has_value()) return std::nullopt;
+  // The scheduler has seen to it that there is somebody to take them.
+  const bool waits = *drain_until_ == MonotonicTime::max();
+  if (waits && job_id_ != 0 && (!member_ || data_plane_.epoch() == 0)) return std::nullopt;
   if (!member_ || data_plane_.epoch() == 0) {
     // The routing that gives it replicas may be on its way.
-    return clock_.Now() < *drain_until_ - options_.drain_timeout + kRoutingGrace ? std::nullopt
-                                                                                 : std::optional(absl::OkStatus());
+    return clock_.Now() < *draining_since_ + kRoutingGrace ? std::nullopt : std::optional(absl::OkStatus());
   }
   if (data_plane_.HostsNothing()) return absl::OkStatus();
-  if (!data_plane_.HasPeers()) {
+  if (!waits && !data_plane_.HasPeers()) {
     spdlog::info("ending with all replicas: there is no other server to take them");
     return absl::OkStatus();
   }

@@ -26,11 +26,14 @@ struct ServerNodeOptions {
   // Where the scheduler, as messages call it, is reached by the channel.
   std::string scheduler;
   std::string description;
+  // What it fails together with.
+  std::string zone;
   // How long to try to reach the scheduler first.
   std::chrono::seconds register_timeout{60};
   // How long a scheduler that was reached may be silent. The replicas are served meanwhile.
   std::chrono::seconds scheduler_timeout{600};
-  // How long others may take to take over the replicas when this server is asked to end.
+  // How long others may take to take over the replicas when this server is asked to end. When the scheduler has told it to
+  // leave they may take as long as they need.
   std::chrono::seconds drain_timeout{20};
 };
 
@@ -60,7 +63,7 @@ class ServerNode {
   // nothing is left to do after Drain, CANCELLED for STOPPED, else what happened.
   std::optional<absl::Status> Tick();
 
-  // Asks the scheduler to give the replicas to others. Idempotent.
+  // Asks the scheduler to give the replicas to others, for drain_timeout. Idempotent.
   void Drain();
 
   // There is a routing table and no end in sight: callers may come.
@@ -76,6 +79,7 @@ class ServerNode {
     std::optional<absl::Status> disowned;
     JobState job_state = JOB_STATE_UNSPECIFIED;
     std::string failure;
+    bool told_to_leave = false;
   };
 
   NodeLink::Events Events();
@@ -86,6 +90,7 @@ class ServerNode {
   absl::Status Join(const RegisterResponse& registration);
   // How the job has ended, if it has.
   std::optional<absl::Status> JobEnd(const News& news) const;
+  void DrainUntil(MonotonicTime until);
   // Asked to end: whether it can.
   std::optional<absl::Status> DrainEnd() const;
 
@@ -108,6 +113,7 @@ class ServerNode {
   uint64_t job_id_ = 0;
   bool member_ = false;
   bool closed_ = false;
+  std::optional<MonotonicTime> draining_since_;
   std::optional<MonotonicTime> drain_until_;
 
   mutable Mutex mu_;

@@ -82,6 +82,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       life = life_;
       routing_epoch_ = 0;
       heartbeats_under_way_ = 0;
+      told_to_leave_ = false;
     }
     // Not here: the caller may be in an event.
     channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), life] {
@@ -298,6 +299,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     bool state_changed = false;
     bool disowned = false;
+    bool told_to_leave = false;
     {
       MutexLock lock(mu_);
       if (closed_ || life != life_) return;
@@ -308,6 +310,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         // Answers may overtake each other; the job's state only goes forward.
         state_changed = response.job_state() > job_state_ && !IsEnd(job_state_);
         if (state_changed) job_state_ = response.job_state();
+        told_to_leave = response.drain() && !std::exchange(told_to_leave_, true);
       } else if (absl::IsAborted(status) || absl::IsNotFound(status)) {
         disowned = true;
         SetLease(MonotonicTime::min());
@@ -330,6 +333,10 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       events_.job_state(response.job_state(), response.failure());
       EndEvent();
     }
+    if (told_to_leave && events_.told_to_leave != nullptr && BeginEvent(life)) {
+      events_.told_to_leave();
+      EndEvent();
+    }
   }
 
   void PollRouting(uint64_t life, int retries) {
@@ -338,6 +345,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       MutexLock lock(mu_);
       if (closed_ || life != life_) return;
       request.set_newer_than_epoch(routing_epoch_);
+      request.set_node(registration_.node());
+      request.set_incarnation(registration_.incarnation());
     }
     const MonotonicTime sent = clock_.Now();
     channel_.Call("/pawl.Scheduler/GetRouting", EncodeSmall(request), kRoutingAttempt,
@@ -396,6 +405,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   JobState job_state_ PAWL_GUARDED_BY(mu_) = JOB_STATE_UNSPECIFIED;
   uint64_t routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;
   int heartbeats_under_way_ PAWL_GUARDED_BY(mu_) = 0;
+  bool told_to_leave_ PAWL_GUARDED_BY(mu_) = false;
 };
 
 NodeLink::NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events)

@@ -47,6 +47,8 @@ class NodeLink {
     // The job's state, whenever it is another one; `failure` is the scheduler's words if it is FAILED. It only goes
     // forward. Heartbeats go on after the job's end, until Close. May be null.
     std::function<void(JobState state, const std::string& failure)> job_state;
+    // The scheduler wants this node to leave; once a life. May be null.
+    std::function<void()> told_to_leave = {};
     // See above; with the scheduler's answer.
     std::function<void(const absl::Status& why)> disowned;
   };

@@ -4,6 +4,7 @@
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/reflection.h"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -26,7 +27,11 @@ absl::StatusOr<CommandLine> ParseCommandLine(const CommandSpec& command, absl::S
     return line;
   }
   for (size_t i = 0; i < arguments.size(); ++i) {
-    absl::string_view text = arguments[i];
+    std::string as_flag = arguments[i];
+    if (!absl::StartsWith(as_flag, "--") && !command.argument.empty() && !line.given.contains(command.argument)) {
+      as_flag = absl::StrCat("--", command.argument, "=", arguments[i]);
+    }
+    absl::string_view text = as_flag;
     if (!absl::ConsumePrefix(&text, "--")) {
       return absl::InvalidArgumentError(
           absl::StrCat("'", arguments[i], "' is not a flag; ", command.name, " takes flags alone: ", FlagList(command)));
@@ -43,12 +48,15 @@ absl::StatusOr<CommandLine> ParseCommandLine(const CommandSpec& command, absl::S
     if (!absl::StrContains(text, '=')) {
       if (flag->IsOfType<bool>()) {
         value = "true";
+      } else if (const auto bare = command.bare_flags.find(name); bare != command.bare_flags.end()) {
+        value = bare->second;
       } else if (++i < arguments.size()) {
         value = arguments[i];
       } else {
         return absl::InvalidArgumentError(absl::StrCat("--", name, " needs a value: --", name, "=..."));
       }
     }
+    line.given.insert(name);
     if (absl::c_linear_search(command.repeated_flags, name)) {
       line.repeated[name].push_back(value);
       continue;
@@ -63,12 +71,14 @@ absl::StatusOr<CommandLine> ParseCommandLine(const CommandSpec& command, absl::S
 }
 
 std::string CommandHelp(absl::string_view program, const CommandSpec& command) {
-  std::string text = absl::StrCat("Usage: ", program, " ", command.name, command.flags.empty() ? "" : " [FLAGS]", "\n\n",
+  std::string text = absl::StrCat("Usage: ", program, " ", command.name, 
+                                  command.argument.empty() ? "" : absl::StrCat(" ", absl::AsciiStrToUpper(command.argument)),
+                                  command.flags.empty() ? "" : " [FLAGS]", "\n\n",
                                   command.help, command.flags.empty() ? "" : "\n\nFlags:\n");
   for (const std::string& name : command.flags) {
     const absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
     if (flag == nullptr) continue;
-    absl::StrAppend(&text, "  --", name, flag->IsOfType<bool>() ? "" : "=...");
+    absl::StrAppend(&text, "  --", name, flag->IsOfType<bool>() ? "" : command.bare_flags.contains(name) ? "[=...]" : "=...");
     if (const std::string value = flag->DefaultValue(); !value.empty() && !flag->IsOfType<bool>()) {
       absl::StrAppend(&text, "  (default ", value, ")");
     }

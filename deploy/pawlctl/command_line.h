@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -27,6 +28,10 @@ struct CommandSpec {
   std::vector<std::string> flags;
   // Those of them that may come more than once: absl::Flag<std::string>s, whose value is not used.
   std::vector<std::string> repeated_flags = {};
+  // The flag that a word which is no flag stands for: `pawlctl drain server-1`. Empty: there are no such words.
+  std::string argument = "";
+  // Flags that may come without a value, and what they mean then.
+  absl::flat_hash_map<std::string, std::string> bare_flags = {};
 };
 
 struct CommandLine {
@@ -34,10 +39,12 @@ struct CommandLine {
   bool help = false;
   // The values of repeated flags, in their order.
   absl::flat_hash_map<std::string, std::vector<std::string>> repeated;
+  // The flags that were there.
+  absl::flat_hash_set<std::string> given;
 };
 
 // Sets the flags that `arguments` (what comes after the command) give, as --name=value or --name value, or
-// --name for a boolean. INVALID_ARGUMENT, saying what would be right, for anything else.
+// --name for a boolean or a bare flag. INVALID_ARGUMENT, saying what would be right, for anything else.
 absl::StatusOr<CommandLine> ParseCommandLine(const CommandSpec& command, absl::Span<const std::string> arguments);
 
 // The text of `program COMMAND --help`.

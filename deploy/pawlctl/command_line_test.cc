@@ -64,6 +64,24 @@ TEST_F(CommandLineTest, MissingValueIsNamed) { EXPECT_TRUE(absl::StrContains(Err
 
 TEST_F(CommandLineTest, StrayArgumentIsNamed) { EXPECT_TRUE(absl::StrContains(Error({"job.pbtxt"}), "'job.pbtxt'")); }
 
+const CommandSpec kDrain = {.name = "drain",
+                            .summary = "drains",
+                            .help = "Drains a job.",
+                            .flags = {"job", "servers"},
+                            .argument = "job",
+                            .bare_flags = {{"servers", "7"}}};
+
+TEST_F(CommandLineTest, OneWordMayStandForAFlagAndAFlagForItsUsualValue) {
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(kDrain, std::vector<std::string>{"--servers", "flights"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(absl::GetFlag(FLAGS_job), "flights");
+  EXPECT_EQ(absl::GetFlag(FLAGS_servers), 7);
+  EXPECT_TRUE(line->given.contains("servers"));
+  EXPECT_TRUE(line->given.contains("job"));
+  EXPECT_FALSE(ParseCommandLine(kDrain, std::vector<std::string>{"flights", "other"}).ok()) << "one word, not two";
+  EXPECT_FALSE(Parse({"--servers=3"})->given.contains("job"));
+}
+
 TEST_F(CommandLineTest, HelpWinsOverMistakes) {
   const absl::StatusOr<CommandLine> line = Parse({"--nonsense", "--help"});
   ASSERT_TRUE(line.ok());

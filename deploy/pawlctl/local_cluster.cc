@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -130,18 +131,50 @@ std::string LocalCluster::SchedulerAddress() const {
 }
 
 absl::Status LocalCluster::StartNodes(const std::string& scheduler_address) {
-  for (uint32_t i = 0; i < servers_; ++i) {
-    const std::string process = absl::StrCat("server-", i);
-    PAWL_RETURN_IF_ERROR(Start(process, programs_.server,
-                               {absl::StrCat("--scheduler=", scheduler_address), absl::StrCat("--listen=", kAnyLocalPort),
-                                absl::StrCat("--data_dir=", out_.data(process))}));
+  scheduler_address_ = scheduler_address;
+  while (next_server_ < servers_) PAWL_RETURN_IF_ERROR(StartServer());
+  while (next_worker_ < workers_) PAWL_RETURN_IF_ERROR(StartWorker());
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::StartServer() {
+  const std::string process = absl::StrCat("server-", next_server_++);
+  return Start(process, programs_.server,
+               {absl::StrCat("--scheduler=", scheduler_address_), absl::StrCat("--listen=", kAnyLocalPort),
+                absl::StrCat("--data_dir=", out_.data(process))});
+}
+
+absl::Status LocalCluster::StartWorker() {
+  const std::string process = absl::StrCat("worker-", next_worker_++);
+  return Start(process, programs_.worker,
+               {absl::StrCat("--scheduler=", scheduler_address_), absl::StrCat("--data_dir=", out_.data(process))});
+}
+
+uint32_t LocalCluster::CountStaying(const GetStatusResponse& status, Role role) {
+  uint32_t staying = 0;
+  std::set<std::string> own;
+  for (Child& child : children_) {
+    if (!absl::StartsWith(child.key, role == SERVER_ROLE ? "server-" : "worker-")) continue;
+    if (child.named) own.insert(child.process->name());
+    bool leaves = child.process->HasEnded() && !child.start_again_at.has_value();
+    for (const NodeStatus& node : status.nodes()) {
+      if (!Describes(node, *child.process)) continue;
+      own.insert(node.node());
+      leaves = leaves || node.draining();
+    }
+    staying += !leaves;
   }
-  for (uint32_t i = 0; i < workers_; ++i) {
-    const std::string process = absl::StrCat("worker-", i);
-    PAWL_RETURN_IF_ERROR(Start(process, programs_.worker,
-                               {absl::StrCat("--scheduler=", scheduler_address),
-                                absl::StrCat("--data_dir=", out_.data(process))}));
+  for (const NodeStatus& node : status.nodes()) {
+    staying += node.role() == role && !node.gone() && !node.draining() && !own.contains(node.node());
   }
+  return staying;
+}
+
+absl::Status LocalCluster::StartMissing(const GetStatusResponse& status) {
+  const uint32_t servers = std::min(status.scale().servers(), kMaxLocalNodes);
+  for (uint32_t staying = CountStaying(status, SERVER_ROLE); staying < servers; ++staying) PAWL_RETURN_IF_ERROR(StartServer());
+  const uint32_t workers = std::min(status.scale().workers(), kMaxLocalNodes);
+  for (uint32_t staying = CountStaying(status, WORKER_ROLE); staying < workers; ++staying) PAWL_RETURN_IF_ERROR(StartWorker());
   return absl::OkStatus();
 }
 

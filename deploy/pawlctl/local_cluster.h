@@ -46,6 +46,8 @@ class LocalCluster {
   std::string SchedulerAddress() const;
   // Starts the servers and workers. On failure those started so far go on.
   absl::Status StartNodes(const std::string& scheduler_address);
+  // Starts as many more as the job has been scaled to and has not. On failure those started so far go on.
+  absl::Status StartMissing(const GetStatusResponse& status);
 
   // Gives each node's process and log the name that the scheduler knows it by, once
   // that is known: nodes are numbered in the order of their registration.
@@ -89,6 +91,10 @@ class LocalCluster {
   };
 
   absl::Status Start(const std::string& process, const std::string& program, std::vector<std::string> arguments);
+  absl::Status StartServer();
+  absl::Status StartWorker();
+  // Those of this cluster that run or will again, and others that the scheduler knows, but none that is on its way out.
+  uint32_t CountStaying(const GetStatusResponse& status, Role role);
   Child& Find(const ChildProcess& process);
 
   const Programs programs_;
@@ -96,6 +102,10 @@ class LocalCluster {
   const uint32_t servers_;
   const uint32_t workers_;
   RestartPolicy restart_policy_;
+  std::string scheduler_address_;
+  // The numbers of the next ones.
+  uint32_t next_server_ = 0;
+  uint32_t next_worker_ = 0;
   // The scheduler first.
   std::vector<Child> children_;
 };

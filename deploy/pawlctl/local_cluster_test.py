@@ -199,6 +199,42 @@ class LocalClusterTest(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT_S)
 
+    def test_servers_are_added_and_removed_while_the_job_runs(self):
+        process = self.start_endless("--replicas=2")
+        code, out, err = self.pawlctl("scale", "--servers=4", "--wait=60s")
+        self.assertEqual((code, err), (0, ""), out)
+        servers = [node for node in json.loads(self.pawlctl("nodes", "--json")[1]) if node["role"] == "server"]
+        self.assertEqual([server["primary"] + server["backup"] for server in servers], [128] * 4)
+        status = json.loads(self.pawlctl("status", "--json")[1])
+        self.assertEqual(status["moves"]["replicas_moved"], 256)
+        self.assertTrue(status["moves"]["at_rest"])
+
+        victim = self.pid_of("server-0")
+        code, out, err = self.pawlctl("drain", "server-0", "--wait")
+        self.assertEqual((code, err), (0, ""), out)
+        code, out, err = self.pawlctl("scale", "--servers=2", "--wait")
+        self.assertEqual((code, err), (0, ""), out)
+        self.assert_all_gone([victim])
+        left = [node["node"] for node in json.loads(self.pawlctl("nodes", "--json")[1])
+                if node["role"] == "server" and not node["gone"]]
+        self.assertEqual(left, ["server-1", "server-2"])
+        code, _, err = self.pawlctl("drain", "server-1")
+        self.assertEqual(code, 1)
+        self.assertIn("2 replicas", err)
+
+        events = [json.loads(line) for line in self.pawlctl("events", "--json")[1].splitlines()]
+        kinds = [event["kind"] for event in events]
+        self.assertEqual(kinds.count("NODE_JOINED"), 6)
+        self.assertEqual(kinds.count("NODE_LEFT"), 2)
+        self.assertGreaterEqual(kinds.count("REPLICA_MOVED"), 256)
+        pauses = [event["pause_ms"] for event in events if event["kind"] == "PRIMARY_MOVED"]
+        self.assertGreater(len(pauses), 0)
+        before = self.steps()
+        self.wait_for(lambda: process.poll() is not None or self.steps() > before, "the job does not go on")
+        self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LIMIT_S)
+
     def test_what_is_killed_is_started_again_and_the_job_goes_on(self):
         process = self.start_endless()
         for node in ("server-1", "worker-0", "scheduler"):

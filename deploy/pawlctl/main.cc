@@ -22,13 +22,14 @@
 #include "deploy/pawlctl/command_line.h"
 #include "deploy/pawlctl/exit_code.h"
 #include "deploy/pawlctl/run_command.h"
+#include "deploy/pawlctl/scale_commands.h"
 #include "deploy/pawlctl/status_commands.h"
 #include "deploy/pawlctl/table_commands.h"
 #include "deploy/pawlctl/verify_command.h"
 
 ABSL_FLAG(std::string, job, "", "The job file: what to train, on what, and how (README.md, \"The job file\").");
-ABSL_FLAG(uint32_t, servers, 1, "Servers to start.");
-ABSL_FLAG(int32_t, workers, -1, "Workers to start; -1 means 1, and 0 for a job that only serves tables.");
+ABSL_FLAG(uint32_t, servers, 1, "How many servers.");
+ABSL_FLAG(int32_t, workers, -1, "How many workers; -1 means 1, and 0 for a job that only serves tables.");
 ABSL_FLAG(uint32_t, replicas, 0,
           "Replicas of each partition, each on another server; 0 means what the job says, or 1. With r of them the job\n"
           "goes on though r - 1 servers are lost.");
@@ -53,7 +54,10 @@ ABSL_FLAG(std::string, restore, "",
           "Begin with a checkpoint: its own folder, or one of checkpoints, of which the newest of this job is taken. It may\n"
           "have been made with another number of servers, workers and replicas.");
 ABSL_FLAG(std::string, dir, "", "A folder of checkpoints.");
-ABSL_FLAG(absl::Duration, wait, absl::Minutes(10), "How long to wait until the checkpoint is complete.");
+ABSL_FLAG(absl::Duration, wait, absl::Minutes(10), "How long to wait until it is done.");
+ABSL_FLAG(std::string, node, "", "The node (pawlctl nodes lists them).");
+ABSL_FLAG(bool, force, false, "Although the job then has fewer replicas of each partition, or no worker.");
+ABSL_FLAG(bool, follow, false, "Go on until the job is over.");
 
 ABSL_FLAG(std::string, table, "", "The table's name (pawlctl tables lists them).");
 ABSL_FLAG(std::vector<std::string>, keys, {}, "The rows of a sparse table: --keys=1,2,3.");
@@ -126,6 +130,31 @@ const std::vector<CommandSpec>& Commands() {
                "\n"
                "  pawlctl nodes --scheduler=10.0.0.1:7000",
        .flags = {"scheduler", "timeout", "json"}},
+      {.name = "scale",
+       .summary = "change the number of servers and workers of a running job",
+       .help = "Nodes that are too many leave when others have what they had; training goes on, and no update is lost. Those that\n"
+               "are missing are started by pawlctl run for its own cluster; elsewhere start them yourself: scale says what is\n"
+               "missing. --wait: until all are there and all partitions are where they are to be.\n"
+               "\n"
+               "  pawlctl scale --servers=5 --wait\n"
+               "  pawlctl scale --workers=1",
+       .flags = {"servers", "workers", "wait", "scheduler", "timeout", "json"},
+       .bare_flags = {{"wait", "10m"}}},
+      {.name = "drain",
+       .summary = "have a node leave a running job",
+       .help = "A server hands all of its partitions over and then ends with exit code 0, a worker ends its step before. Refused if\n"
+               "the servers that stay could not hold all replicas, but for --force. --wait: until it is gone.\n"
+               "\n"
+               "  pawlctl drain server-1 --wait",
+       .flags = {"node", "force", "wait", "scheduler", "timeout", "json"},
+       .argument = "node",
+       .bare_flags = {{"wait", "10m"}}},
+      {.name = "events",
+       .summary = "what has happened: who came and went, and which partitions moved",
+       .help = "Prints the last events, the oldest first. --json: one JSON object a line.\n"
+               "\n"
+               "  pawlctl events --follow --scheduler=10.0.0.1:7000",
+       .flags = {"follow", "scheduler", "timeout", "json"}},
       {.name = "verify",
        .summary = "whether all replicas of each partition are the same",
        .help = "Compares the states of the replicas of each partition, to the bit, where they have seen the same changes.\n"
@@ -247,6 +276,11 @@ int Dispatch(const std::string& command, const CommandLine& line) {
   if (!absl::StrContains(options.scheduler, ':')) {
     return UsageError(absl::StrCat("--scheduler=", options.scheduler, " has no port: HOST:PORT is needed"));
   }
+  const auto given = [&line](const char* flag) { return line.given.contains(flag); };
+  const absl::Duration wait = absl::GetFlag(FLAGS_wait);
+  if ((command == "scale" || command == "drain") && (wait <= absl::ZeroDuration() || wait > absl::Hours(24))) {
+    return UsageError(absl::StrCat("--wait=", absl::FormatDuration(wait), " is not possible: more than 0 and at most 24h"));
+  }
   const bool is_checkpoint = command == "checkpoint";
   const absl::Duration timeout = is_checkpoint ? absl::GetFlag(FLAGS_wait) : absl::GetFlag(FLAGS_timeout);
   if (timeout <= absl::ZeroDuration() || timeout > absl::Hours(24)) {
@@ -256,6 +290,20 @@ int Dispatch(const std::string& command, const CommandLine& line) {
   options.timeout = std::chrono::duration_cast<MonotonicDuration>(absl::ToChronoNanoseconds(timeout));
   options.json = absl::GetFlag(FLAGS_json);
   if (is_checkpoint) return CheckpointCommand(options, absl::GetFlag(FLAGS_dir));
+  std::optional<MonotonicDuration> until_done;
+  if (given("wait")) until_done = std::chrono::duration_cast<MonotonicDuration>(absl::ToChronoNanoseconds(wait));
+  if (command == "scale") {
+    if (!given("servers") && !given("workers")) return UsageError("scale: to how many? Give --servers=N or --workers=N");
+    if (given("workers") && absl::GetFlag(FLAGS_workers) < 0) return UsageError("scale: --workers must be at least 0");
+    return ScaleCommand(options, given("servers") ? std::optional(absl::GetFlag(FLAGS_servers)) : std::nullopt,
+                        given("workers") ? std::optional(static_cast<uint32_t>(absl::GetFlag(FLAGS_workers))) : std::nullopt,
+                        until_done);
+  }
+  if (command == "drain") {
+    if (absl::GetFlag(FLAGS_node).empty()) return UsageError("drain: which node? pawlctl drain server-1");
+    return DrainCommand(options, absl::GetFlag(FLAGS_node), absl::GetFlag(FLAGS_force), until_done);
+  }
+  if (command == "events") return EventsCommand(options, absl::GetFlag(FLAGS_follow));
   if (command == "status") return StatusCommand(options);
   if (command == "nodes") return NodesCommand(options);
   if (command == "verify") return VerifyCommand(options);

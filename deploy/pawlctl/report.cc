@@ -166,23 +166,109 @@ std::string WallClockText(uint64_t unix_ms) {
 
 }  // namespace
 
+std::string MovesText(const MovesStatus& moves) {
+  std::string text;
+  if (moves.replicas_left() == 0 && moves.handovers_left() == 0) {
+    text = "none left";
+  } else {
+    text = absl::StrCat(FormatCount(moves.replicas_left()), " replicas to copy (", moves.under_way(), " under way, ",
+                        FormatCount(moves.bytes_left()), " bytes left",
+                        moves.seconds_left() > 0 ? absl::StrCat(", about ", FormatSeconds(moves.seconds_left())) : "", ")");
+    if (moves.handovers_left() > 0) absl::StrAppend(&text, ", ", moves.handovers_left(), " primaries to hand over");
+  }
+  if (moves.replicas_moved() > 0) {
+    absl::StrAppend(&text, "; ", FormatCount(moves.replicas_moved()), " copied so far, ", FormatCount(moves.bytes_moved()), " bytes");
+  }
+  if (moves.handovers() > 0) {
+    absl::StrAppend(&text, "; pauses of handovers ", moves.pause_ms_p50(), " ms (half), ", moves.pause_ms_p99(),
+                    " ms (99 %), ", moves.pause_ms_max(), " ms (all)");
+  }
+  return text;
+}
+
+std::string EventText(const ClusterEvent& event) {
+  const std::string partition = absl::StrCat("partition ", event.partition());
+  const std::string pause = event.has_pause_ms() ? absl::StrCat(", pause ", event.pause_ms(), " ms") : "";
+  std::string what;
+  switch (event.kind()) {
+    case NODE_JOINED:
+      what = absl::StrCat(event.node(), " joined: ", event.text());
+      break;
+    case NODE_RETURNED:
+      what = absl::StrCat(event.node(), " came back: ", event.text());
+      break;
+    case NODE_LEFT:
+      what = absl::StrCat(event.node(), " ", event.text());
+      break;
+    case NODE_DIED:
+      what = absl::StrCat(event.node(), " ", event.text());
+      break;
+    case NODE_DRAINING:
+      what = absl::StrCat(event.node(), " is to leave: ", event.text());
+      break;
+    case PRIMARY_PROMOTED:
+      what = absl::StrCat(event.node(), " is primary in place of ", event.from(), ": ", event.text());
+      break;
+    case PRIMARY_MOVED:
+      what = absl::StrCat(partition, ": ", event.node(), " is primary, handed over by ", event.from(), pause);
+      break;
+    case REPLICA_MOVED:
+      what = absl::StrCat(partition, ": copied to ", event.node(), event.from().empty() ? "" : " in place of ", event.from(),
+                          ", ", FormatCount(event.bytes()), " bytes");
+      break;
+    case JOB_SCALED:
+      what = absl::StrCat("the job is to have ", event.text());
+      break;
+    case JOB_STATE_CHANGED:
+      what = absl::StrCat("the job is ", event.text());
+      break;
+    default:
+      what = absl::StrCat(EventKind_Name(event.kind()), " ", event.node(), " ", event.text());
+  }
+  return absl::StrCat(event.number(), "  ",
+                      absl::FormatTime("%Y-%m-%d %H:%M:%E3S", absl::FromUnixMillis(static_cast<int64_t>(event.unix_ms())),
+                                       absl::LocalTimeZone()),
+                      "  ", what);
+}
+
+nlohmann::ordered_json EventJson(const ClusterEvent& event) {
+  Json json = {{"number", event.number()}, {"unix_ms", event.unix_ms()}, {"kind", EventKind_Name(event.kind())}};
+  if (!event.node().empty()) json["node"] = event.node();
+  if (!event.from().empty()) json["from"] = event.from();
+  const bool of_partition = event.kind() == PRIMARY_PROMOTED || event.kind() == PRIMARY_MOVED || event.kind() == REPLICA_MOVED;
+  if (of_partition) json["partition"] = event.partition();
+  if (event.bytes() > 0) json["bytes"] = event.bytes();
+  if (event.has_pause_ms()) json["pause_ms"] = event.pause_ms();
+  if (!event.text().empty()) json["text"] = event.text();
+  return json;
+}
+
 std::string StatusText(const GetStatusResponse& status, const RoutingTable* routing) {
   std::string text;
   const auto line = [&text](absl::string_view name, absl::string_view value) {
     absl::StrAppend(&text, name, std::string(14 - std::min<size_t>(14, name.size()), ' '), value, "\n");
   };
-  uint32_t servers = 0, workers = 0;
+  uint32_t servers = 0, workers = 0, standby = 0, draining = 0;
   for (const NodeStatus& node : status.nodes()) {
     if (node.gone()) continue;
     servers += node.role() == SERVER_ROLE;
     workers += node.role() == WORKER_ROLE;
+    standby += node.standby();
+    draining += node.draining();
   }
   line("job", status.job().name());
   line("state", JobState_Name(status.state()));
   if (!status.failure().empty()) line("failure", status.failure());
   line("mode", ConsistencyMode_Name(status.job().consistency().mode()));
-  line("nodes", absl::StrCat(servers, " servers, ", workers, " workers"));
+  line("nodes", absl::StrCat(servers, " servers, ", workers, " workers",
+                             draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
+                             standby > 0 ? absl::StrCat("; ", standby, " servers have nothing and wait for pawlctl scale") : ""));
   if (routing != nullptr) line("replicas", RedundancyText(status.job(), *routing));
+  const MovesStatus& moves = status.moves();
+  if (moves.replicas_left() > 0 || moves.replicas_moved() > 0 || moves.handovers_left() > 0) line("moves", MovesText(moves));
+  if (moves.sharing_a_zone() > 0) {
+    line("zones", absl::StrCat(moves.sharing_a_zone(), " partitions have two replicas in one zone: there are not enough zones"));
+  }
   line("steps", status.steps_total() > 0
                     ? absl::StrCat(FormatCount(status.steps()), " of ", FormatCount(status.steps_total()))
                     : FormatCount(status.steps()));
@@ -238,6 +324,21 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
                         {"last_unix_ms", checkpoint.last_unix_ms()},
                         {"restored_from", checkpoint.restored_from()}};
   if (status.has_digest()) json["digest"] = FormatDigest(status.digest());
+  const MovesStatus& moves = status.moves();
+  json["moves"] = {{"at_rest", moves.at_rest()},
+                   {"replicas_left", moves.replicas_left()},
+                   {"bytes_left", moves.bytes_left()},
+                   {"under_way", moves.under_way()},
+                   {"handovers_left", moves.handovers_left()},
+                   {"seconds_left", moves.seconds_left()},
+                   {"replicas_moved", moves.replicas_moved()},
+                   {"bytes_moved", moves.bytes_moved()},
+                   {"handovers", moves.handovers()},
+                   {"pause_ms_p50", moves.pause_ms_p50()},
+                   {"pause_ms_p99", moves.pause_ms_p99()},
+                   {"pause_ms_max", moves.pause_ms_max()},
+                   {"sharing_a_zone", moves.sharing_a_zone()}};
+  json["scale"] = {{"servers", status.scale().servers()}, {"workers", status.scale().workers()}};
   if (routing != nullptr) {
     const Redundancy redundancy = RedundancyOf(status.job(), *routing);
     json["replicas"] = {{"wanted", std::max(status.job().replicas(), 1u)},
@@ -252,16 +353,17 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
 
 std::string NodesText(const GetStatusResponse& status, const RoutingTable* routing) {
   std::vector<std::vector<std::string>> rows = {{"NODE", "STATE", "SILENT_MS", "ADDRESS", "PROCESS", "PRIMARY", "BACKUP",
-                                                 "LEARNER", "ROWS", "RANKS", "STEP", "SAMPLES"}};
+                                                 "LEARNER", "ZONE", "ROWS", "RANKS", "STEP", "SAMPLES"}};
   const std::map<std::string, Roles> roles = RolesOf(routing);
   for (const NodeStatus& node : status.nodes()) {
     const bool server = node.role() == SERVER_ROLE, worker = node.role() == WORKER_ROLE;
     const auto found = roles.find(node.node());
     const bool has_roles = server && found != roles.end();
     const auto role = [&](uint32_t Roles::*which) { return has_roles ? absl::StrCat(found->second.*which) : ""; };
-    rows.push_back({node.node(), node.gone() ? "gone" : "there", absl::StrCat(node.silent_ms()), node.address(),
+    const std::string state = node.gone() ? "gone" : node.draining() ? "leaving" : node.standby() ? "standby" : "there";
+    rows.push_back({node.node(), state, absl::StrCat(node.silent_ms()), node.address(),
                     node.description(), role(&Roles::primary), role(&Roles::backup), role(&Roles::learner),
-                    server ? FormatCount(node.server().rows()) : "",
+                    node.zone(), server ? FormatCount(node.server().rows()) : "",
                     worker ? absl::StrJoin(node.logical_workers(), " ") : "",
                     worker ? absl::StrCat(node.worker().steps_min()) : "",
                     worker ? FormatCount(node.worker().samples()) : ""});
@@ -280,7 +382,10 @@ nlohmann::ordered_json NodesJson(const GetStatusResponse& status, const RoutingT
                  {"address", node.address()},
                  {"description", node.description()},
                  {"silent_ms", node.silent_ms()}};
+    json["draining"] = node.draining();
     if (node.role() == SERVER_ROLE) {
+      json["zone"] = node.zone();
+      json["standby"] = node.standby();
       json["partitions"] = node.partitions();
       if (const auto found = roles.find(node.node()); found != roles.end()) {
         json["primary"] = found->second.primary;

@@ -23,6 +23,13 @@ nlohmann::ordered_json NodesJson(const GetStatusResponse& status, const RoutingT
 std::string TablesText(const ListTablesResponse& tables);
 nlohmann::ordered_json TablesJson(const ListTablesResponse& tables);
 
+// "12 replicas to copy (3 under way, 40 MB left, about 5.0 s), ..."
+std::string MovesText(const MovesStatus& moves);
+
+// One line.
+std::string EventText(const ClusterEvent& event);
+nlohmann::ordered_json EventJson(const ClusterEvent& event);
+
 // CRC32C values as everywhere in Pawl: eight hexadecimal digits.
 std::string FormatDigest(uint32_t digest);
 

@@ -347,6 +347,7 @@ class Run {
     status_ = *std::move(status);
     state_ = status_->state();
     cluster_.NameNodes(*status_);
+    FollowScale();
     const Progress progress = meter_.Update(*status_, now);
     const std::string line = FormatProgress(progress, console_.width());
     if (console_.is_terminal()) {
@@ -361,6 +362,15 @@ class Run {
       LeaveWithin(kEndGrace);
     }
     return true;
+  }
+
+  // Somebody has asked for more servers or workers.
+  void FollowScale() {
+    if (ending_ != Ending::kNot || status_->scale().revision() <= scale_revision_ || IsOver(state_)) return;
+    scale_revision_ = status_->scale().revision();
+    if (const absl::Status status = cluster_.StartMissing(*status_); !status.ok()) {
+      console_.Error(absl::StrCat("cannot start what the job was scaled to: ", status.message()));
+    }
   }
 
   // What the scheduler wrote at its end says more than the last answer that was had from it.
@@ -466,6 +476,8 @@ class Run {
   int interrupted_by_ = 0;
   // Those that are not started again.
   uint32_t servers_lost_ = 0;
+  // Of the last scaling that was followed.
+  uint64_t scale_revision_ = 0;
   // What the scheduler said last.
   std::optional<GetStatusResponse> status_;
   JobState state_ = JOB_STATE_UNSPECIFIED;

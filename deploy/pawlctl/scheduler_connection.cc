@@ -60,6 +60,33 @@ absl::StatusOr<CheckpointResponse> SchedulerConnection::Checkpoint(const std::st
   return response;
 }
 
+absl::StatusOr<ScaleResponse> SchedulerConnection::Scale(const ScaleRequest& request, MonotonicDuration timeout) {
+  grpc::ClientContext context;
+  SetDeadline(context, timeout);
+  ScaleResponse response;
+  const grpc::Status status = stub_->Scale(&context, request, &response);
+  if (!status.ok()) return ToStatus(status);
+  return response;
+}
+
+absl::Status SchedulerConnection::Drain(const DrainRequest& request, MonotonicDuration timeout) {
+  grpc::ClientContext context;
+  SetDeadline(context, timeout);
+  DrainResponse response;
+  return ToStatus(stub_->Drain(&context, request, &response));
+}
+
+absl::StatusOr<ListEventsResponse> SchedulerConnection::ListEvents(uint64_t after, MonotonicDuration timeout) {
+  grpc::ClientContext context;
+  SetDeadline(context, timeout);
+  ListEventsRequest request;
+  request.set_after(after);
+  ListEventsResponse response;
+  const grpc::Status status = stub_->ListEvents(&context, request, &response);
+  if (!status.ok()) return ToStatus(status);
+  return response;
+}
+
 absl::Status SchedulerConnection::StopJob(const std::string& reason, MonotonicDuration timeout) {
   grpc::ClientContext context;
   SetDeadline(context, timeout);

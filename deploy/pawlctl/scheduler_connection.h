@@ -2,6 +2,7 @@
 #ifndef PAWL_DEPLOY_PAWLCTL_SCHEDULER_CONNECTION_H_
 #define PAWL_DEPLOY_PAWLCTL_SCHEDULER_CONNECTION_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -23,6 +24,9 @@ class SchedulerConnection {
   absl::StatusOr<ListTablesResponse> ListTables(MonotonicDuration timeout);
   absl::StatusOr<RoutingTable> GetRouting(MonotonicDuration timeout);
   absl::StatusOr<CheckpointResponse> Checkpoint(const std::string& dir, MonotonicDuration timeout);
+  absl::StatusOr<ScaleResponse> Scale(const ScaleRequest& request, MonotonicDuration timeout);
+  absl::Status Drain(const DrainRequest& request, MonotonicDuration timeout);
+  absl::StatusOr<ListEventsResponse> ListEvents(uint64_t after, MonotonicDuration timeout);
   absl::Status StopJob(const std::string& reason, MonotonicDuration timeout);
 
  private:

@@ -1,0 +1,162 @@
+// How many servers and workers there are to be, who is to leave, and what has happened.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "scheduler/coordinator.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+
+std::vector<const Node*> Coordinator::Staying(Role role) const {
+  std::vector<const Node*> staying;
+  for (const Node* node : membership_.Present(role)) {
+    if (!node->draining && !node->told_to_leave) staying.push_back(node);
+  }
+  return staying;
+}
+
+void Coordinator::TellToLeave(const Node& node, const std::string& why) {
+  if (!membership_.TellToLeave(node.name)) return;
+  spdlog::info("node is to leave: {} {}", NodeText(node), why);
+  events_.Add(NODE_DRAINING, node.name, why);
+  replan_ = true;
+  gate_.Changed();
+}
+
+absl::Status Coordinator::CheckScale(const ScaleRequest& request) const {
+  PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
+  if (state_.state() == FINISHING) return absl::UnavailableError("the job is ending");
+  const uint32_t replicas = std::max(options_.job.replicas(), 1u);
+  if (request.has_servers() && (request.servers() < replicas || request.servers() > kMaxServers)) {
+    return absl::InvalidArgumentError(absl::StrCat("servers is ", request.servers(), "; it must be ", replicas,
+                                                   " (the replicas of a partition) to ", kMaxServers));
+  }
+  const uint32_t least_workers = serve_only_ ? 0 : 1;
+  if (request.has_workers() && (request.workers() < least_workers || request.workers() > kMaxWorkers)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("workers is ", request.workers(), "; it must be ", least_workers, " to ", kMaxWorkers));
+  }
+  return absl::OkStatus();
+}
+
+Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  if (const absl::Status status = CheckScale(request); !status.ok()) {
+    AnswerNow<ScaleResponse>(std::move(done), status, actions);
+    return 0;
+  }
+  if (request.has_servers()) scale_.set_servers(request.servers());
+  if (request.has_workers()) scale_.set_workers(request.workers());
+  scale_.set_revision(scale_.revision() + 1);
+  director_.SetWantedServers(scale_.servers());
+  const std::string text = absl::StrCat(scale_.servers(), " servers, ", scale_.workers(), " workers");
+  spdlog::info("the job is scaled to {}", text);
+  events_.Add(JOB_SCALED, "", text);
+  replan_ = true;
+  gate_.Changed();
+
+  ScaleResponse response;
+  const auto shed = [&](std::vector<const Node*> nodes, uint32_t wanted) {
+    for (; nodes.size() > wanted; nodes.pop_back()) {
+      response.add_draining(nodes.back()->name);
+      TellToLeave(*nodes.back(), "the job is scaled down");
+    }
+    return wanted - static_cast<uint32_t>(nodes.size());
+  };
+  if (request.has_servers()) {
+    // Those that have nothing go first, then those that came last.
+    std::vector<const Node*> servers = Staying(SERVER_ROLE);
+    std::stable_sort(servers.begin(), servers.end(), [&](const Node* a, const Node* b) {
+      return std::pair(director_.StandsBy(*a), a->number) < std::pair(director_.StandsBy(*b), b->number);
+    });
+    response.set_servers_missing(shed(std::move(servers), request.servers()));
+  }
+  if (request.has_workers()) response.set_workers_missing(shed(Staying(WORKER_ROLE), request.workers()));
+  *response.mutable_scale() = scale_;
+  AnswerNow<ScaleResponse>(std::move(done), response, actions);
+  return 0;
+}
+
+absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
+  PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
+  const Node* const node = membership_.FindByName(request.node());
+  if (node == nullptr || node->gone) {
+    return absl::NotFoundError(absl::StrCat("there is no node ", request.node().substr(0, kMaxNodeNameBytes),
+                                            node == nullptr ? "" : " any more"));
+  }
+  if (node->role == CLIENT_ROLE) return absl::InvalidArgumentError(absl::StrCat(node->name, " is a client: end it yourself"));
+  if (node->told_to_leave) return absl::OkStatus();
+  std::vector<const Node*> staying = Staying(node->role);
+  staying.erase(std::remove(staying.begin(), staying.end(), node), staying.end());
+  if (node->role == WORKER_ROLE) {
+    if (staying.empty() && !request.force()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(node->name, " is the last worker: the job would stand still; start another one first, or use --force"));
+    }
+    return absl::OkStatus();
+  }
+  if (staying.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(node->name, " is the last server: nobody could take what it has"));
+  }
+  const uint32_t replicas = std::max(options_.job.replicas(), 1u);
+  if (staying.size() < replicas && !request.force()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "without ", node->name, " there would be ", staying.size(), " servers, and the job wants ", replicas,
+        " replicas of each partition on as many; start another server first, or use --force to go on with fewer replicas"));
+  }
+  return absl::OkStatus();
+}
+
+Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  if (const absl::Status status = CheckDrain(request); !status.ok()) {
+    AnswerNow<DrainResponse>(std::move(done), status, actions);
+    return 0;
+  }
+  const Node& node = *membership_.FindByName(request.node());
+  TellToLeave(node, "an operator has asked for it");
+  // Nobody is to start another one in its place.
+  const auto staying = static_cast<uint32_t>(Staying(node.role).size());
+  if (node.role == SERVER_ROLE) {
+    scale_.set_servers(std::min(scale_.servers(), staying));
+    director_.SetWantedServers(scale_.servers());
+  } else {
+    scale_.set_workers(std::min(scale_.workers(), staying));
+  }
+  AnswerNow<DrainResponse>(std::move(done), DrainResponse(), actions);
+  return 0;
+}
+
+Ticket Coordinator::ListEvents(const ListEventsRequest& request, Done<ListEventsResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  ListEventsResponse response;
+  for (ClusterEvent& event : events_.After(request.after())) *response.add_events() = std::move(event);
+  response.set_job_state(state_.state());
+  AnswerNow<ListEventsResponse>(std::move(done), response, actions);
+  return 0;
+}
+
+void Coordinator::HasAdopted(const GetRoutingRequest& request, DeferredActions& actions) {
+  if (request.node().empty() || told_.routing == nullptr || request.newer_than_epoch() > told_.routing->epoch()) return;
+  const absl::StatusOr<Node*> found = membership_.Find(request.node(), request.incarnation());
+  if (!found.ok() || (*found)->role != SERVER_ROLE || (*found)->adopted_epoch >= request.newer_than_epoch()) return;
+  (*found)->adopted_epoch = request.newer_than_epoch();
+  (*found)->adopted_at = running_.Now();
+  if (state_.over() || !director_.CompleteHandovers(membership_.Present(SERVER_ROLE))) return;
+  RoutingHasChanged(actions);
+}
+
+}  // namespace pawl

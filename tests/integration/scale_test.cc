@@ -1,0 +1,197 @@
+// Servers come to a running job and leave it, and some are killed while partitions move: nothing is lost, nothing is doubled,
+// and the bits are those of one server that nobody disturbed.
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/client.h"
+#include "tests/harness/generated_data.h"
+#include "tests/harness/ledger.h"
+#include "tests/harness/ledger_driver.h"
+#include "tests/integration/cluster_test.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kStartTimeout{30};
+constexpr std::chrono::seconds kMoveTimeout{60};
+constexpr std::chrono::seconds kJobTimeout{200};
+constexpr uint32_t kPartitions = 32;
+// The goals are 100 and 500 ms on machines of their own. Here all processes share the cores with other tests.
+constexpr uint32_t kMaxPauseMs = 5000;
+
+class ScaleTest : public ClusterTest {
+ protected:
+  static uint32_t Servers(const GetStatusResponse& status) {
+    uint32_t servers = 0;
+    for (const NodeStatus& node : status.nodes()) servers += node.role() == SERVER_ROLE && !node.gone();
+    return servers;
+  }
+
+  static void ScaleTo(ProcessCluster& cluster, uint32_t servers) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kStartTimeout);
+    ScaleRequest request;
+    request.set_servers(servers);
+    ScaleResponse response;
+    const grpc::Status status = cluster.scheduler().Scale(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+
+  // There are so many servers, and all replicas are where they are to be.
+  static void ExpectSettled(ProcessCluster& cluster, uint32_t servers) {
+    const auto settled = cluster.WaitFor(
+        [&](const auto& status) { return Servers(status) == servers && status.moves().at_rest(); }, kMoveTimeout);
+    ASSERT_TRUE(settled.ok()) << settled.status();
+    ASSERT_EQ(settled->state(), RUNNING) << "the job was over too soon to see anything";
+    uint32_t most = 0;
+    uint32_t least = UINT32_MAX;
+    for (const NodeStatus& node : settled->nodes()) {
+      if (node.role() != SERVER_ROLE || node.gone()) continue;
+      most = std::max(most, node.partitions());
+      least = std::min(least, node.partitions());
+    }
+    EXPECT_LE(most, least + 1);
+    const MovesStatus& moves = settled->moves();
+    std::printf("%u servers: %lu replicas and %lu bytes copied so far; pauses of %u handovers: p50 %u ms, p99 %u ms, max %u ms\n",
+                servers, static_cast<unsigned long>(moves.replicas_moved()), static_cast<unsigned long>(moves.bytes_moved()),
+                moves.handovers(), moves.pause_ms_p50(), moves.pause_ms_p99(), moves.pause_ms_max());
+    EXPECT_LE(moves.pause_ms_max(), kMaxPauseMs);
+  }
+
+  // Waits until partitions are on their way.
+  static void AwaitMoves(ProcessCluster& cluster) {
+    const auto moving = cluster.WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; }, kStartTimeout);
+    ASSERT_TRUE(moving.ok()) << moving.status();
+  }
+
+  static void KillAndRestart(ProcessCluster& cluster, const std::string& server) {
+    ASSERT_TRUE(cluster.Kill(server).ok());
+    ASSERT_TRUE(cluster.Restart(server).ok());
+    ASSERT_TRUE(cluster.WaitUntilMember(server, kStartTimeout).ok());
+  }
+
+  // From 3 servers to 5 to 2, with kills while partitions move.
+  static void Grow(ProcessCluster& cluster, bool kills) {
+    ASSERT_TRUE(cluster.AddServer().ok());
+    ASSERT_TRUE(cluster.AddServer().ok());
+    if (kills) {
+      AwaitMoves(cluster);
+      KillAndRestart(cluster, "server-0");
+    }
+    ExpectSettled(cluster, 5);
+  }
+  static void Shrink(ProcessCluster& cluster, bool kills) {
+    ScaleTo(cluster, 2);
+    if (kills) {
+      AwaitMoves(cluster);
+      KillAndRestart(cluster, "server-1");
+    }
+    ExpectSettled(cluster, 2);
+    for (const char* server : {"server-2", "server-3", "server-4"}) {
+      ASSERT_TRUE(cluster.node(server).WaitUntil(Clock::Real().Now() + kStartTimeout)) << server;
+      EXPECT_TRUE(cluster.node(server).Succeeded()) << server << " " << cluster.node(server).HowItEnded();
+    }
+  }
+};
+
+TEST_F(ScaleTest, SyncJobEndsWithTheBitsOfOneUndisturbedServer) {
+  const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
+  ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
+  const auto start = [&](uint32_t servers, uint32_t replicas, const std::vector<std::string>& worker_flags) {
+    ProcessClusterOptions options;
+    options.job = absl::StrCat("name: 'scaled' seed: 5 data { train: '", train, "' format: LIBSVM }\n",
+                               "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
+                               "batch_size: 64 epochs: 20 logical_workers: 2 elastic: true partitions: ", kPartitions);
+    options.servers = servers;
+    options.workers = 2;
+    options.fixed_ports = true;
+    options.replicas = replicas;
+    for (const char* worker : {"worker-0", "worker-1"}) options.flags[worker] = worker_flags;
+    return StartCluster(options);
+  };
+  ProcessCluster* const quiet = start(1, 1, {});
+  ASSERT_NE(quiet, nullptr);
+  ASSERT_TRUE(quiet->WaitForSuccess(kJobTimeout).ok());
+  ProcessCluster* const cluster = start(3, 2, {"--step_delay_ms=100"});
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 8; }, kStartTimeout).ok());
+  Grow(*cluster, /*kills=*/true);
+  if (HasFatalFailure()) return;
+  Shrink(*cluster, /*kills=*/true);
+  if (HasFatalFailure()) return;
+  ASSERT_TRUE(cluster->WaitUntilAllEnded(kJobTimeout).ok());
+  for (const char* worker : {"worker-0", "worker-1"}) EXPECT_TRUE(cluster->node(worker).Succeeded()) << worker;
+  const auto expected = quiet->Metrics();
+  const auto metrics = cluster->Metrics();
+  ASSERT_TRUE(expected.ok() && metrics.ok());
+  EXPECT_EQ((*metrics)["state"], "COMPLETED");
+  EXPECT_EQ((*metrics)["digest"], (*expected)["digest"]);
+  EXPECT_EQ((*metrics)["steps"], (*expected)["steps"]);
+}
+
+TEST_F(ScaleTest, LedgerIsExactInAsyncModeAndNoPushFails) {
+  constexpr uint32_t kWorkers = 2;
+  constexpr uint64_t kSequences = 200;
+  constexpr uint32_t kRowWidth = 64;
+  ProcessClusterOptions options;
+  options.job = absl::StrCat("name: 'ledger' seed: 3 elastic: true consistency { mode: ASYNC } partitions: ", kPartitions);
+  options.servers = 3;
+  options.replicas = 2;
+  options.fixed_ports = true;
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+
+  // Round after round, until all is over; each with a table of its own.
+  std::atomic<bool> over{false};
+  uint64_t rounds = 0;
+  std::thread pushing([&] {
+    for (; !over || rounds < 2; ++rounds) {
+      Ledger ledger;
+      std::vector<std::thread> threads;
+      const std::string name = absl::StrCat("ledger-", rounds);
+      for (uint32_t worker = 0; worker < kWorkers; ++worker) {
+        threads.emplace_back([&, worker] {
+          ClientOptions client_options;
+          client_options.scheduler = cluster->scheduler_address();
+          auto client = Client::Connect(client_options);
+          ASSERT_TRUE(client.ok()) << client.status();
+          auto table = (*client)->CreateTable(LedgerTable(name, kRowWidth)).get();
+          ASSERT_TRUE(table.ok()) << table.status();
+          const absl::Status status =
+              DriveFreeRunning((*client)->free_running(), *table,
+                               {.partitions = kPartitions, .worker = worker, .sequences = kSequences - 1, .in_flight = 4}, ledger);
+          EXPECT_TRUE(status.ok()) << status;
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      if (HasFailure()) return;
+      ClientOptions client_options;
+      client_options.scheduler = cluster->scheduler_address();
+      auto reader = Client::Connect(client_options);
+      ASSERT_TRUE(reader.ok()) << reader.status();
+      auto table = (*reader)->OpenTable(name).get();
+      ASSERT_TRUE(table.ok()) << table.status();
+      const auto verdict = CheckLedger(ledger, {kWorkers, kSequences, kPartitions, kRowWidth, 1.0f},
+                                       ReadThrough((*reader)->free_running(), *table, kPartitions));
+      ASSERT_TRUE(verdict.ok()) << verdict.status();
+      EXPECT_TRUE(verdict->exact()) << verdict->ToString();
+      EXPECT_EQ(verdict->applied, kWorkers * (kSequences - 1) * kPartitions);
+    }
+  });
+  Grow(*cluster, /*kills=*/true);
+  if (!HasFatalFailure()) Shrink(*cluster, /*kills=*/true);
+  over = true;
+  pushing.join();
+  std::printf("%lu rounds of %lu pushes\n", static_cast<unsigned long>(rounds),
+              static_cast<unsigned long>(kWorkers * (kSequences - 1)));
+}
+
+}  // namespace
+}  // namespace pawl
