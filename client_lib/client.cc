@@ -102,6 +102,7 @@ Client::~Client() { core_->Close(); }
 const std::string& Client::node() const { return core_->registration().node(); }
 uint64_t Client::incarnation() const { return core_->registration().incarnation(); }
 uint64_t Client::job_id() const { return core_->registration().job_id(); }
+MonotonicDuration Client::patience() const { return std::chrono::milliseconds(core_->registration().patience_ms()); }
 const Job& Client::job() const { return core_->registration().job(); }
 JobState Client::job_state() const { return core_->job_state(); }
 absl::Status Client::status() const { return core_->failure(); }

@@ -256,6 +256,8 @@ class Client {
   const std::string& node() const;
   uint64_t incarnation() const;
   uint64_t job_id() const;
+  // RegisterResponse.patience_ms.
+  MonotonicDuration patience() const;
   const Job& job() const;
 
   // As of the last heartbeat.

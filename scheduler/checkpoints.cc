@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/bounded_text.h"
 
 namespace pawl {
 namespace {
@@ -18,20 +19,32 @@ absl::StatusOr<std::string> Checkpoints::DirOf(absl::string_view dir) const {
     return absl::FailedPreconditionError("the job's checkpoint.dir is empty; say with --dir where the checkpoint is to be");
   }
   if (dir.empty()) return policy_.dir();
-  if (dir.front() != '/' || dir.size() > kMaxDirBytes) {
+  if (dir.front() != '/' || dir.size() > kMaxDirBytes || HasControlCharacters(dir)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("dir is '", dir.substr(0, kMaxDirBytes), "'; it must be an absolute path of at most ", kMaxDirBytes,
-                     " bytes, which all servers and the scheduler see"));
+        absl::StrCat("dir is '", BoundedText(dir, kMaxFailureBytes), "'; it must be an absolute path of at most ",
+                     kMaxDirBytes, " bytes, without control characters, which all servers and the scheduler see"));
   }
   return std::string(dir);
 }
 
-void Checkpoints::Request(const std::string& dir) {
+absl::Status Checkpoints::Request(const std::string& dir) {
   if (under_way_.has_value() && under_way_->dir == dir) {
     under_way_->urgent = true;
-    return;
+    return absl::OkStatus();
   }
-  if (std::find(wanted_.begin(), wanted_.end(), dir) == wanted_.end()) wanted_.push_back(dir);
+  if (std::find(wanted_.begin(), wanted_.end(), dir) != wanted_.end()) return absl::OkStatus();
+  if (wanted_.size() == kMaxWantedFolders) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("checkpoints are waited for in ", kMaxWantedFolders, " folders, the limit; try again later"));
+  }
+  wanted_.push_back(dir);
+  return absl::OkStatus();
+}
+
+void Checkpoints::Withdraw(const std::string& dir) {
+  wanted_.erase(std::remove(wanted_.begin(), wanted_.end(), dir), wanted_.end());
+  // One in the job's own folder may be due anyway.
+  if (under_way_.has_value() && under_way_->dir == dir && dir != policy_.dir()) under_way_->urgent = false;
 }
 
 void Checkpoints::NoteProgress(MonotonicTime now, uint64_t step) {
@@ -88,13 +101,16 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
 void Checkpoints::TooLate() {
   lead_ = std::min(lead_ * 2, kMaxCheckpointLead);
   const std::optional<Order> order = std::exchange(under_way_, std::nullopt);
-  if (order.has_value() && order->urgent) Request(order->dir);
+  if (!order.has_value() || !order->urgent) return;
+  // Before all others: it has waited for longest.
+  wanted_.erase(std::remove(wanted_.begin(), wanted_.end(), order->dir), wanted_.end());
+  wanted_.push_front(order->dir);
 }
 
 void Checkpoints::Failed(const absl::Status& why) {
   under_way_.reset();
   status_.set_failed(status_.failed() + 1);
-  status_.set_last_failure(why.ToString().substr(0, kMaxFailureBytes));
+  status_.set_last_failure(BoundedText(why.ToString(), kMaxFailureBytes));
 }
 
 void Checkpoints::Completed(const std::string& folder, uint64_t unix_ms) {

@@ -21,6 +21,8 @@ namespace pawl {
 inline constexpr uint64_t kMaxCheckpointLead = uint64_t{1} << 20;
 // Every so many steps: asked for when it is so near, or a second away.
 inline constexpr uint64_t kCheckpointReach = 8;
+// Folders in which somebody waits for one that is not begun yet.
+inline constexpr size_t kMaxWantedFolders = 64;
 
 // The decisions and the account of checkpoints; the asking and writing is others' work. One at a time. Time and progress are
 // passed in. Not thread-safe.
@@ -40,8 +42,10 @@ class Checkpoints {
 
   // Where a request is to be kept: `dir`, or the job's own folder. INVALID_ARGUMENT, FAILED_PRECONDITION.
   absl::StatusOr<std::string> DirOf(absl::string_view dir) const;
-  // Somebody wants one in `dir`. REQUIRES: it comes from DirOf.
-  void Request(const std::string& dir);
+  // Somebody wants one in `dir`. RESOURCE_EXHAUSTED beyond kMaxWantedFolders. REQUIRES: it comes from DirOf.
+  absl::Status Request(const std::string& dir);
+  // Nobody waits for one in `dir` any more: if it is not begun yet, it will not be for their sake.
+  void Withdraw(const std::string& dir);
 
   // The one that is to be begun now, which is under way from then on. `step`: the highest that any partition is known to
   // have reached; `last_step`: where the training ends, 0: not known.

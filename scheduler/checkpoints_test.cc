@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "client_lib/base/simulated_clock.h"
 #include "gtest/gtest.h"
 
@@ -56,7 +57,7 @@ TEST_F(CheckpointsTest, WhoTrainsFastIsAskedEarlier) {
 
 TEST_F(CheckpointsTest, WhatComesTooLateIsTriedFurtherAhead) {
   Checkpoints checkpoints = Make(10);
-  checkpoints.Request("/asked");
+  ASSERT_TRUE(checkpoints.Request("/asked").ok());
   EXPECT_EQ(Next(checkpoints, 100), 102u);
   checkpoints.TooLate();
   EXPECT_EQ(Next(checkpoints, 100), 103u);
@@ -85,13 +86,13 @@ TEST_F(CheckpointsTest, EverySoManySeconds) {
 TEST_F(CheckpointsTest, RequestsOfOneFolderAreOne) {
   Checkpoints checkpoints = Make(0);
   EXPECT_EQ(Next(checkpoints, 7), 0u);
-  checkpoints.Request("/a");
-  checkpoints.Request("/b");
-  checkpoints.Request("/a");
+  ASSERT_TRUE(checkpoints.Request("/a").ok());
+  ASSERT_TRUE(checkpoints.Request("/b").ok());
+  ASSERT_TRUE(checkpoints.Request("/a").ok());
   EXPECT_EQ(Next(checkpoints, 7), 9u);
   EXPECT_EQ(checkpoints.under_way()->dir, "/a");
   EXPECT_EQ(checkpoints.under_way()->keep, 0u) << "somebody else's folder is not tidied up";
-  checkpoints.Request("/a");
+  ASSERT_TRUE(checkpoints.Request("/a").ok());
   checkpoints.Completed("/a/x", 5);
   EXPECT_EQ(Next(checkpoints, 7), 10u);
   EXPECT_EQ(checkpoints.under_way()->dir, "/b");
@@ -99,10 +100,44 @@ TEST_F(CheckpointsTest, RequestsOfOneFolderAreOne) {
   EXPECT_EQ(Next(checkpoints, 20), 0u);
 }
 
+TEST_F(CheckpointsTest, FoldersThatAreWaitedForAreBoundedAndGoWithTheirCallers) {
+  Checkpoints checkpoints = Make(0);
+  for (size_t i = 0; i < kMaxWantedFolders; ++i) ASSERT_TRUE(checkpoints.Request(absl::StrCat("/", i)).ok());
+  EXPECT_EQ(checkpoints.Request("/one_more").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(checkpoints.Request("/7").ok()) << "it is waited for already";
+  checkpoints.Withdraw("/0");
+  EXPECT_TRUE(checkpoints.Request("/one_more").ok());
+  EXPECT_EQ(Next(checkpoints, 7), 9u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/1");
+  ASSERT_TRUE(checkpoints.Request("/again").ok());
+  EXPECT_FALSE(checkpoints.Request("/too_many").ok());
+  // One that was begun and came too late waits on beyond the limit, but not if nobody waits for it.
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, 9), 12u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/1");
+  checkpoints.Withdraw("/1");
+  checkpoints.TooLate();
+  EXPECT_NE(Next(checkpoints, 12), 0u);
+  EXPECT_EQ(checkpoints.under_way()->dir, "/2");
+}
+
+TEST_F(CheckpointsTest, AFailureIsKeptAsTextThatCanBeReadBack) {
+  Checkpoints checkpoints = Make(10);
+  for (size_t i = 0; i < 4; ++i) {
+    Next(checkpoints, 5 + 10 * i);
+    std::string words(i, 'x');
+    while (words.size() < 2000) words += "\xe2\x82\xac";
+    checkpoints.Failed(absl::PermissionDeniedError(words));
+    CheckpointStatus copy;
+    EXPECT_TRUE(copy.ParseFromString(checkpoints.Status().SerializeAsString())) << i;
+    EXPECT_LE(copy.last_failure().size(), 512u);
+  }
+}
+
 TEST_F(CheckpointsTest, NothingIsAskedForBehindTheEnd) {
   Checkpoints checkpoints = Make(10);
   EXPECT_EQ(Next(checkpoints, 97, 99), 0u);
-  checkpoints.Request("/asked");
+  ASSERT_TRUE(checkpoints.Request("/asked").ok());
   EXPECT_EQ(Next(checkpoints, 98, 99), 99u) << "the end itself is a step";
   checkpoints.TooLate();
   EXPECT_EQ(Next(checkpoints, 99, 99), 0u);
@@ -113,6 +148,7 @@ TEST_F(CheckpointsTest, AFolderIsKnownOrAbsolute) {
   EXPECT_EQ(own.DirOf("").value(), "/own");
   EXPECT_EQ(own.DirOf("/other").value(), "/other");
   EXPECT_EQ(own.DirOf("other").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(own.DirOf("/a\nb").status().code(), absl::StatusCode::kInvalidArgument);
   const Checkpoints none(CheckpointPolicy(), clock_.Now());
   EXPECT_EQ(none.DirOf("").status().code(), absl::StatusCode::kFailedPrecondition);
 }

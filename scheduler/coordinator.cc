@@ -17,6 +17,7 @@ Membership::Options MembershipOptions(const Coordinator::Options& options) {
   Membership::Options membership;
   membership.job_id = options.job_id;
   membership.lease = options.lease;
+  membership.logical_workers = options.job.logical_workers();
   return membership;
 }
 

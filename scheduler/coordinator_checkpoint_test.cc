@@ -1,9 +1,11 @@
 // Checkpoints and beginning with one, as the whole Coordinator directs them.
+#include <cerrno>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/env.h"
 #include "scheduler/coordinator_fixture.h"
 
 namespace pawl {
@@ -269,6 +271,50 @@ TEST_F(RestoreTest, ASchedulerThatIsRestartedMeanwhileGoesOnLoading) {
   Pass(seconds(1));
   EXPECT_EQ(RanksOf(worker_), "0 1 2 3");
   EXPECT_EQ(Status().checkpoint().restored_step(), 40u);
+}
+
+TEST_F(CoordinatorCheckpointTest, AJobThatOnlyServesTablesHasNone) {
+  Begin("name: 'tables' partitions: 4 optimizer { sgd { learning_rate: 0.1 } }", 1, 0, [&](Coordinator::Options& options) {
+    options.write_checkpoint = [](const std::string&, CheckpointManifest, uint32_t,
+                                  absl::AnyInvocable<void(absl::StatusOr<std::string>)>) {};
+  });
+  Join(SERVER_ROLE);
+  ASSERT_EQ(Status().state(), RUNNING);
+  auto refused = Ask("/asked");
+  ASSERT_TRUE(refused->has_value());
+  EXPECT_EQ((*refused)->status().code(), absl::StatusCode::kFailedPrecondition) << (*refused)->status();
+  // A program with its own training loop.
+  Join(WORKER_ROLE, {0});
+  EXPECT_FALSE(Ask("/asked")->has_value());
+}
+
+TEST_F(CoordinatorCheckpointTest, WhatNobodyWaitsForAnyMoreIsNotBegun) {
+  Train("");
+  const auto first = Ask("/asked");
+  const Ticket first_ticket = ticket_;
+  const auto second = Ask("/asked");
+  const Ticket second_ticket = ticket_;
+  const auto other = Ask("/other");
+  coordinator_->Cancel(first_ticket, /*deadline_passed=*/false);
+  EXPECT_EQ((*first)->status().code(), absl::StatusCode::kCancelled);
+  coordinator_->Cancel(second_ticket, /*deadline_passed=*/true);
+  EXPECT_EQ((*second)->status().code(), absl::StatusCode::kDeadlineExceeded);
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].dir, "/other");
+}
+
+TEST_F(CoordinatorCheckpointTest, AFolderThatCannotBeEndsItsCheckpointAtOnce) {
+  Train("");
+  const auto bad = Ask("/etc/passwd/x");
+  const auto good = Ask("/good");
+  servers_.FailNext("s:1 Checkpoint 7", FileError("mkdir", "/etc/passwd/x", ENOTDIR));
+  Reach(5);
+  ASSERT_TRUE(bad->has_value());
+  EXPECT_EQ((*bad)->status().code(), absl::StatusCode::kInvalidArgument) << (*bad)->status();
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].dir, "/good");
 }
 
 }  // namespace

@@ -10,6 +10,16 @@
 #include "spdlog/spdlog.h"
 
 namespace pawl {
+namespace {
+
+bool AnyRankHasAHost(const LogicalWorkers& logical_workers) {
+  for (uint32_t rank = 0; rank < logical_workers.total(); ++rank) {
+    if (!logical_workers.HostOf(rank).empty()) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<CheckpointResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
@@ -26,12 +36,17 @@ Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<Checkpoint
     status = absl::FailedPreconditionError(
         absl::StrCat("the job is ", JobState_Name(state_.state()), "; a checkpoint is a cut between two steps of its training"));
   }
+  if (status.ok() && serve_only_ && !AnyRankHasAHost(logical_workers_)) {
+    status = absl::FailedPreconditionError(
+        "the job only serves tables, and no worker trains in it: a checkpoint is a cut between two steps of a training, and "
+        "there are none");
+  }
+  if (status.ok()) status = checkpoints_.Request(*dir);
   if (!status.ok()) {
     AnswerNow<CheckpointResponse>(std::move(done), status, actions);
     return 0;
   }
   const Ticket ticket = ++last_ticket_;
-  checkpoints_.Request(*dir);
   checkpoint_calls_.Park(ticket, *std::move(dir), std::move(done));
   return ticket;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/base/bounded_text.h"
 #include "scheduler/coordinator.h"
 #include "spdlog/spdlog.h"
 
@@ -12,8 +13,6 @@ namespace pawl {
 namespace {
 
 constexpr size_t kMaxStopReasonBytes = 256;
-// A failure may quote a worker or a server; every heartbeat's answer carries it to the others.
-constexpr size_t kMaxFailureBytes = 1024;
 
 }  // namespace
 
@@ -30,7 +29,10 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
   const absl::StatusOr<Node*> found = FindWorker(request.node(), request.incarnation());
   if (!found.ok()) return answer(found.status());
   Node* const worker = *found;
-  if (request.has_progress()) worker->progress = request.progress();
+  if (request.has_progress()) {
+    if (const absl::Status status = membership_.CheckProgress(request.progress()); !status.ok()) return answer(status);
+    worker->progress = Membership::KnownProgress(request.progress());
+  }
   for (const RankProgress& progress : request.progress().ranks()) logical_workers_.NoteProgress(progress);
   if (!worker->progress.failure().empty()) {
     FailJob(absl::StrCat(NodeText(*worker), ": ", worker->progress.failure()), actions);
@@ -74,7 +76,7 @@ void Coordinator::ReportIsWritten(const absl::Status& status) {
 void Coordinator::FailJob(const std::string& failure, DeferredActions& actions) {
   if (settled_) return;
   const JobState from = state_.state();
-  if (!state_.Fail(failure.substr(0, kMaxFailureBytes), clock_.Now())) return;
+  if (!state_.Fail(BoundedText(failure, kMaxFailureBytes), clock_.Now())) return;
   gate_.Changed();
   LogState(JobState_Name(from));
   EndEverything(actions);
@@ -122,6 +124,10 @@ Ticket Coordinator::StopJob(const StopJobRequest& request, Done<StopJobResponse>
                                                                        " bytes; at most ", kMaxStopReasonBytes,
                                                                        " are possible")),
                                actions);
+    return 0;
+  }
+  if (HasControlCharacters(request.reason())) {
+    AnswerNow<StopJobResponse>(std::move(done), absl::InvalidArgumentError("reason has control characters"), actions);
     return 0;
   }
   AnswerNow<StopJobResponse>(std::move(done), StopJobResponse(), actions);

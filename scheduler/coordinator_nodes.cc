@@ -1,5 +1,8 @@
 // Nodes come, speak and go, and what follows for the placement and the ranks.
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -35,6 +38,10 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
     return Ticket{0};
   };
   if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return answer(status);
+  if (request.that_job_only() && request.job_id() != options_.job_id) {
+    return answer(absl::NotFoundError(absl::StrCat("the job of this scheduler is '", options_.job.name(), "' (",
+                                                   options_.job_id, "), not ", request.job_id())));
+  }
   LogicalWorkers::Worker worker;
   worker.wishes.assign(request.logical_workers().begin(), request.logical_workers().end());
   worker.follows = request.follows_assignment();
@@ -56,6 +63,10 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   *response.mutable_job() = options_.job;
   response.set_heartbeat_interval_ms(static_cast<uint32_t>(options_.heartbeat_interval.count()));
   response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
+  const std::chrono::milliseconds patience =
+      std::max({options_.start_timeout, options_.worker_return_timeout, options_.recovery_timeout});
+  response.set_patience_ms(
+      static_cast<uint32_t>(std::clamp<int64_t>(patience.count(), 0, std::numeric_limits<uint32_t>::max())));
   if (node.role == CLIENT_ROLE) response.set_client(node.number);
   answer(response);
   if (!registration->is_new) return 0;

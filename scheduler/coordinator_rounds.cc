@@ -96,7 +96,7 @@ void Coordinator::ReleaseOnServers(LogicalWorkers::FreeRank rank, DeferredAction
           return other.rank == rank.rank && other.incarnation == rank.incarnation;
         });
         // Anything else is no matter of waiting: a successor has taken over, or the server's mode knows no release.
-        if (still_free && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
+        if (still_free && IsPassing(status)) {
           ReleaseOnServers(rank, actions);
         }
       },

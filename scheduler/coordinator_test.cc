@@ -1,11 +1,14 @@
 #include "scheduler/coordinator.h"
 
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
 #include "scheduler/coordinator_fixture.h"
 #include "scheduler/digest.h"
@@ -38,6 +41,7 @@ TEST_F(CoordinatorTest, RoutingIsAnsweredOnceAllServersAreThere) {
 TEST_F(CoordinatorTest, RegistrationTellsTheJobAndTheLease) {
   Begin(kTraining, 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);
+  EXPECT_EQ(server.patience_ms(), 300000u) << "the longest of its timeouts";
   EXPECT_EQ(server.job_id(), 99u);
   EXPECT_EQ(server.job().name(), "flights");
   EXPECT_EQ(server.lease_ms(), 1000u);
@@ -466,6 +470,57 @@ TEST_F(CoordinatorTest, ManyThreadsMayCallAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(Status().state(), COMPLETED);
+}
+
+TEST_F(CoordinatorTest, AFailureInAnyWordsIsSavedAndToldAsText) {
+  for (size_t i = 0; i < 3; ++i) {
+    BeginWithStore(kTraining, 1, 1);
+    Join(SERVER_ROLE);
+    const RegisterResponse worker = Join(WORKER_ROLE);
+    std::string words(i, 'x');
+    while (words.size() < 3000) words += "\xe2\x82\xac";
+    ASSERT_TRUE(Finish(worker, 0, words + "\xff").ok());
+    EXPECT_EQ(Status().state(), FAILED);
+    SchedulerState state;
+    EXPECT_TRUE(state.ParseFromString(saved_)) << i;
+    EXPECT_EQ(state.state(), FAILED);
+    GetStatusResponse status;
+    EXPECT_TRUE(status.ParseFromString(Status().SerializeAsString())) << i;
+  }
+}
+
+TEST_F(CoordinatorTest, AServerThatKeepsToAnotherJobIsNotTaken) {
+  Begin(kTraining, 1, 1);
+  RegisterRequest request = Registration(SERVER_ROLE, 1);
+  request.set_job_id(98);
+  request.set_that_job_only(true);
+  const absl::Status status = Register(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_NE(status.message().find("'flights' (99), not 98"), absl::string_view::npos) << status;
+  EXPECT_EQ(Status().nodes_size(), 0);
+  request.set_that_job_only(false);
+  EXPECT_TRUE(Register(request).ok());
+}
+
+TEST_F(CoordinatorTest, AFullDiskHoldsUpARelease) {
+  Begin(absl::StrCat(kTraining, "consistency { mode: ASYNC }"), 1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  servers_.TakeCalls();
+  absl::Status full = absl::ResourceExhaustedError("the disk is full");
+  full.SetPayload(kPushbackPayloadUrl, absl::Cord("20"));
+  const auto releases = [&] {
+    const std::vector<std::string> calls = servers_.TakeCalls();
+    return std::count_if(calls.begin(), calls.end(), [](const std::string& call) {
+      return call.find("ReleaseLogicalWorker 0 ") != std::string::npos;
+    });
+  };
+  const std::string call = absl::StrCat("s:1 ReleaseLogicalWorker 0 ", worker.incarnation());
+  for (int i = 0; i < 3; ++i) servers_.FailNext(call, full);
+  Kill(worker.node());
+  Pass(std::chrono::milliseconds(1500));
+  EXPECT_EQ(releases(), 4) << "until it is done";
+  EXPECT_EQ(Status().state(), RUNNING);
 }
 
 }  // namespace

@@ -2,12 +2,14 @@
 
 #include <utility>
 
+#include "client_lib/base/bounded_text.h"
+
 namespace pawl {
 
 void EventLog::Add(ClusterEvent event) {
   event.set_number(++last_number_);
   if (unix_ms_ != nullptr) event.set_unix_ms(unix_ms_());
-  if (event.text().size() > kMaxEventTextBytes) event.mutable_text()->resize(kMaxEventTextBytes);
+  event.set_text(BoundedText(event.text(), kMaxEventTextBytes));
   events_.push_back(std::move(event));
   if (events_.size() > kMaxEvents) events_.pop_front();
 }

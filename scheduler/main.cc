@@ -26,10 +26,12 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
+#include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/job/job_file.h"
@@ -181,15 +183,24 @@ enum class Leadership {
   kNever,
 };
 
-// Waits until this scheduler is the one that directs the job.
-absl::StatusOr<Leadership> BecomeLeader(StateStore& store, EndSignal& signal) {
+// Waits until this scheduler is the one that directs the job. `check` is called meanwhile with what the other one has stored
+// last, until it has found a state to look at: then it says true. Its error ends the waiting.
+absl::StatusOr<Leadership> BecomeLeader(StateStore& store, EndSignal& signal,
+                                        absl::FunctionRef<absl::StatusOr<bool>(const std::optional<StoredState>&)> check) {
   bool told = false;
+  bool checked = false;
   while (true) {
     const absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
     if (status.ok()) return told ? Leadership::kAfterAnother : Leadership::kAtOnce;
     if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
     if (!told) spdlog::info("standing by: {}", std::string(status.message()));
     told = true;
+    if (absl::IsDeadlineExceeded(status) && !checked) {
+      // One that cannot be read now may be a moment later; who leads then says what is wrong with it.
+      if (const auto stored = store.Peek(); stored.ok()) {
+        PAWL_ASSIGN_OR_RETURN(checked, check(*stored));
+      }
+    }
     if (signal.Wait(std::chrono::milliseconds(absl::IsUnavailable(status) ? 1000 : 0))) return Leadership::kNever;
   }
 }
@@ -283,15 +294,23 @@ int Direct(EndSignal& signal) {
     return WriteFileAtomically(metrics_path, MetricsJson(report));
   };
   const std::string listen = absl::GetFlag(FLAGS_listen);
-  const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos) return UsageError(absl::StrCat("--listen=", listen, " is not host:port"));
+  const bool tells_address = !absl::GetFlag(FLAGS_address_file).empty();
+  if (const absl::Status status = CheckAddressFlags(listen, absl::GetFlag(FLAGS_advertise), tells_address); !status.ok()) {
+    return UsageError(status.message());
+  }
+  const HostPort listen_at = *ParseHostPort(listen);
 
   const std::string place = absl::GetFlag(FLAGS_store).empty() ? (std::filesystem::path(data_dir) / "state").string()
                                                                : absl::GetFlag(FLAGS_store);
   const absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(place);
   if (!store.ok()) return UsageError(absl::StrCat("--store: ", store.status().message()));
   (*store)->WhenLeadershipLost([](const absl::Status& why) { EndAtOnce(why.message()); });
-  const absl::StatusOr<Leadership> leadership = BecomeLeader(**store, signal);
+  const absl::StatusOr<Leadership> leadership =
+      BecomeLeader(**store, signal, [&](const std::optional<StoredState>& stored) -> absl::StatusOr<bool> {
+        PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> unfinished,
+                              UnfinishedState(stored, *options, (*store)->Describe()));
+        return unfinished.has_value();
+      });
   if (!leadership.ok()) return UsageError(leadership.status().message());
   if (*leadership == Leadership::kNever) return kExitDone;
   const absl::StatusOr<std::optional<StoredState>> stored = (*store)->Load();
@@ -341,8 +360,8 @@ int Direct(EndSignal& signal) {
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   int port = 0;
   std::unique_ptr<grpc::Server> server;
-  if (const int former = FormerPort(address_path); restored != nullptr && listen.substr(colon) == ":0" && former != 0) {
-    server = Listen(absl::StrCat(listen.substr(0, colon), ":", former), service, port);
+  if (const int former = FormerPort(address_path); restored != nullptr && listen_at.port == 0 && former != 0) {
+    server = Listen(absl::StrCat(listen_at.host, ":", former), service, port);
   }
   if (server == nullptr) server = Listen(listen, service, port);
   if (server == nullptr) {
@@ -350,9 +369,9 @@ int Direct(EndSignal& signal) {
                                    ": cannot listen there; is the port taken, or the host another machine's?"));
   }
   std::string address = absl::GetFlag(FLAGS_advertise);
-  if (address.empty()) address = absl::StrCat(listen.substr(0, colon), ":", port);
+  if (address.empty()) address = absl::StrCat(listen_at.host, ":", port);
   spdlog::info("job '{}': listening on {}", job_name, address);
-  if (const absl::Status status = WriteFileAtomically(address_path, absl::StrCat(listen.substr(0, colon), ":", port, "\n"));
+  if (const absl::Status status = WriteFileAtomically(address_path, absl::StrCat(listen_at.host, ":", port, "\n"));
       !status.ok()) {
     return UsageError(absl::StrCat("--data_dir: ", status.message()));
   }
@@ -366,7 +385,9 @@ int Direct(EndSignal& signal) {
   const Clock& clock = Clock::Real();
   std::optional<MonotonicTime> asked_to_end;
   while (!coordinator.over()) {
-    if (signal.Wait(kTickInterval) && !asked_to_end.has_value()) {
+    if (asked_to_end.has_value()) {
+      std::this_thread::sleep_for(kTickInterval);
+    } else if (signal.Wait(kTickInterval)) {
       coordinator.Stop("the scheduler was asked to end");
       asked_to_end = clock.Now();
     }

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/bounded_text.h"
+#include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
@@ -22,11 +23,18 @@ const char* RoleWord(Role role) {
   }
 }
 
-bool IsHostAndPort(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  uint32_t port = 0;
-  return colon != std::string::npos && colon > 0 && absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 &&
-         port <= 65535;
+// OK if others can be told to reach a server there.
+absl::Status CheckAddress(const std::string& address) {
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (address.size() > kMaxAddressBytes || !parsed.ok() || parsed->port == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("address is '", BoundedText(address, kMaxAddressBytes),
+                                                   "'; a server's must be host:port with a port from 1 to 65535"));
+  }
+  if (parsed->IsWildcard()) {
+    return absl::InvalidArgumentError(absl::StrCat("address is '", address, "', which stands for all addresses of a machine and "
+                                                   "leads nobody there; give the server one that others reach (--advertise)"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -49,11 +57,12 @@ absl::Status Membership::CheckRequest(const RegisterRequest& request) const {
     return absl::InvalidArgumentError(absl::StrCat("description has ", request.description().size(),
                                                    " bytes; at most ", kMaxDescriptionBytes, " are possible"));
   }
+  // They are shown on terminals and in logs.
+  if (HasControlCharacters(request.description()) || HasControlCharacters(request.zone())) {
+    return absl::InvalidArgumentError("description or zone has control characters");
+  }
   if (request.role() == SERVER_ROLE) {
-    if (request.address().size() > kMaxAddressBytes || !IsHostAndPort(request.address())) {
-      return absl::InvalidArgumentError(absl::StrCat("address is '", request.address().substr(0, kMaxAddressBytes),
-                                                     "'; a server's must be host:port with a port from 1 to 65535"));
-    }
+    PAWL_RETURN_IF_ERROR(CheckAddress(request.address()));
   } else if (!request.address().empty()) {
     return absl::InvalidArgumentError("address is set; only a server has one");
   }
@@ -180,7 +189,7 @@ const Node* Membership::FindByName(const std::string& name) const {
 absl::StatusOr<Node*> Membership::Find(const std::string& name, uint64_t incarnation) {
   const auto it = by_name_.find(name);
   if (it == by_name_.end()) {
-    return absl::AbortedError(absl::StrCat("node '", name.substr(0, 64), "' is not part of the job"));
+    return absl::AbortedError(absl::StrCat("node '", BoundedText(name, kMaxNodeNameBytes), "' is not part of the job"));
   }
   Node& node = nodes_.at(it->second);
   if (node.incarnation != incarnation) {
@@ -194,15 +203,22 @@ absl::StatusOr<Node*> Membership::Find(const std::string& name, uint64_t incarna
 absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uint64_t newest_epoch, MonotonicTime now) {
   PAWL_ASSIGN_OR_RETURN(Node* const node, Find(request.node(), request.incarnation()));
   if (node->refused) return absl::AbortedError(absl::StrCat(node->name, " has adopted no routing for too long"));
+  if (request.job_id() != 0 && request.job_id() != options_.job_id) {
+    return absl::AbortedError(absl::StrCat(node->name, " of job ", request.job_id(), " is not part of this one, ", options_.job_id));
+  }
+  if (request.has_worker()) PAWL_RETURN_IF_ERROR(CheckProgress(request.worker()));
   node->last_heard = now;
   node->joined = true;
   if (node->role == SERVER_ROLE) {
-    if (request.has_server()) node->counters = request.server();
+    if (request.has_server()) {
+      node->counters = request.server();
+      node->counters.DiscardUnknownFields();
+    }
     node->draining = request.draining() || node->told_to_leave;
     if (request.routing_epoch() > node->adopted_epoch || node->adopted_epoch >= newest_epoch) node->adopted_at = now;
     node->adopted_epoch = std::max(node->adopted_epoch, request.routing_epoch());
   }
-  if (node->role == WORKER_ROLE && request.has_worker()) node->progress = request.worker();
+  if (node->role == WORKER_ROLE && request.has_worker()) node->progress = KnownProgress(request.worker());
   return node;
 }
 
@@ -220,6 +236,26 @@ bool Membership::TellToLeave(const std::string& name) {
   Node& node = nodes_.at(by_name_.at(name));
   node.draining = true;
   return !std::exchange(node.told_to_leave, true);
+}
+
+absl::Status Membership::CheckProgress(const WorkerProgress& progress) const {
+  const auto ranks = static_cast<uint32_t>(progress.ranks_size());
+  if (ranks > options_.logical_workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("progress is of ", ranks, " ranks, and the job has ", options_.logical_workers));
+  }
+  if (const size_t bytes = progress.ByteSizeLong(); bytes > kMaxProgressBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("progress has ", bytes, " bytes; at most ", kMaxProgressBytes, " are possible"));
+  }
+  return absl::OkStatus();
+}
+
+WorkerProgress Membership::KnownProgress(WorkerProgress progress) {
+  // It is saved with the scheduler's state, again and again.
+  progress.DiscardUnknownFields();
+  if (!progress.failure().empty()) progress.set_failure(BoundedText(progress.failure(), kMaxFailureBytes));
+  return progress;
 }
 
 absl::Status Membership::Leave(const std::string& name, uint64_t incarnation) {

@@ -30,6 +30,10 @@ inline constexpr size_t kMaxAddressBytes = 256;
 inline constexpr size_t kMaxDescriptionBytes = 256;
 inline constexpr size_t kMaxNodeNameBytes = 64;
 inline constexpr size_t kMaxZoneBytes = 64;
+// What a worker says of itself, of all its ranks together.
+inline constexpr size_t kMaxProgressBytes = size_t{64} << 10;
+// A failure may quote a worker or a server; every heartbeat's answer carries it to the others.
+inline constexpr size_t kMaxFailureBytes = 1024;
 
 // One process in one life.
 struct Node {
@@ -80,6 +84,8 @@ class Membership {
     MonotonicDuration lease = std::chrono::seconds(1);
     uint32_t max_servers = kMaxServers;
     uint32_t max_workers = kMaxWorkers;
+    // The job's ranks.
+    uint32_t logical_workers = kMaxWorkers;
   };
 
   explicit Membership(const Options& options) : options_(options) {}
@@ -107,7 +113,7 @@ class Membership {
   absl::StatusOr<Node*> Find(const std::string& name, uint64_t incarnation);
 
   // Renews the lease. `newest_epoch`: of the routing that there is for servers to adopt. ABORTED as with Find, and after
-  // RefuseThoseBehind.
+  // RefuseThoseBehind; INVALID_ARGUMENT as with CheckProgress.
   absl::StatusOr<Node*> Heartbeat(const HeartbeatRequest& request, uint64_t newest_epoch, MonotonicTime now);
 
   // Servers that have adopted none of the newer routings for so long lose their leases: from now on they are not renewed.
@@ -115,6 +121,10 @@ class Membership {
 
   // The node is to leave; its heartbeats tell it. False: it was told before. REQUIRES: it is there.
   bool TellToLeave(const std::string& name);
+  // INVALID_ARGUMENT for a progress that no worker of this job can have made, or that is too large to keep.
+  absl::Status CheckProgress(const WorkerProgress& progress) const;
+  // What is kept of a progress that CheckProgress finds possible.
+  static WorkerProgress KnownProgress(WorkerProgress progress);
 
   // The node leaves, a client without a trace. OK too if it had left before.
   absl::Status Leave(const std::string& name, uint64_t incarnation);

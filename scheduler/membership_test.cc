@@ -42,7 +42,7 @@ class MembershipTest : public testing::Test {
   }
 
   SimulatedClock clock_;
-  Membership membership_{{.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3}};
+  Membership membership_{{.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3, .logical_workers = 4}};
 };
 
 TEST_F(MembershipTest, NodesAreNumberedByRoleAndIncarnationsGrowOverAll) {
@@ -66,13 +66,17 @@ TEST_F(MembershipTest, SameProcessGetsTheSameAnswerAgain) {
 TEST_F(MembershipTest, ImpossibleRegistrationsAreRefused) {
   EXPECT_EQ(Join(Other(ROLE_UNSPECIFIED, 1)).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Join(Server(0)).status().code(), absl::StatusCode::kInvalidArgument);
-  for (const char* address : {"", "host", ":80", "host:0", "host:65536", "host:x"}) {
+  for (const char* address : {"", "host", ":80", "host:0", "host:65536", "host:x", "0.0.0.0:80", "[::]:80", "ho\nst:80", "\x1b[2J:80"}) {
     RegisterRequest request = Server(1);
     request.set_address(address);
     EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kInvalidArgument) << address;
   }
   RegisterRequest request = Server(1);
   request.set_description(std::string(257, 'x'));
+  EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kInvalidArgument);
+  request.set_description("host\nnode died: worker-0");
+  EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kInvalidArgument);
+  request.set_description("\x1b[2J");
   EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kInvalidArgument);
   request = Server(1);
   request.add_logical_workers(0);
@@ -204,7 +208,7 @@ TEST_F(MembershipTest, RestoredNodesGoOnInTheirLivesWithFreshLeases) {
   ASSERT_TRUE(membership_.Leave(gone.name, gone.incarnation).ok());
   const StoredMembership stored = membership_.Save();
   clock_.Advance(milliseconds(60000));
-  Membership restored({.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3});
+  Membership restored({.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3, .logical_workers = 4});
   restored.Restore(stored, clock_.Now());
   EXPECT_EQ(restored.PresentCount(), 2u);
   EXPECT_TRUE(restored.ExpireLeases(clock_.Now()).empty());
@@ -279,6 +283,47 @@ TEST_F(MembershipTest, GoneNodesAreForgottenBeyondTheLimit) {
   }
   EXPECT_EQ(membership_.All().size(), kMaxGoneNodes);
   EXPECT_EQ(membership_.All().front()->name, "worker-5");
+}
+
+TEST_F(MembershipTest, ANodeOfAnotherJobIsNone) {
+  const Node server = *Join(Server(1));
+  HeartbeatRequest request;
+  request.set_node(server.name);
+  request.set_incarnation(server.incarnation);
+  request.set_job_id(77);
+  EXPECT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
+  request.set_job_id(78);
+  EXPECT_EQ(membership_.Heartbeat(request, 0, clock_.Now()).status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(MembershipTest, ProgressIsKeptOnlyAsFarAsItIsKnownAndPossible) {
+  const Node worker = *Join(Other(WORKER_ROLE, 1));
+  HeartbeatRequest request;
+  request.set_node(worker.name);
+  request.set_incarnation(worker.incarnation);
+  WorkerProgress& progress = *request.mutable_worker();
+  progress.set_samples(7);
+  progress.set_failure("caf\xc3\xa9");
+  // A field of a later version.
+  progress.GetReflection()->MutableUnknownFields(&progress)->AddLengthDelimited(1000, std::string(1000, 'x'));
+  ASSERT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
+  StoredMembership stored = membership_.Save();
+  EXPECT_EQ(stored.nodes(0).progress().samples(), 7u);
+  EXPECT_EQ(stored.nodes(0).progress().failure(), "caf\xc3\xa9");
+  EXPECT_LT(stored.ByteSizeLong(), 300u);
+
+  progress.set_failure(std::string(2 * kMaxFailureBytes, 'x'));
+  ASSERT_TRUE(membership_.Heartbeat(request, 0, clock_.Now()).ok());
+  EXPECT_EQ(membership_.FindByName(worker.name)->progress.failure().size(), kMaxFailureBytes);
+
+  progress.set_failure(std::string(kMaxProgressBytes, 'x'));
+  absl::Status status = membership_.Heartbeat(request, 0, clock_.Now()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  progress.clear_failure();
+  for (uint32_t rank = 0; rank < 5; ++rank) progress.add_ranks()->set_rank(rank);
+  status = membership_.Heartbeat(request, 0, clock_.Now()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_EQ(membership_.FindByName(worker.name)->progress.ranks_size(), 0);
 }
 
 }  // namespace

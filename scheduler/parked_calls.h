@@ -2,6 +2,7 @@
 #ifndef PAWL_SCHEDULER_PARKED_CALLS_H_
 #define PAWL_SCHEDULER_PARKED_CALLS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -60,6 +61,12 @@ class ParkedCalls {
     Answer(std::move(it->second.done), answer, actions);
     calls_.erase(it);
     return key;
+  }
+
+  // Whether one waits for whose key `which(key)` holds.
+  template <typename Which>
+  bool Any(Which which) const {
+    return std::any_of(calls_.begin(), calls_.end(), [&](const auto& call) { return which(call.second.key); });
   }
 
   size_t size() const { return calls_.size(); }

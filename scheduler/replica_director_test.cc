@@ -44,7 +44,7 @@ class ReplicaDirectorTest : public testing::Test {
 
 TEST_F(ReplicaDirectorTest, FailoverLosesNothingAndSaysNothing) {
   ReplicaDirector director = Placed(2, 2, /*durable=*/false);
-  EXPECT_FALSE(director.ServersAreGone({Server(0)}, {"died"}, clock_.Now()).has_value());
+  EXPECT_FALSE(director.ServersAreGone({Server(0)}, {"died"}, /*nothing_yet=*/false, clock_.Now()).has_value());
   EXPECT_EQ(director.epoch(), 2u);
   EXPECT_EQ(director.primaries_since(), 2u);
   EXPECT_TRUE(director.EveryPartitionHasAPrimary());
@@ -54,29 +54,29 @@ TEST_F(ReplicaDirectorTest, FailoverLosesNothingAndSaysNothing) {
 
 TEST_F(ReplicaDirectorTest, WithoutALogTheLastReplicaIsLostAtOnce) {
   ReplicaDirector director = Placed(2, 1, /*durable=*/false);
-  EXPECT_EQ(*director.ServersAreGone({Server(1)}, {"died: no heartbeat for 1.1 s"}, clock_.Now()),
+  EXPECT_EQ(*director.ServersAreGone({Server(1)}, {"died: no heartbeat for 1.1 s"}, /*nothing_yet=*/false, clock_.Now()),
             "server-1 died: no heartbeat for 1.1 s; partitions 1, 3, 5, 7, 9, 11 are nowhere else, "
             "and durability is MEMORY");
 }
 
 TEST_F(ReplicaDirectorTest, HolderIsWaitedForSoLong) {
   ReplicaDirector director = Placed(2, 1);
-  EXPECT_FALSE(director.ServersAreGone({Server(1)}, {"died"}, clock_.Now()).has_value());
+  EXPECT_FALSE(director.ServersAreGone({Server(1)}, {"died"}, /*nothing_yet=*/false, clock_.Now()).has_value());
   EXPECT_FALSE(director.EveryPartitionHasAPrimary());
   clock_.Advance(seconds(10));
   EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
   clock_.Advance(seconds(1));
   EXPECT_EQ(*director.CheckRecovery(clock_.Now()),
             "server-1 died; partitions 1, 3, 5, 7, 9, 11 are nowhere else, and none of those has come back within 10.0 s");
-  EXPECT_FALSE(director.ServerIsThere(Server(1), {11, 9, 7, 5, 3, 1}).has_value());
+  EXPECT_FALSE(director.ServerIsThere(Server(1), {11, 9, 7, 5, 3, 1}, /*nothing_yet=*/false).has_value());
   EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
   EXPECT_TRUE(director.EveryPartitionHasAPrimary());
 }
 
 TEST_F(ReplicaDirectorTest, HolderThatComesBackWithoutItsPartitionsIsNamed) {
   ReplicaDirector director = Placed(2, 1);
-  director.ServersAreGone({Server(1)}, {"was restarted"}, clock_.Now());
-  EXPECT_EQ(*director.ServerIsThere(Server(1), {1, 3, 5, 9, 11}),
+  director.ServersAreGone({Server(1)}, {"was restarted"}, /*nothing_yet=*/false, clock_.Now());
+  EXPECT_EQ(*director.ServerIsThere(Server(1), {1, 3, 5, 9, 11}, /*nothing_yet=*/false),
             "server-1 was restarted; partition 7 is nowhere else, and it has come back without them");
 }
 
@@ -90,7 +90,7 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
     request.set_address(absl::StrCat("s:", i + 1));
     ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
   }
-  director.ServersAreGone({Server(1)}, {"died"}, clock_.Now());
+  director.ServersAreGone({Server(1)}, {"died"}, /*nothing_yet=*/false, clock_.Now());
   ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
   ASSERT_TRUE(director.placement().partitions[0].Learns(1));
   Node primary = Server(0);
@@ -112,7 +112,7 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
 
 TEST_F(ReplicaDirectorTest, RestoredPlacementIsTheSameAndWaitsAnew) {
   ReplicaDirector director = Placed(3, 1);
-  director.ServersAreGone({Server(1)}, {"died"}, clock_.Now());
+  director.ServersAreGone({Server(1)}, {"died"}, /*nothing_yet=*/false, clock_.Now());
   clock_.Advance(seconds(9));
   ReplicaDirector::Options options;
   options.partitions = 12;

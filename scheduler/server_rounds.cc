@@ -4,8 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/transport.h"
 
 namespace pawl {
+
+bool IsPassing(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         (absl::IsResourceExhausted(status) && status.GetPayload(kPushbackPayloadUrl).has_value());
+}
 
 void ServerRounds::Start(std::string what, MonotonicTime now, MonotonicDuration timeout, Ask ask, RoundDone done,
                          DeferredActions& actions) {
@@ -54,7 +60,7 @@ void ServerRounds::Answer(uint64_t attempt, size_t server, const absl::Status& s
     return;
   }
   const absl::Status error = Annotate(status, absl::StrCat(targets_->servers[server].node, ": ", round.what));
-  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
+  if (!IsPassing(status)) {
     End(attempt, error, actions);
     return;
   }

@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "client_lib/base/simulated_clock.h"
+#include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -70,6 +72,20 @@ TEST_F(ServerRoundsTest, EndsWhenTheLastServerHasAnswered) {
   EXPECT_FALSE(result_.has_value());
   Answer(0, absl::OkStatus());
   EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, WhoHasNoRoomNowIsAskedAgainAndWhoNeverHasIsNot) {
+  Start(1);
+  absl::Status full = absl::ResourceExhaustedError("the disk is full");
+  full.SetPayload(kPushbackPayloadUrl, absl::Cord("20"));
+  Answer(0, full);
+  EXPECT_FALSE(result_.has_value());
+  asked_.clear();
+  Tick();
+  EXPECT_EQ(asked_, (std::vector<std::string>{"s:0"}));
+  Answer(0, absl::ResourceExhaustedError("the message is too large"));
+  ASSERT_TRUE(result_.has_value());
+  EXPECT_EQ(result_->code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(ServerRoundsTest, UnavailableServerIsAskedAgainAtTheNextTick) {

@@ -26,8 +26,8 @@ struct UnsavedState {
 // How long the saver waits after a failed Save before the next attempt.
 inline constexpr std::chrono::milliseconds kSaveRetryInterval{200};
 
-// Whenever it is notified it takes the newest state and saves it; all changes until then go out in one Save. A Save
-// that fails is repeated until it succeeds or another process leads. Thread-safe.
+// Whenever it is notified it takes the newest state and saves it; all changes until then go out in one Save. After a Save
+// that has failed, and a pause, it takes the newest state again, until one is saved or another process leads. Thread-safe.
 class StateSaver {
  public:
   struct Callbacks {
@@ -55,11 +55,19 @@ class StateSaver {
 
  private:
   void Run() PAWL_EXCLUDES(mu_);
+  // One line for the first failure, then one a second.
+  void NoteFailure(const absl::Status& status, const SchedulerState& state);
+  void NoteSuccess();
+  // Between two attempts; false: the saver ends.
+  bool Pause() PAWL_EXCLUDES(mu_);
 
   StateStore& store_;
   const Callbacks callbacks_;
   // For the thread alone.
   uint64_t revision_;
+  // In a row, and when one of them was reported.
+  uint64_t failures_ = 0;
+  MonotonicTime reported_;
 
   Mutex mu_;
   CondVar wake_;

@@ -1,13 +1,18 @@
 #include "scheduler/state_saver.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "spdlog/sinks/base_sink.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
@@ -21,19 +26,22 @@ class ScriptedStore final : public StateStore {
   bool IsLeader() const override { return true; }
   void WhenLeadershipLost(std::function<void(const absl::Status&)>) override {}
   absl::StatusOr<std::optional<StoredState>> Load() override { return std::optional<StoredState>(); }
+  absl::StatusOr<std::optional<StoredState>> Peek() override { return std::optional<StoredState>(); }
   absl::Status Save(uint64_t revision, absl::string_view state) override {
     MutexLock lock(mu_);
     saves_.emplace_back(revision, std::string(state));
     if (failures_.empty()) return absl::OkStatus();
-    absl::Status status = failures_.front();
+    const auto [status, then] = failures_.front();
     failures_.pop_front();
+    if (then != nullptr) then();
     return status;
   }
   std::string Describe() const override { return "scripted"; }
 
-  void FailNext(absl::Status status) {
+  // `then`: what happens meanwhile.
+  void FailNext(absl::Status status, std::function<void()> then = nullptr) {
     MutexLock lock(mu_);
-    failures_.push_back(std::move(status));
+    failures_.emplace_back(std::move(status), std::move(then));
   }
   std::vector<std::pair<uint64_t, std::string>> saves() {
     MutexLock lock(mu_);
@@ -42,8 +50,17 @@ class ScriptedStore final : public StateStore {
 
  private:
   Mutex mu_;
-  std::deque<absl::Status> failures_ PAWL_GUARDED_BY(mu_);
+  std::deque<std::pair<absl::Status, std::function<void()>>> failures_ PAWL_GUARDED_BY(mu_);
   std::vector<std::pair<uint64_t, std::string>> saves_ PAWL_GUARDED_BY(mu_);
+};
+
+class CountingSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  std::atomic<int> warnings{0};
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override { warnings += message.level == spdlog::level::warn; }
+  void flush_() override {}
 };
 
 class StateSaverTest : public testing::Test {
@@ -104,16 +121,51 @@ TEST_F(StateSaverTest, NewestStateIsSavedUnderGrowingRevisions) {
   EXPECT_EQ(saved_, 2u);
 }
 
-TEST_F(StateSaverTest, FailedSaveIsRepeatedUnchangedBeforeAnythingElse) {
+TEST_F(StateSaverTest, AfterAFailedSaveTheNewestStateIsTakenAgain) {
   Begin();
-  store_.FailNext(absl::ResourceExhaustedError("disk full"));
+  store_.FailNext(absl::InvalidArgumentError("the state is too large"), [this] {
+    MutexLock lock(mu_);
+    ++change_;
+  });
   store_.FailNext(absl::UnavailableError("no answer"));
   Change();
   ASSERT_TRUE(WaitUntilSaved());
   const auto saves = store_.saves();
   ASSERT_EQ(saves.size(), 3u);
-  EXPECT_EQ(saves[0], saves[1]);
-  EXPECT_EQ(saves[1], saves[2]);
+  const uint64_t expected[] = {1, 2, 2};
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(saves[i].first, i + 1) << "the one before may have happened";
+    SchedulerState state;
+    ASSERT_TRUE(state.ParseFromString(saves[i].second));
+    EXPECT_EQ(state.job_id(), expected[i]);
+  }
+  MutexLock lock(mu_);
+  EXPECT_EQ(saved_, 2u);
+}
+
+TEST_F(StateSaverTest, ChangesNeitherShortenThePauseNorFloodTheLog) {
+  auto log = std::make_shared<CountingSink>();
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", log));
+  Begin();
+  constexpr int kFailures = 8;
+  for (int i = 0; i < kFailures; ++i) store_.FailNext(absl::UnavailableError("no answer"));
+  const MonotonicTime begun = Clock::Real().Now();
+  Change();
+  const MonotonicTime patience = begun + kPatience;
+  while (!saver_->WaitUntilSaved(Clock::Real().Now() + std::chrono::milliseconds(1)) && Clock::Real().Now() < patience) {
+    saver_->Notify();
+  }
+  const MonotonicDuration took = Clock::Real().Now() - begun;
+  EXPECT_EQ(store_.saves().size(), kFailures + 1u);
+  EXPECT_GE(took, kFailures * kSaveRetryInterval);
+  saver_.reset();
+  spdlog::set_default_logger(before);
+  EXPECT_GE(log->warnings, 1);
+  EXPECT_LE(log->warnings, 1 + Seconds(took)) << "one a second";
+  if (took < std::chrono::seconds(5)) {
+    EXPECT_LT(log->warnings, kFailures);
+  }
 }
 
 TEST_F(StateSaverTest, SaverThatIsOvertakenSaysSoAndSavesNoMore) {

@@ -8,7 +8,8 @@
 namespace pawl {
 
 TableCatalogue::TableCatalogue(const Job& job)
-    : dense_optimizer_(job.optimizer()),
+    : partitions_(job.partitions()),
+      dense_optimizer_(job.optimizer()),
       sparse_optimizer_(job.has_sparse_optimizer() ? job.sparse_optimizer() : job.optimizer()) {}
 
 absl::StatusOr<TableCatalogue::Creation> TableCatalogue::Create(const TableSpec& requested) {
@@ -34,6 +35,12 @@ absl::StatusOr<TableCatalogue::Creation> TableCatalogue::Create(const TableSpec&
   if (entries_.size() == kMaxTables) {
     return absl::ResourceExhaustedError(
         absl::StrCat("table ", spec.name(), ": there are ", kMaxTables, " tables, the limit"));
+  }
+  if (partitions_ * (entries_.size() + 1) > kMaxTableParts) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("table ", spec.name(), ": there are ", entries_.size(), " tables of ", partitions_,
+                     " partitions, and at most ", kMaxTableParts,
+                     " partitions of all tables together are possible; lower the job's partitions"));
   }
   spec.set_id(++last_id_);
   by_name_[spec.name()] = last_id_;

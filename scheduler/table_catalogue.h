@@ -18,6 +18,10 @@ namespace pawl {
 
 // Every partition has a small map for each table.
 inline constexpr size_t kMaxTables = 1024;
+// Partitions times tables: one server may have to report the digest of each in one answer (Inspect), which takes up to
+// kMaxDigestBytes each and has to stay below the control channels' limit of 16 MiB.
+inline constexpr uint64_t kMaxTableParts = uint64_t{1} << 19;
+inline constexpr uint64_t kMaxDigestBytes = 30;
 
 // Numbers tables and remembers what each is. Not thread-safe.
 //
@@ -42,7 +46,7 @@ class TableCatalogue {
   };
   // Checks the table, puts in what it leaves open (element type, optimizer, id) and takes it in as not ready.
   // INVALID_ARGUMENT naming the field, ALREADY_EXISTS for another table of that name, RESOURCE_EXHAUSTED
-  // beyond kMaxTables. The entry lives until Remove.
+  // beyond kMaxTables and kMaxTableParts. The entry lives until Remove.
   absl::StatusOr<Creation> Create(const TableSpec& requested);
 
   void MarkReady(uint32_t id);
@@ -62,6 +66,7 @@ class TableCatalogue {
   void Restore(const StoredTables& stored);
 
  private:
+  const uint64_t partitions_;
   const Optimizer dense_optimizer_;
   const Optimizer sparse_optimizer_;
   std::map<uint32_t, Entry> entries_;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "proto/server_control.pb.h"
 
 namespace pawl {
 namespace {
@@ -86,6 +87,28 @@ TEST(TableCatalogueTest, TablesAreBounded) {
   for (size_t i = 0; i < kMaxTables; ++i) ASSERT_TRUE(tables.Create(Sparse(absl::StrCat("t", i))).ok());
   EXPECT_EQ(tables.Create(Sparse("more")).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(tables.Create(Sparse("t0")).ok());
+}
+
+TEST(TableCatalogueTest, DigestsOfAllPartitionsOfAllTablesFitIntoOneAnswer) {
+  Job job = JobWithOptimizers();
+  job.set_partitions(65536);
+  TableCatalogue tables(job);
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(tables.Create(Sparse(absl::StrCat("t", i))).ok()) << i;
+  const absl::Status status = tables.Create(Sparse("one_more")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_NE(status.message().find("lower the job's partitions"), absl::string_view::npos) << status;
+  EXPECT_TRUE(tables.Create(Sparse("t3")).ok()) << "it is there already";
+
+  PartitionDigest largest;
+  largest.set_table(~0u);
+  largest.set_partition(job.partitions() - 1);
+  largest.set_crc32c(~0u);
+  largest.set_rows(~uint64_t{0});
+  InspectResponse answer;
+  *answer.add_digests() = largest;
+  EXPECT_LE(answer.ByteSizeLong(), kMaxDigestBytes);
+  // Room for the counters.
+  EXPECT_LE(kMaxTableParts * kMaxDigestBytes, uint64_t{15} << 20);
 }
 
 }  // namespace

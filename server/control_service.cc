@@ -10,13 +10,13 @@ namespace {
 
 grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
+  reactor->Finish(ToGrpcStatus(status, context));
   return reactor;
 }
 
 // Ends the call on whatever thread has the answer, which may be before the handler returns.
-DataPlane::Done Finisher(grpc::ServerUnaryReactor* reactor) {
-  return [reactor](absl::Status status) { reactor->Finish(ToGrpcStatus(status)); };
+DataPlane::Done Finisher(grpc::CallbackServerContext* context, grpc::ServerUnaryReactor* reactor) {
+  return [context, reactor](absl::Status status) { reactor->Finish(ToGrpcStatus(status, context)); };
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ grpc::ServerUnaryReactor* ControlService::CreateTable(grpc::CallbackServerContex
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  data_plane_.CreateTable(request->routing_epoch(), request->table(), Finisher(reactor));
+  data_plane_.CreateTable(request->routing_epoch(), request->table(), Finisher(context, reactor));
   return reactor;
 }
 
@@ -55,7 +55,7 @@ grpc::ServerUnaryReactor* ControlService::KeepBest(grpc::CallbackServerContext* 
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  data_plane_.KeepBest(request->routing_epoch(), request->evaluation(), Finisher(reactor));
+  data_plane_.KeepBest(request->routing_epoch(), request->evaluation(), Finisher(context, reactor));
   return reactor;
 }
 
@@ -64,7 +64,7 @@ grpc::ServerUnaryReactor* ControlService::RestoreBest(grpc::CallbackServerContex
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  data_plane_.RestoreBest(request->routing_epoch(), Finisher(reactor));
+  data_plane_.RestoreBest(request->routing_epoch(), Finisher(context, reactor));
   return reactor;
 }
 
@@ -75,7 +75,7 @@ grpc::ServerUnaryReactor* ControlService::ReleaseLogicalWorker(grpc::CallbackSer
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   data_plane_.ReleaseLogicalWorker(request->routing_epoch(), request->logical_worker(), request->incarnation(),
-                                   Finisher(reactor));
+                                   Finisher(context, reactor));
   return reactor;
 }
 
@@ -96,9 +96,9 @@ grpc::ServerUnaryReactor* ControlService::Checkpoint(grpc::CallbackServerContext
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  checkpointer_.Checkpoint(*request, [reactor, response](absl::StatusOr<CheckpointOnServerResponse> answer) {
+  checkpointer_.Checkpoint(*request, [context, reactor, response](absl::StatusOr<CheckpointOnServerResponse> answer) {
     if (answer.ok()) *response = *std::move(answer);
-    reactor->Finish(ToGrpcStatus(answer.status()));
+    reactor->Finish(ToGrpcStatus(answer.status(), context));
   });
   return reactor;
 }
@@ -108,7 +108,7 @@ grpc::ServerUnaryReactor* ControlService::LoadCheckpoint(grpc::CallbackServerCon
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  checkpointer_.Load(*request, Finisher(reactor));
+  checkpointer_.Load(*request, Finisher(context, reactor));
   return reactor;
 }
 

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
+#include "client_lib/base/host_port.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "client_lib/rpc/grpc_transport.h"
@@ -38,12 +39,15 @@ ABSL_FLAG(std::string, scheduler, "",
           "environment's PAWL_SCHEDULER");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port to listen on; port 0 takes a free one. Workers must be able to reach this address.");
-ABSL_FLAG(std::string, advertise, "", "host:port that workers reach this server at, where it is not the one it listens on");
+ABSL_FLAG(std::string, advertise, "", "host:port that workers reach this server at, where it is not the one it listens on (as with 0.0.0.0)");
 ABSL_FLAG(std::string, data_dir, "",
           "folder for this server's log, for this server alone; made if missing. Started again with the same folder after it "
           "has died, it is the same server and has what it had.");
 ABSL_FLAG(std::string, zone, "",
           "what this server fails together with, such as a rack; replicas of a partition are kept in different zones");
+ABSL_FLAG(bool, discard_other_job, false,
+          "delete what --data_dir holds of a job that is not known to be over, if the scheduler directs another one; without "
+          "it, the server does not start then");
 ABSL_FLAG(uint64_t, log_bytes, uint64_t{1} << 30,
           "what the log may have before snapshots make it shorter: what a start has to read");
 ABSL_FLAG(int, register_timeout_s, 60, "how long to try to reach the scheduler at the start");
@@ -67,11 +71,10 @@ constexpr std::chrono::seconds kShutdownGrace{2};
 int Serve(const std::string& scheduler, EndSignal& signal) {
   const Clock& clock = Clock::Real();
   const std::string listen = absl::GetFlag(FLAGS_listen);
-  const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos) return UsageError(absl::StrCat("--listen=", listen, " is not host:port"));
-  if (scheduler.find(':') == std::string::npos) {
-    return UsageError(absl::StrCat("--scheduler=", scheduler, " is not host:port"));
+  if (const absl::Status status = CheckAddressFlags(listen, absl::GetFlag(FLAGS_advertise), /*is_told=*/true); !status.ok()) {
+    return UsageError(status.message());
   }
+  if (const absl::Status status = CheckSchedulerAddress(scheduler); !status.ok()) return UsageError(status.message());
   if (absl::GetFlag(FLAGS_max_bytes_in_flight) < 1) return UsageError("--max_bytes_in_flight must be at least 1");
   if (absl::GetFlag(FLAGS_max_rows_per_partition) < 1) return UsageError("--max_rows_per_partition must be at least 1");
   if (absl::GetFlag(FLAGS_register_timeout_s) < 0) return UsageError("--register_timeout_s must be at least 0");
@@ -92,6 +95,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   node_options.scheduler = scheduler;
   node_options.description = ProcessDescription();
   node_options.zone = absl::GetFlag(FLAGS_zone);
+  node_options.discard_other_job = absl::GetFlag(FLAGS_discard_other_job);
   node_options.register_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_register_timeout_s));
   node_options.scheduler_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_scheduler_timeout_s));
   node_options.drain_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_drain_timeout_s));
@@ -122,7 +126,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   }
   server->GetHealthCheckService()->SetServingStatus(false);
   std::string address = absl::GetFlag(FLAGS_advertise);
-  if (address.empty()) address = absl::StrCat(listen.substr(0, colon), ":", port);
+  if (address.empty()) address = absl::StrCat(ParseHostPort(listen)->host, ":", port);
   spdlog::info("listening on {}, registering with the scheduler at {}", address, scheduler);
 
   bool asked_to_end = false;

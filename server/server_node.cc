@@ -89,6 +89,8 @@ void ServerNode::Register(MonotonicTime deadline) {
       replica.set_log_index(partition->log_index());
     }
   }
+  // What this server is in now, or what it holds of a job that may go on, is of no use in another one.
+  request.set_that_job_only(job_id_ != 0 || KeepsToItsJob());
   for (RecoveredReplica& replica : data_plane_.ReplicasWithData()) *request.add_recovered() = std::move(replica);
   link_.Register(std::move(request), deadline, [this](absl::StatusOr<RegisterResponse> registered) {
     MutexLock lock(mu_);
@@ -115,6 +117,15 @@ absl::Status ServerNode::Join(const RegisterResponse& registration) {
   return absl::OkStatus();
 }
 
+absl::Status ServerNode::RefuseToDiscard(absl::string_view scheduler_says) const {
+  const NodeIdentity& identity = *log_->identity();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--data_dir holds what ", identity.node(), " had of job '", identity.job().name(), "' (", identity.job_id(),
+      "), which is not known to be over, and with the scheduler at ", options_.scheduler, ", ", scheduler_says,
+      ". Is --scheduler right, and was that scheduler started with the --data_dir or --store that it had? To begin anew name "
+      "another --data_dir, or give up what is in this one with --discard_other_job"));
+}
+
 absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
   const bool logs = registration.job().durability() != MEMORY;
   if (log_ == nullptr) {
@@ -126,6 +137,10 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
   const bool is_earlier = log_->identity().has_value() && log_->identity()->job_id() == registration.job_id() &&
                           log_->identity()->node() == registration.node();
   if (!is_earlier) {
+    if (KeepsToItsJob()) {
+      return RefuseToDiscard(absl::StrCat("the scheduler's job is '", registration.job().name(), "' (", registration.job_id(),
+                                          "), in which this server is ", registration.node()));
+    }
     recovered_.clear();
     NodeIdentity identity;
     identity.set_node(registration.node());
@@ -150,10 +165,15 @@ std::optional<absl::Status> ServerNode::Tick() {
     news_.disowned.reset();
   }
   if (news.registered.has_value()) {
-    if (!news.registered->ok()) return news.registered->status();
+    if (const absl::Status& status = news.registered->status(); !status.ok()) {
+      return job_id_ == 0 && absl::IsNotFound(status) && KeepsToItsJob() ? RefuseToDiscard(status.message()) : status;
+    }
     if (absl::Status status = Join(**news.registered); !status.ok()) return status;
   }
-  if (auto end = JobEnd(news); end.has_value()) return end;
+  if (auto end = JobEnd(news); end.has_value()) {
+    job_is_over_ = true;
+    return end;
+  }
   if (news.disowned.has_value()) {
     spdlog::warn("the scheduler has taken this server for dead ({}); it joins again", std::string(news.disowned->message()));
     Register(MonotonicTime::max());
@@ -219,7 +239,13 @@ void ServerNode::Close() {
   if (std::exchange(closed_, true)) return;
   data_plane_.Close(absl::UnavailableError("the server is ending"));
   link_.Close();
-  if (log_ != nullptr) log_->Stop();
+  if (log_ == nullptr) return;
+  log_->Stop();
+  if (!job_is_over_) return;
+  // Without it another job would have to be told to discard what is here.
+  if (const absl::Status status = log_->JobIsOver(); !status.ok()) {
+    spdlog::warn("--data_dir does not say that its job is over: {}", status.ToString());
+  }
 }
 
 }  // namespace pawl

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/control_channel.h"
@@ -35,6 +36,8 @@ struct ServerNodeOptions {
   // How long others may take to take over the replicas when this server is asked to end. When the scheduler has told it to
   // leave they may take as long as they need.
   std::chrono::seconds drain_timeout{20};
+  // Whether what the data directory holds of a job that may go on is given up for another job.
+  bool discard_other_job = false;
 };
 
 // Joins the job, takes the roles that the scheduler gives, and, when the scheduler has taken this server for dead, joins it
@@ -88,12 +91,16 @@ class ServerNode {
   void Register(MonotonicTime deadline);
   // This server is in the job as `registration` says.
   absl::Status Join(const RegisterResponse& registration);
+  // The data directory is another job's than that of a scheduler who does not know this server's, or may be.
+  bool KeepsToItsJob() const { return log_ != nullptr && HoldsUnfinished(*log_) && !options_.discard_other_job; }
   // How the job has ended, if it has.
   std::optional<absl::Status> JobEnd(const News& news) const;
   void DrainUntil(MonotonicTime until);
   // Asked to end: whether it can.
   std::optional<absl::Status> DrainEnd() const;
 
+  // The data directory holds what the scheduler's job has no use for and another one may need. INVALID_ARGUMENT.
+  absl::Status RefuseToDiscard(absl::string_view scheduler_says) const;
   // The log and what it has given back, for the first life.
   absl::Status PrepareLog(const RegisterResponse& registration);
 
@@ -114,6 +121,7 @@ class ServerNode {
   bool member_ = false;
   bool closed_ = false;
   std::optional<MonotonicTime> draining_since_;
+  bool job_is_over_ = false;
   std::optional<MonotonicTime> drain_until_;
 
   mutable Mutex mu_;

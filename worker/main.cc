@@ -128,6 +128,7 @@ int Main(int argc, char** argv) {
   if (options.scheduler.empty()) {
     return UsageError("--scheduler is missing, and so is PAWL_SCHEDULER in the environment");
   }
+  if (const absl::Status status = CheckSchedulerAddress(options.scheduler); !status.ok()) return UsageError(status.message());
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   if (!options.data_dir.empty()) {
     std::error_code error;

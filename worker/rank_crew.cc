@@ -15,8 +15,6 @@ namespace {
 // How long the question for a newer assignment waits at the scheduler; then it is asked again.
 constexpr std::chrono::seconds kAssignmentTimeout{10};
 constexpr std::chrono::milliseconds kRetryInterval{500};
-// Deadline of what is done at once where nothing is wrong: longer than servers and scheduler may be away.
-constexpr std::chrono::minutes kCallTimeout{10};
 // The client library ends a call by its deadline; a little later the library itself is at fault.
 constexpr std::chrono::seconds kGrace{30};
 
@@ -115,10 +113,10 @@ absl::Status RankCrew::Adopt(const GetAssignmentResponse& assignment) {
 
 absl::Status RankCrew::Host(Hosted& hosted) {
   const uint32_t rank = hosted.assignment.rank();
-  auto taken_over = client_.TakeOver(hosted.assignment, {.timeout = kCallTimeout});
+  auto taken_over = client_.TakeOver(hosted.assignment, {.timeout = options_.call_timeout});
   // To its end also if the rank is to be given up: nobody else can have it before.
   PAWL_ASSIGN_OR_RETURN(LogicalWorker* const session,
-                        Await(taken_over, kCallTimeout + kGrace, options_.shared.interrupt, "taking a rank over"));
+                        Await(taken_over, options_.call_timeout + kGrace, options_.shared.interrupt, "taking a rank over"));
   const uint64_t step = session->step();
   const Sampler& sampler = options_.shared.sampler;
   const uint64_t counted_from = std::min(options_.counted_from_step, step);
@@ -158,12 +156,12 @@ absl::Status RankCrew::HandleEnded() {
   const Interrupt& interrupt = options_.shared.interrupt;
   if (given_up.logical_workers_size() > 0) {
     *given_up.mutable_progress() = options_.shared.progress.progress();
-    auto told = client_.GiveUpRanks(std::move(given_up), {.timeout = kCallTimeout});
-    PAWL_RETURN_IF_ERROR(Await(told, kCallTimeout + kGrace, interrupt, "giving ranks up"));
+    auto told = client_.GiveUpRanks(std::move(given_up), {.timeout = options_.call_timeout});
+    PAWL_RETURN_IF_ERROR(Await(told, options_.call_timeout + kGrace, interrupt, "giving ranks up"));
   }
   if (!finished.empty()) {
-    auto told = client_.FinishWork(options_.shared.progress.progress(), {.timeout = kCallTimeout}, finished);
-    PAWL_RETURN_IF_ERROR(Await(told, kCallTimeout + kGrace, interrupt, "end of the work"));
+    auto told = client_.FinishWork(options_.shared.progress.progress(), {.timeout = options_.call_timeout}, finished);
+    PAWL_RETURN_IF_ERROR(Await(told, options_.call_timeout + kGrace, interrupt, "end of the work"));
   }
   return absl::OkStatus();
 }

@@ -2,6 +2,7 @@
 #ifndef PAWL_WORKER_RANK_CREW_H_
 #define PAWL_WORKER_RANK_CREW_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/client.h"
 #include "proto/scheduler.pb.h"
@@ -40,6 +42,8 @@ class RankCrew {
     std::function<absl::StatusOr<std::unique_ptr<TrainingModel>>()> make_model;
     // Samples count from this step on.
     uint64_t counted_from_step = 0;
+    // Deadline of what is done at once where nothing is wrong: longer than servers and scheduler may be away.
+    MonotonicDuration call_timeout = std::chrono::minutes(10);
   };
   // Both outlive the use of the crew; see above.
   RankCrew(Client& client, Options options) : client_(client), options_(std::move(options)) {}

@@ -104,7 +104,7 @@ absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t st
   slot.stream = &stream;
   if (shared_.dense != nullptr) {
     // Also for an empty share, since asking is what keeps a rank from running ahead.
-    PAWL_ASSIGN_OR_RETURN(slot.dense, shared_.dense->At(step, session_, kStepTimeout));
+    PAWL_ASSIGN_OR_RETURN(slot.dense, shared_.dense->At(step, session_, shared_.step_timeout));
   }
   if (slot.batch->samples == 0) return absl::OkStatus();
   pull_items_.clear();
@@ -122,7 +122,7 @@ absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t st
   }
   if (pull_items_.empty()) return absl::OkStatus();
   CallOptions options;
-  options.timeout = kStepTimeout;
+  options.timeout = shared_.step_timeout;
   options.step = step;
   session_.Pull(pull_items_, options, Fulfil(slot.pulled));
   return absl::OkStatus();
@@ -131,11 +131,11 @@ absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t st
 absl::Status RankTrainer::AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters) {
   if (slot.dense.has_value()) {
     PAWL_RETURN_IF_ERROR(
-        AwaitReady(slot.dense->ready, kStepTimeout + kGrace, shared_.interrupt, "pull of dense tables"));
+        AwaitReady(slot.dense->ready, shared_.step_timeout + kGrace, shared_.interrupt, "pull of dense tables"));
     PAWL_RETURN_IF_ERROR(slot.dense->ready.get());
   }
   if (slot.pulled.valid()) {
-    PAWL_RETURN_IF_ERROR(Await(slot.pulled, kStepTimeout + kGrace, shared_.interrupt, "pull"));
+    PAWL_RETURN_IF_ERROR(Await(slot.pulled, shared_.step_timeout + kGrace, shared_.interrupt, "pull"));
   }
   parameters->clear();
   size_t dense = 0;
@@ -171,7 +171,7 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
     item.keys_are_distinct = true;
   }
   CallOptions options;
-  options.timeout = kStepTimeout;
+  options.timeout = shared_.step_timeout;
   session_.Push(push_items_, options, FulfilOrEndAll(slot.pushed, "push", step));
   return absl::OkStatus();
 }
@@ -189,7 +189,7 @@ Callback RankTrainer::FulfilOrEndAll(std::future<absl::Status>& future, absl::st
 
 void RankTrainer::EndStep(Slot& slot, uint64_t step, const LossSum& loss) {
   CallOptions options;
-  options.timeout = kStepTimeout;
+  options.timeout = shared_.step_timeout;
   auto done = FulfilOrEndAll(slot.ended, "end", step);
   session_.EndStep(options, [this, loss, done = std::move(done)](absl::Status status) mutable {
     if (status.ok()) shared_.progress.StepEnded(rank_, loss.samples, loss.loss_sum);
@@ -199,10 +199,10 @@ void RankTrainer::EndStep(Slot& slot, uint64_t step, const LossSum& loss) {
 
 absl::Status RankTrainer::Finish(Slot& slot) {
   if (slot.pushed.valid()) {
-    PAWL_RETURN_IF_ERROR(Await(slot.pushed, kStepTimeout + kGrace, shared_.interrupt, "push"));
+    PAWL_RETURN_IF_ERROR(Await(slot.pushed, shared_.step_timeout + kGrace, shared_.interrupt, "push"));
   }
   if (slot.ended.valid()) {
-    PAWL_RETURN_IF_ERROR(Await(slot.ended, kStepTimeout + kGrace, shared_.interrupt, "end of the step"));
+    PAWL_RETURN_IF_ERROR(Await(slot.ended, shared_.step_timeout + kGrace, shared_.interrupt, "end of the step"));
   }
   slot.dense.reset();
   if (slot.batch != nullptr) slot.stream->Release(std::exchange(slot.batch, nullptr));
@@ -212,7 +212,7 @@ absl::Status RankTrainer::Finish(Slot& slot) {
 void RankTrainer::EndStepsUnderWay() {
   for (Slot& slot : slots_) {
     for (std::future<absl::Status>* call : {&slot.pushed, &slot.ended}) {
-      if (call->valid()) AwaitReady(*call, kStepTimeout + kGrace, shared_.abandon, "end of the step").IgnoreError();
+      if (call->valid()) AwaitReady(*call, shared_.step_timeout + kGrace, shared_.abandon, "end of the step").IgnoreError();
     }
   }
 }

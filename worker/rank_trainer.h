@@ -31,8 +31,8 @@
 
 namespace pawl {
 
-// Deadline of the pulls, pushes and ends of steps. A pull waits for the slowest peer's step; a
-// failure of the job ends it sooner.
+// Deadline of the pulls, pushes and ends of steps, at least. A pull waits for the slowest peer's step; a failure of the job
+// ends it sooner.
 inline constexpr std::chrono::minutes kStepTimeout{10};
 // Deadline of what waits for all ranks to come to the same place, in ASYNC perhaps from far behind.
 inline constexpr std::chrono::hours kRendezvousTimeout{24};
@@ -82,10 +82,13 @@ class RankTrainer {
     Interrupt& abandon;
     // Waited in each step before it is ended, to play a slow worker.
     MonotonicDuration step_delay = MonotonicDuration::zero();
+    // Longer than the scheduler lets the job stand still: it is the scheduler that gives the job up.
+    MonotonicDuration step_timeout = kStepTimeout;
 
     // The same with an interrupt of the rank's own.
     Shared With(Interrupt& own) const {
-      return {job, logical_workers, sampler, plan, train, eval, tables, dense, rendezvous, progress, own, abandon, step_delay};
+      return {job, logical_workers, sampler, plan, train, eval, tables, dense, rendezvous, progress, own, abandon, step_delay,
+              step_timeout};
     }
   };
 

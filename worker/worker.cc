@@ -1,5 +1,6 @@
 #include "worker/worker.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <future>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "client_lib/base/bounded_text.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
@@ -22,6 +24,7 @@
 #include "worker/data/sampler.h"
 #include "worker/dense_snapshots.h"
 #include "worker/device/open_device.h"
+#include "worker/last_words.h"
 #include "worker/model/training_model.h"
 #include "worker/progress_board.h"
 #include "worker/rank_crew.h"
@@ -33,12 +36,18 @@
 namespace pawl {
 namespace {
 
-// Deadline of what is done at once where nothing is wrong: longer than servers and scheduler may be away.
+// Deadline of what is done at once where nothing is wrong, at least: longer than servers and scheduler may be away.
 constexpr std::chrono::minutes kCallTimeout{10};
+// By how much a deadline is longer than the scheduler's patience, which is to run out first.
+constexpr std::chrono::minutes kPatienceMargin{1};
 // The last words of a worker that has to end soon.
 constexpr std::chrono::milliseconds kLastWordsTimeout{1000};
 // The client library ends a call by its deadline; a little later the library itself is at fault.
 constexpr std::chrono::seconds kGrace{30};
+
+MonotonicDuration AtLeastPatience(MonotonicDuration timeout, const Client& client) {
+  return std::max<MonotonicDuration>(timeout, client.patience() + kPatienceMargin);
+}
 
 class ClientRendezvous final : public Rendezvous {
  public:
@@ -176,11 +185,12 @@ class EndWatcher {
 };
 
 absl::Status CreateTables(Client& client, const TrainingModel& model, Training& training) {
+  const MonotonicDuration timeout = AtLeastPatience(kCallTimeout, client);
   // One after the other on every worker: ids are given in the order of creation and say which partition a key is in, so
   // the order must not depend on which message arrives first.
   for (const TableSpec& spec : model.tables()) {
-    auto created = client.CreateTable(spec, {.timeout = kCallTimeout});
-    auto table = Await(created, kCallTimeout + kGrace, training.interrupt, "creation of a table");
+    auto created = client.CreateTable(spec, {.timeout = timeout});
+    auto table = Await(created, timeout + kGrace, training.interrupt, "creation of a table");
     if (!table.ok()) return Annotate(table.status(), absl::StrCat("table ", spec.name()));
     training.tables.push_back(*std::move(table));
   }
@@ -192,14 +202,15 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   const Job& job = training.job;
   PAWL_RETURN_IF_ERROR(CheckJob(job));
   // Decided when the job's first workers are there.
-  auto assigned = client.Assignment({.timeout = options.assignment_timeout});
+  const MonotonicDuration assignment_timeout = AtLeastPatience(options.assignment_timeout, client);
+  auto assigned = client.Assignment({.timeout = assignment_timeout});
   auto loaded = StartLoading(job);
   while (loaded.wait_for(kInterruptInterval) != std::future_status::ready) {
     PAWL_RETURN_IF_ERROR(training.interrupt.reason());
   }
   PAWL_ASSIGN_OR_RETURN(training.data, loaded.get());
   PAWL_ASSIGN_OR_RETURN(const GetAssignmentResponse assignment,
-                        Await(assigned, options.assignment_timeout + kGrace, training.interrupt, "assignment of ranks"));
+                        Await(assigned, assignment_timeout + kGrace, training.interrupt, "assignment of ranks"));
   const uint32_t logical_workers = assignment.logical_workers_total();
   Sampler::Options sampling;
   sampling.samples = training.data.train->size();
@@ -240,11 +251,13 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                                    .progress = *training.progress,
                                    .interrupt = training.interrupt,
                                    .abandon = abandon,
-                                   .step_delay = options.step_delay};
+                                   .step_delay = options.step_delay,
+                                   .step_timeout = AtLeastPatience(kStepTimeout, client)};
   training.crew = std::make_unique<RankCrew>(
       client, RankCrew::Options{.shared = shared,
                                 .make_model = make_model,
-                                .counted_from_step = assignment.counted_from_step()});
+                                .counted_from_step = assignment.counted_from_step(),
+                                .call_timeout = AtLeastPatience(kCallTimeout, client)});
   spdlog::info("ready for logical workers of {}, for {} steps", logical_workers, training.plan->total_steps());
   if (options.on_training != nullptr) options.on_training();
   return absl::OkStatus();
@@ -264,7 +277,7 @@ absl::Status Train(Training& training) {
 // Why the job ends by this worker, for the scheduler and so for everybody. Returns the scheduler's answer.
 absl::Status TellWhy(Client& client, const Training& training, absl::string_view why) {
   WorkerProgress progress = training.progress == nullptr ? WorkerProgress() : training.progress->progress();
-  progress.set_failure(std::string(why));
+  progress.set_failure(BoundedText(why, kMaxLastWordsBytes));
   const absl::Status told = client.FinishWork(progress, {.timeout = kLastWordsTimeout}).get();
   if (!told.ok()) spdlog::warn("the scheduler could not be told: {}", told.ToString());
   return told;
@@ -287,6 +300,11 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
   if (!client.status().ok()) return {WorkerEnd::kFailed, client.status()};
   // This life of the worker is over; the ranks are another's, and its work is in no danger.
   if (absl::IsAborted(status)) return {WorkerEnd::kFailed, std::move(status)};
+  const auto job = client.GetStatus({.timeout = kLastWordsTimeout}).get();
+  if (!FailsTheJob(status, training.progress != nullptr, !job.ok() || HasBegun(*job))) {
+    const bool others = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+    return {others ? WorkerEnd::kFailed : WorkerEnd::kUnable, std::move(status)};
+  }
   const absl::Status told = TellWhy(client, training, status.message());
   // The job had failed before, and this worker has only seen what came of it.
   if (absl::IsFailedPrecondition(told)) return {WorkerEnd::kFailed, told};

@@ -21,7 +21,7 @@ struct WorkerOptions {
   std::string data_dir;
   // How long to try to reach the scheduler, and to wait for the job's servers.
   MonotonicDuration connect_timeout = std::chrono::minutes(5);
-  // How long to wait for the job's first workers before the ranks are given out.
+  // How long to wait for the job's first workers before the ranks are given out, if that is longer than the scheduler waits.
   MonotonicDuration assignment_timeout = std::chrono::minutes(10);
   // See RankTrainer::Shared.
   MonotonicDuration step_delay = MonotonicDuration::zero();
@@ -35,7 +35,8 @@ enum class WorkerEnd {
   kStopped,
   // The job has failed, or this worker is no longer a member of it.
   kFailed,
-  // This worker cannot do its part: the job, its data or the device is at fault. The job fails by that.
+  // This worker cannot do its part: the job, its data or the device is at fault. The job fails by that, unless others have
+  // trained in it before this one has begun (last_words.h).
   kUnable,
   // It was to leave.
   kInterrupted,

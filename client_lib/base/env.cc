@@ -270,6 +270,20 @@ absl::Status FileError(absl::string_view operation, absl::string_view path, int 
     case EROFS:
       code = absl::StatusCode::kPermissionDenied;
       break;
+    case ENOTDIR:
+    case ENAMETOOLONG:
+    case ELOOP:
+    case EINVAL:
+      code = absl::StatusCode::kInvalidArgument;
+      break;
+    case EISDIR:
+    case ENOTEMPTY:
+    case EFBIG:
+    case ENODEV:
+    case ENXIO:
+    case EOPNOTSUPP:
+      code = absl::StatusCode::kFailedPrecondition;
+      break;
     case ENOSPC:
     case EDQUOT:
     case EMFILE:

@@ -89,6 +89,20 @@ TEST_F(EnvTest, ErrorsNameTheFileAndTheReason) {
   EXPECT_EQ(FileError("write", "f", EIO).code(), absl::StatusCode::kDataLoss);
 }
 
+TEST_F(EnvTest, WhatNoWaitingMendsIsNotUnavailable) {
+  ASSERT_TRUE(WriteFileDurably(env_, Path("file"), {}).ok());
+  EXPECT_EQ(env_.MakeFolder(Path("file/x")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(env_.MakeFolder(Path(std::string(300, 'x'))).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(env_.OpenForAppend(folder_).status().code(), absl::StatusCode::kFailedPrecondition);
+  for (const int number : {EACCES, EPERM, EROFS}) {
+    EXPECT_EQ(FileError("open", "f", number).code(), absl::StatusCode::kPermissionDenied) << number;
+  }
+  EXPECT_EQ(FileError("open", "f", ELOOP).code(), absl::StatusCode::kInvalidArgument);
+  for (const int number : {EAGAIN, EBUSY, ESTALE, ETIMEDOUT, EINTR}) {
+    EXPECT_EQ(FileError("open", "f", number).code(), absl::StatusCode::kUnavailable) << number;
+  }
+}
+
 TEST_F(EnvTest, AFullDiskIsResourceExhausted) {
   // A device that is always full.
   auto file = env_.OpenForAppend("/dev/full");

@@ -16,8 +16,12 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
+#include "client_lib/base/bounded_text.h"
+#include "client_lib/base/host_port.h"
 #include "client_lib/base/malloc_tuning.h"
+#include "client_lib/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -117,10 +121,35 @@ std::string SchedulerAddress(const std::string& flag) {
   return environment == nullptr ? "" : environment;
 }
 
+absl::Status CheckAddressFlags(const std::string& listen, const std::string& advertise, bool is_told) {
+  const absl::StatusOr<HostPort> at = ParseHostPort(listen);
+  if (!at.ok()) return Annotate(at.status(), "--listen");
+  if (advertise.empty()) {
+    if (!is_told || !at->IsWildcard()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen=", listen, " stands for all addresses of this machine; say by --advertise=HOST:PORT which one others reach"));
+  }
+  const absl::StatusOr<HostPort> told = ParseHostPort(advertise);
+  if (!told.ok()) return Annotate(told.status(), "--advertise");
+  if (told->port != 0 && !told->IsWildcard()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--advertise=", advertise, " is not an address that others can go to"));
+}
+
+absl::Status CheckSchedulerAddress(const std::string& address) {
+  for (const absl::string_view one : absl::StrSplit(address, ',')) {
+    const absl::StatusOr<HostPort> parsed = ParseHostPort(one);
+    if (!parsed.ok()) return Annotate(parsed.status(), "--scheduler");
+    if (parsed->port == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--scheduler: ", one, " has port 0; which one has the scheduler taken?"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::string ProcessDescription() {
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", getpid());
+  return absl::StrCat(BoundedText(host, sizeof(host)), ":", getpid());
 }
 
 }  // namespace pawl

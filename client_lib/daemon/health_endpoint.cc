@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/host_port.h"
+#include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 
@@ -21,8 +23,7 @@ HealthEndpoint::HealthEndpoint(std::unique_ptr<grpc::Server> server, std::string
 }
 
 absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Listen(const std::string& listen) {
-  const size_t colon = listen.rfind(':');
-  if (colon == std::string::npos) return absl::InvalidArgumentError(absl::StrCat("'", listen, "' is not host:port"));
+  PAWL_ASSIGN_OR_RETURN(const HostPort at, ParseHostPort(listen));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -35,7 +36,7 @@ absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Listen(const std
         absl::StrCat("cannot listen on ", listen, "; is the port taken, or the host another machine's?"));
   }
   return std::unique_ptr<HealthEndpoint>(
-      new HealthEndpoint(std::move(server), absl::StrCat(listen.substr(0, colon), ":", port)));
+      new HealthEndpoint(std::move(server), absl::StrCat(at.host, ":", port)));
 }
 
 HealthEndpoint::~HealthEndpoint() { server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace); }

@@ -371,6 +371,10 @@ absl::Status ValidateReplication(const Job& job, uint32_t servers) {
   if (checkpoint.keep() > kMaxCheckpointsKept) {
     return Invalid("checkpoint.keep is ", checkpoint.keep(), "; at most ", kMaxCheckpointsKept, " are possible");
   }
+  if (checkpoint.every_seconds() > kMaxCheckpointIntervalS) {
+    return Invalid("checkpoint.every_seconds is ", checkpoint.every_seconds(), "; at most ", kMaxCheckpointIntervalS,
+                   " are possible");
+  }
   if (checkpoint.dir().empty() && (checkpoint.every_steps() != 0 || checkpoint.every_seconds() != 0)) {
     return Invalid("checkpoint.dir is empty; it must name the folder for the checkpoints that checkpoint.every_steps or "
                    "every_seconds asks for");

@@ -27,6 +27,8 @@ inline constexpr int kMaxCsvColumns = 4096;
 // Every push goes to each replica.
 inline constexpr uint32_t kMaxReplicas = 16;
 inline constexpr uint32_t kMaxCheckpointsKept = 1024;
+// A year: in any unit of time its count is far from 2^63.
+inline constexpr uint64_t kMaxCheckpointIntervalS = uint64_t{365} * 24 * 3600;
 
 struct JobValidationOptions {
   // Look whether the data files can be opened.

@@ -148,6 +148,12 @@ TEST(JobValidationTest, EarlyStoppingNeedsAnEvaluationAndAMetricThatApplies) {
   EXPECT_EQ(Validate(Changed({"evaluation.early_stopping.metric=LOGLOSS"})), absl::OkStatus());
 }
 
+TEST(JobValidationTest, CheckpointsAreDueWithinAYear) {
+  EXPECT_EQ(Validate(Changed({"checkpoint.dir=/c", "checkpoint.every_seconds=31536000"})), absl::OkStatus());
+  ExpectRefused({"checkpoint.dir=/c", "checkpoint.every_seconds=31536001"}, "checkpoint.every_seconds is 31536001");
+  ExpectRefused({"checkpoint.dir=/c", "checkpoint.every_seconds=18446744073709551615"}, "at most 31536000");
+}
+
 TEST(JobValidationTest, MissingDataFilesAreNamed) {
   const std::filesystem::path folder(std::getenv("TEST_TMPDIR"));
   Job job = Changed({});

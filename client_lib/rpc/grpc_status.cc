@@ -5,6 +5,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/types/optional.h"
+#include "client_lib/base/bounded_text.h"
 #include "client_lib/rpc/transport.h"
 
 namespace pawl {
@@ -26,14 +27,14 @@ grpc::Status ToGrpcStatus(const absl::Status& status, grpc::ServerContextBase* c
   }
   // The codes are the same numbers.
   return grpc::Status(static_cast<grpc::StatusCode>(status.raw_code()),
-                      std::string(status.message().substr(0, kMaxStatusMessageBytes)), details);
+                      BoundedText(status.message(), kMaxStatusMessageBytes), details);
 }
 
 absl::Status FromGrpcStatus(const grpc::Status& status, const grpc::ClientContext* context) {
   if (status.ok()) return absl::OkStatus();
   const std::string message = status.error_message();
   absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::string_view(message).substr(0, kMaxStatusMessageBytes));
+                      BoundedText(message, kMaxStatusMessageBytes));
   if (result.code() == absl::StatusCode::kFailedPrecondition && !status.error_details().empty()) {
     result.SetPayload(kRoutingPayloadUrl, absl::Cord(status.error_details()));
   }

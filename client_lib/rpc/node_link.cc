@@ -265,6 +265,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       if (closed_ || life != life_) return;
       request.set_node(registration_.node());
       request.set_incarnation(registration_.incarnation());
+      request.set_job_id(registration_.job_id());
       interval = registration_.heartbeat_interval_ms() > 0
                      ? std::chrono::milliseconds(registration_.heartbeat_interval_ms())
                      : kDefaultHeartbeatInterval;

@@ -1,5 +1,6 @@
 #include "deploy/pawlctl/checkpoint_commands.h"
 
+#include <chrono>
 #include <filesystem>
 #include <vector>
 
@@ -15,6 +16,12 @@
 #include "server/storage/checkpoint_store.h"
 
 namespace pawl {
+namespace {
+
+// To tell a checkpoint that takes long from a scheduler that is away.
+constexpr std::chrono::seconds kProbeTimeout{5};
+
+}  // namespace
 
 int CheckpointCommand(const ConnectionOptions& options, const std::string& dir) {
   Console console;
@@ -22,8 +29,16 @@ int CheckpointCommand(const ConnectionOptions& options, const std::string& dir) 
   const absl::StatusOr<CheckpointResponse> made =
       SchedulerConnection(options.scheduler).Checkpoint(absolute, options.timeout);
   if (!made.ok()) {
-    console.Error(made.status().message());
-    return ExitCodeOf(made.status());
+    const bool answers =
+        absl::IsDeadlineExceeded(made.status()) && SchedulerConnection(options.scheduler).GetStatus(kProbeTimeout).ok();
+    if (!answers) {
+      console.Error(made.status().message());
+      return ExitCodeOf(made.status());
+    }
+    console.Error(absl::StrCat("there was no complete checkpoint within --wait=", Seconds(options.timeout),
+                               "s; one that is being written goes on (pawlctl status shows it), one that was not begun is "
+                               "withdrawn. Is somebody training, and is the disk quick enough?"));
+    return kExitFailed;
   }
   if (options.json) {
     console.Line(nlohmann::ordered_json({{"folder", made->folder()}, {"step", made->step()}}).dump(2));

@@ -10,7 +10,8 @@ namespace pawl {
 
 // Each prints the answer, or the error on stderr, and returns the exit code.
 //
-// Has a checkpoint made in `dir`, which counts from the current folder; empty: the job's own. Waits for options.timeout.
+// Has a checkpoint made in `dir`, which counts from the current folder; empty: the job's own. Waits for options.timeout;
+// a process that ends before takes its wish back.
 int CheckpointCommand(const ConnectionOptions& options, const std::string& dir);
 // What checkpoints there are in `dir`, each read and checked. 1 if one of them is damaged.
 int ListCheckpointsCommand(const std::string& dir, bool json);

@@ -206,7 +206,9 @@ class LocalClusterTest(unittest.TestCase):
         servers = [node for node in json.loads(self.pawlctl("nodes", "--json")[1]) if node["role"] == "server"]
         self.assertEqual([server["primary"] + server["backup"] for server in servers], [128] * 4)
         status = json.loads(self.pawlctl("status", "--json")[1])
-        self.assertEqual(status["moves"]["replicas_moved"], 256)
+        # The second of the joiners may come when moves to the first are under way.
+        self.assertGreaterEqual(status["moves"]["replicas_moved"], 256)
+        self.assertLessEqual(status["moves"]["replicas_moved"], 1.1 * 256)
         self.assertTrue(status["moves"]["at_rest"])
 
         victim = self.pid_of("server-0")

@@ -106,7 +106,8 @@ const std::vector<CommandSpec>& Commands() {
       {.name = "checkpoint",
        .summary = "have a checkpoint made of a running job",
        .help = "Waits until there is a complete checkpoint, made while training goes on, and prints its folder. --dir is a\n"
-               "folder that the scheduler and all servers see under this path; default: the job's checkpoint.dir.\n"
+               "folder that the scheduler and all servers see under this path; default: the job's checkpoint.dir. Ctrl-C, or\n"
+               "the end of --wait, takes the wish back unless the checkpoint is begun.\n"
                "\n"
                "  pawlctl checkpoint --scheduler=10.0.0.1:7000 --dir=/shared/checkpoints",
        .flags = {"dir", "wait", "scheduler", "json"}},

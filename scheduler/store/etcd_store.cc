@@ -308,32 +308,54 @@ absl::StatusOr<std::optional<StoredState>> EtcdStore::Load() {
     loaded_create_revision_ = leadership.create_revision;
     return std::nullopt;
   }
-  StoredState stored;
-  stored.revision = newest->revision;
   // Only a leader changes chunks, so they stand still while this one reads.
-  for (size_t index = 0; index == 0 || stored.state.size() < newest->bytes; ++index) {
-    const std::string chunk_key = ChunkKey(newest->folder, index);
+  absl::StatusOr<std::string> state = ReadState(*newest, deadline);
+  if (absl::IsNotFound(state.status())) {
+    // Or this process was overtaken while it read, and the folder removed.
+    const json check = {{"compare", is_led}, {"failure", refused}};
+    PAWL_ASSIGN_OR_RETURN(answer, client_.Call("/v3/kv/txn", check, deadline));
+    if (!Succeeded(answer)) return NotLed(leadership, answer);
+    return absl::DataLossError(state.status().message());
+  }
+  if (!state.ok()) return state.status();
+  loaded_create_revision_ = leadership.create_revision;
+  return StoredState{newest->revision, *std::move(state)};
+}
+
+absl::StatusOr<std::string> EtcdStore::ReadState(const Newest& newest, MonotonicTime deadline) {
+  std::string state;
+  for (size_t index = 0; index == 0 || state.size() < newest.bytes; ++index) {
+    const std::string chunk_key = ChunkKey(newest.folder, index);
     PAWL_ASSIGN_OR_RETURN(const json range, client_.Call("/v3/kv/range", {{"key", EtcdBytes(chunk_key)}}, deadline));
     const json found = FirstOf(range);
     PAWL_ASSIGN_OR_RETURN(const std::string chunk, EtcdBytesAt(found, "value"));
-    if (found.is_null() || (chunk.empty() && newest->bytes != 0)) {
-      // Or this process was overtaken while it read, and the folder removed.
-      const json check = {{"compare", is_led}, {"failure", refused}};
-      PAWL_ASSIGN_OR_RETURN(answer, client_.Call("/v3/kv/txn", check, deadline));
-      if (!Succeeded(answer)) return NotLed(leadership, answer);
-      return absl::DataLossError(absl::StrCat(Describe(), ": the key ", chunk_key, " of revision ", newest->revision,
+    if (found.is_null() || (chunk.empty() && newest.bytes != 0)) {
+      return absl::NotFoundError(absl::StrCat(Describe(), ": the key ", chunk_key, " of revision ", newest.revision,
                                               " is missing or empty"));
     }
-    stored.state += chunk;
+    state += chunk;
   }
-  const uint32_t crc = Crc32c(0, stored.state.data(), stored.state.size());
-  if (stored.state.size() != newest->bytes || crc != newest->crc) {
+  const uint32_t crc = Crc32c(0, state.data(), state.size());
+  if (state.size() != newest.bytes || crc != newest.crc) {
     return absl::DataLossError(absl::StrFormat(
         "%s: the keys under %s hold %d bytes with CRC32C %08x, and %s says %d bytes with %08x", Describe(),
-        Key(absl::StrCat("state/", newest->folder)), stored.state.size(), crc, key, newest->bytes, newest->crc));
+        Key(absl::StrCat("state/", newest.folder)), state.size(), crc, Key("newest"), newest.bytes, newest.crc));
   }
-  loaded_create_revision_ = leadership.create_revision;
-  return stored;
+  return state;
+}
+
+absl::StatusOr<std::optional<StoredState>> EtcdStore::Peek() {
+  const MonotonicTime deadline = CallDeadline();
+  const std::string key = Key("newest");
+  PAWL_ASSIGN_OR_RETURN(const json range, client_.Call("/v3/kv/range", {{"key", EtcdBytes(key)}}, deadline));
+  const json pair = FirstOf(range);
+  if (pair.is_null()) return std::nullopt;
+  PAWL_ASSIGN_OR_RETURN(const std::string text, EtcdBytesAt(pair, "value"));
+  PAWL_ASSIGN_OR_RETURN(const Newest newest, ParseNewest(text));
+  if (newest.revision == 0) return std::nullopt;
+  // NOT_FOUND: the leader has saved another one meanwhile.
+  PAWL_ASSIGN_OR_RETURN(std::string state, ReadState(newest, deadline));
+  return StoredState{newest.revision, std::move(state)};
 }
 
 absl::Status EtcdStore::Save(uint64_t revision, absl::string_view state) {

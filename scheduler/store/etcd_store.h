@@ -58,6 +58,7 @@ class EtcdStore final : public StateStore {
   bool IsLeader() const override;
   void WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) override;
   absl::StatusOr<std::optional<StoredState>> Load() override;
+  absl::StatusOr<std::optional<StoredState>> Peek() override;
   absl::Status Save(uint64_t revision, absl::string_view state) override;
   std::string Describe() const override;
 
@@ -83,6 +84,9 @@ class EtcdStore final : public StateStore {
   std::string ChunkKey(absl::string_view folder, size_t index) const;
   // The condition of invariant 1.
   nlohmann::json IsLed(int64_t create_revision) const;
+
+  // What the keys of the newest state hold. NOT_FOUND: one is missing; DATA_LOSS: it is not what `newest` says.
+  absl::StatusOr<std::string> ReadState(const Newest& newest, MonotonicTime deadline);
 
   // One try to become leader. DEADLINE_EXCEEDED, naming the leader, if there is another.
   absl::Status TryToLead(MonotonicTime deadline);

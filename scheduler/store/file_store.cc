@@ -92,22 +92,39 @@ absl::StatusOr<std::optional<StoredState>> FileStore::Load() {
   }
   if (!log.ok()) return log.status();
   PAWL_RETURN_IF_ERROR((*log)->Sync());
-  const uint64_t max_bytes = std::max<uint64_t>(options_.max_log_bytes, kStateLogHeaderBytes + kMaxStateRecordBytes);
-  PAWL_ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(env_, path, max_bytes));
-  absl::StatusOr<StateLog> parsed = ParseStateLog(bytes);
-  if (!parsed.ok()) {
-    return Annotate(parsed.status(), absl::StrCat(path, " (put it aside to begin without a state)"));
-  }
-  if (parsed->end < bytes.size()) {
+  uint64_t bytes = 0;
+  absl::StatusOr<StateLog> parsed = ReadLog(&bytes);
+  if (!parsed.ok()) return parsed.status();
+  if (parsed->end < bytes) {
     spdlog::warn("{}: the last {} bytes, from offset {} on, are an interrupted write and are ignored; the newest "
                  "revision is {}",
-                 path, bytes.size() - parsed->end, parsed->end, parsed->newest.revision);
+                 path, bytes - parsed->end, parsed->end, parsed->newest.revision);
   }
   newest_ = {parsed->newest.revision, parsed->newest.state.size(),
              Crc32c(0, parsed->newest.state.data(), parsed->newest.state.size())};
-  log_bytes_ = bytes.size();
+  log_bytes_ = bytes;
   loaded_ = true;
   return std::move(parsed->newest);
+}
+
+absl::StatusOr<StateLog> FileStore::ReadLog(uint64_t* bytes) const {
+  const uint64_t max_bytes = std::max<uint64_t>(options_.max_log_bytes, kStateLogHeaderBytes + kMaxStateRecordBytes);
+  PAWL_ASSIGN_OR_RETURN(const std::string contents, ReadWholeFile(env_, log_path(), max_bytes));
+  *bytes = contents.size();
+  absl::StatusOr<StateLog> parsed = ParseStateLog(contents);
+  if (!parsed.ok()) {
+    return Annotate(parsed.status(), absl::StrCat(log_path(), " (put it aside to begin without a state)"));
+  }
+  return parsed;
+}
+
+absl::StatusOr<std::optional<StoredState>> FileStore::Peek() {
+  // What the leader is just writing is an interrupted write to who reads it.
+  uint64_t bytes = 0;
+  absl::StatusOr<StateLog> log = ReadLog(&bytes);
+  if (absl::IsNotFound(log.status())) return std::nullopt;
+  if (!log.ok()) return log.status();
+  return std::move(log->newest);
 }
 
 absl::Status FileStore::CheckLogIsOurs() {

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
+#include "scheduler/store/state_log.h"
 #include "scheduler/store/state_store.h"
 
 namespace pawl {
@@ -41,6 +42,7 @@ class FileStore final : public StateStore {
   bool IsLeader() const override { return leader_; }
   void WhenLeadershipLost(std::function<void(const absl::Status& why)> lost) override;
   absl::StatusOr<std::optional<StoredState>> Load() override;
+  absl::StatusOr<std::optional<StoredState>> Peek() override;
   absl::Status Save(uint64_t revision, absl::string_view state) override;
   std::string Describe() const override;
 
@@ -55,6 +57,8 @@ class FileStore final : public StateStore {
   };
 
   absl::Status CheckLeader() const;
+  // NOT_FOUND; DATA_LOSS. `*bytes` gets the log's length.
+  absl::StatusOr<StateLog> ReadLog(uint64_t* bytes) const;
   absl::Status CheckLogIsOurs();
   absl::Status Append(absl::string_view record);
   absl::Status Rewrite(absl::string_view record);

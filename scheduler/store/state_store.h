@@ -77,6 +77,10 @@ class StateStore {
   //   DATA_LOSS: what is stored is damaged; the message names the place. Nothing was changed.
   virtual absl::StatusOr<std::optional<StoredState>> Load() = 0;
 
+  // The newest state as it was a moment ago, for who is not the leader; none if nothing was ever saved. Nothing is changed,
+  // and nothing may be decided by it that matters. Any error: it cannot be read now, as while the leader writes.
+  virtual absl::StatusOr<std::optional<StoredState>> Peek() = 0;
+
   // Stores `state` as the newest, durably.
   //   ABORTED: this process is not, or no longer, the leader: it must stop deciding.
   //   FAILED_PRECONDITION: `revision` is not newer than the stored one, or Load was not called since Campaign.

@@ -163,6 +163,31 @@ class StoreConformanceTest : public testing::TestWithParam<std::string> {
   std::string go_;
 };
 
+TEST_P(StoreConformanceTest, WhoStandsByCanLookAtTheNewestState) {
+  auto standby = backend_->Open();
+  EXPECT_FALSE(standby->Peek().ok() && standby->Peek()->has_value()) << "there is none";
+  auto leader = backend_->Open();
+  ASSERT_TRUE(leader->Campaign(In(kLong)).ok());
+  ASSERT_TRUE(leader->Load().ok());
+  const auto none = standby->Peek();
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_FALSE(none->has_value());
+  // More than one piece of it.
+  const std::string large(3000000, 'x');
+  uint64_t revision = 0;
+  for (const std::string& state : {std::string("one"), std::string(), large}) {
+    ++revision;
+    ASSERT_TRUE(leader->Save(revision, state).ok());
+    EXPECT_EQ(standby->Campaign(In(kShort)).code(), absl::StatusCode::kDeadlineExceeded);
+    const auto newest = standby->Peek();
+    ASSERT_TRUE(newest.ok() && newest->has_value()) << newest.status();
+    EXPECT_EQ((*newest)->revision, revision);
+    EXPECT_EQ((*newest)->state, state);
+  }
+  EXPECT_FALSE(standby->IsLeader());
+  EXPECT_TRUE(leader->Save(4000000, "still the leader").ok());
+}
+
 TEST_P(StoreConformanceTest, AnEmptyStoreHasNoState) {
   const auto store = Open();
   ASSERT_TRUE(store->Campaign(In(kLong)).ok());

@@ -227,12 +227,12 @@ TEST_F(ReplicaRolesTest, WhileARoutingIsAdoptedRequestsAreAnsweredByTheOneBefore
 
 TEST_F(ReplicaRolesTest, ARoutingOfAFormerLifeTakesNothingAway) {
   Begin(/*incarnation=*/2);
-  plane_->AddRecovered(EmptyPartition(0));
-  plane_->AdoptRouting(Routing(5, {{.primary = 0, .since = 3}}, /*incarnation=*/1));
-  EXPECT_EQ(plane_->ReplicasWithData().size(), 1u);
+  for (uint32_t p = 0; p < kPartitions; ++p) plane_->AddRecovered(EmptyPartition(p));
+  plane_->AdoptRouting(Routing(5, {{.primary = 1, .since = 3}}, /*incarnation=*/1));
+  EXPECT_EQ(plane_->ReplicasWithData().size(), kPartitions);
   EXPECT_FALSE(plane_->IsRouted());
   plane_->AdoptRouting(Routing(6, {{.primary = 0, .since = 6}}, /*incarnation=*/2));
-  EXPECT_EQ(plane_->ReplicasWithData().size(), 1u);
+  EXPECT_EQ(plane_->ReplicasWithData().size(), kPartitions);
   EXPECT_TRUE(plane_->IsRouted());
 }
 

@@ -33,7 +33,10 @@ class NodeLog : public ChangeLog {
   // The partitions of the last life, ascending. `options` are those of the identity's job. Empty if it wrote no log.
   // DATA_LOSS, naming file and offset: nothing was changed. REQUIRES: identity().
   virtual absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options) = 0;
-  // Deletes whatever is there of another job or node, and writes down who this server is from now on.
+  // The job is over: what is here may be deleted for another one. Once this server has stopped writing.
+  virtual absl::Status JobIsOver() = 0;
+  // Deletes whatever is there of another job or node, and writes down who this server is from now on. It is the caller's to
+  // know that it may: see HoldsUnfinished.
   virtual absl::Status StartAnew(NodeIdentity identity) = 0;
   // Begins to write. Returns when everything that was recovered is durable. RESOURCE_EXHAUSTED and others: the disk
   // does not take it. REQUIRES: Recover or StartAnew has succeeded, and the job writes a log.
@@ -41,6 +44,11 @@ class NodeLog : public ChangeLog {
   // Writes what is queued, if it can; afterwards no event is called, and nothing is taken.
   virtual void Stop() = 0;
 };
+
+// Whether there are files of a job that may go on: its servers write a log, and it is not known to be over.
+inline bool HoldsUnfinished(const NodeLog& log) {
+  return log.identity().has_value() && log.identity()->job().durability() != MEMORY && !log.identity()->over();
+}
 
 }  // namespace pawl
 

@@ -93,10 +93,20 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::RecoverFiles(
   return sink.TakePartitions();
 }
 
+absl::Status ServerLog::JobIsOver() {
+  if (!identity_.has_value() || identity_->over()) return absl::OkStatus();
+  NodeIdentity identity = *identity_;
+  identity.set_over(true);
+  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity));
+  identity_ = std::move(identity);
+  return absl::OkStatus();
+}
+
 absl::Status ServerLog::StartAnew(NodeIdentity identity) {
   if (identity_.has_value()) {
-    spdlog::warn("{} holds what {} had of job {}, which is over: it is deleted, to begin anew as {} in job {}",
-                 options_.data_folder, identity_->node(), identity_->job_id(), identity.node(), identity.job_id());
+    spdlog::warn("{} holds what {} had of job '{}' ({}), which {}: it is deleted, to begin anew as {} in job '{}' ({})",
+                 options_.data_folder, identity_->node(), identity_->job().name(), identity_->job_id(),
+                 identity_->over() ? "is over" : "may go on", identity.node(), identity.job().name(), identity.job_id());
   }
   recovered_.reset();
   identity_.reset();

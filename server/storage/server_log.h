@@ -56,6 +56,7 @@ struct ServerLogOptions {
 //   log->Start({.durable = ..., .hold = ...});                  // before the first routing
 //   ...
 //   log->Stop();                                                // before what the events call is destroyed
+//   log->JobIsOver();                                           // if that is why it stops
 //
 // Open to Start are for one thread, as is Stop; all others are thread-safe. No event is called with a lock held.
 //
@@ -73,6 +74,7 @@ class ServerLog final : public NodeLog {
   // NodeLog.
   const std::optional<NodeIdentity>& identity() const override { return identity_; }
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options) override;
+  absl::Status JobIsOver() override;
   absl::Status StartAnew(NodeIdentity identity) override;
   absl::Status Start(Events events) override;
   void Stop() override;

@@ -132,12 +132,9 @@ absl::StatusOr<Connection> Connect(const LedgerSenderOptions& options) {
     PAWL_ASSIGN_OR_RETURN(connection.ballast, client.CreateTable(BallastTable(), call).get());
   }
   if (options.rank.has_value()) {
-    PAWL_ASSIGN_OR_RETURN(const GetAssignmentResponse assignment, client.Assignment(call).get());
-    uint64_t first_step = 0;
-    for (const LogicalWorkerAssignment& rank : assignment.logical_workers()) {
-      if (rank.rank() == *options.rank) first_step = rank.first_step();
-    }
-    PAWL_ASSIGN_OR_RETURN(connection.rank, client.OpenLogicalWorker(*options.rank, first_step));
+    PAWL_RETURN_IF_ERROR(client.Assignment(call).get().status());
+    // It goes on where a former life of the rank, in this process or another one, has come to.
+    PAWL_ASSIGN_OR_RETURN(connection.rank, client.TakeOver(*options.rank, call).get());
   }
   return connection;
 }

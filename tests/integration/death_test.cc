@@ -91,11 +91,13 @@ TEST_F(DeathTest, AServerThatWakesAfterItsLeaseEndsItself) {
   EXPECT_EQ(cluster->node("server-0").HowItEnded(), "exited with code 1");
 }
 
-TEST_F(DeathTest, AServerThatDiesBeforeTheJobHasBegunEndsTheJob) {
+// Nothing is lost with it, so that another one may still come.
+TEST_F(DeathTest, AJobWhoseOnlyServerDiesBeforeItHasBegunWaitsForAnotherOneAsLongAsForTheFirst) {
   ProcessClusterOptions options;
   options.job = "name: 'early' seed: 1 partitions: 8 logical_workers: 1 consistency { mode: SYNC } durability: MEMORY";
   options.servers = 1;
   options.expected_workers = 1;
+  options.flags["scheduler"] = {"--start_timeout_ms=4000"};
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
   cluster->node("server-0").Signal(SIGKILL);

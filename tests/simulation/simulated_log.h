@@ -45,6 +45,7 @@ class SimulatedLog final : public NodeLog {
 
   const std::optional<NodeIdentity>& identity() const override { return disk_.identity; }
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options) override;
+  absl::Status JobIsOver() override { return absl::OkStatus(); }
   absl::Status StartAnew(NodeIdentity identity) override;
   absl::Status Start(Events events) override;
   void Stop() override {}

@@ -1,0 +1,34 @@
+#include "client_lib/base/host_port.h"
+
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+TEST(HostPortTest, PortsFrom0To65535AreTaken) {
+  for (const char* text : {"127.0.0.1:0", "localhost:65535", "[::1]:7000", "h-1.example:07000"}) {
+    EXPECT_TRUE(ParseHostPort(text).ok()) << text;
+  }
+  EXPECT_EQ(ParseHostPort("[::1]:7000")->host, "[::1]");
+  EXPECT_EQ(ParseHostPort("[::1]:7000")->port, 7000);
+}
+
+TEST(HostPortTest, EverythingElseIsRefused) {
+  for (const char* text : {"", ":", "localhost", "localhost:", ":80", "127.0.0.1:65536", "127.0.0.1:99999", "h:-1", "h:+1",
+                           "h: 1", "h:1x", "h:000001", "::1:80", "a b:1", "a\nb:1", "\x1b[2J:1"}) {
+    const auto parsed = ParseHostPort(text);
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(HostPortTest, WhatStandsForAllAddressesIsKnown) {
+  for (const char* text : {"0.0.0.0:1", "[::]:1", "0:1", "*:1", "[0:0:0:0:0:0:0:0]:1"}) {
+    EXPECT_TRUE(ParseHostPort(text)->IsWildcard()) << text;
+  }
+  for (const char* text : {"127.0.0.1:1", "10.0.0.0:1", "[::1]:1", "localhost:1"}) {
+    EXPECT_FALSE(ParseHostPort(text)->IsWildcard()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,191 @@
+// What a server does with its data directory when it meets jobs.
+#include "server/server_node.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "client_lib/base/fault_env.h"
+#include "client_lib/base/simulated_clock.h"
+#include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/in_process_transport.h"
+#include "gtest/gtest.h"
+#include "server/storage/node_file.h"
+#include "server/storage/server_log.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A scheduler of one job. Answers on the thread of the test, in Advance.
+class FakeScheduler final : public ControlChannel {
+ public:
+  FakeScheduler(SimulatedClock& clock, const std::string& job, uint64_t job_id) : clock_(clock) {
+    registration_.set_node("server-0");
+    registration_.set_job_id(job_id);
+    registration_.set_heartbeat_interval_ms(100);
+    registration_.set_lease_ms(1000);
+    registration_.mutable_job()->set_name(job);
+    registration_.mutable_job()->set_partitions(4);
+    registration_.mutable_job()->set_logical_workers(1);
+    registration_.mutable_job()->set_durability(LOG);
+    registration_.mutable_job()->mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  }
+
+  void SetState(JobState state) { state_ = state; }
+  void SetDurability(Durability durability) { registration_.mutable_job()->set_durability(durability); }
+  // As a scheduler that knows nothing of RegisterRequest.that_job_only.
+  void TakeAnybody() { takes_anybody_ = true; }
+  int members() const { return members_; }
+
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration, Transport::Done done) override {
+    std::string bytes(request.bytes.size(), '\0');
+    request.bytes.CopyTo(bytes.data());
+    if (method == "/pawl.Scheduler/Register") {
+      RegisterRequest registration;
+      EXPECT_TRUE(registration.ParseFromString(bytes));
+      if (registration.that_job_only() && registration.job_id() != registration_.job_id() && !takes_anybody_) {
+        return done(absl::NotFoundError("the job of this scheduler is another one"), IncomingMessage());
+      }
+      ++members_;
+      registration_.set_incarnation(registration_.incarnation() + 1);
+      return done(absl::OkStatus(), Message(registration_));
+    }
+    if (method == "/pawl.Scheduler/Goodbye") return done(absl::OkStatus(), Message(GoodbyeResponse()));
+    if (method == "/pawl.Scheduler/Heartbeat") {
+      HeartbeatRequest heartbeat;
+      EXPECT_TRUE(heartbeat.ParseFromString(bytes));
+      EXPECT_EQ(heartbeat.job_id(), registration_.job_id());
+      HeartbeatResponse response;
+      response.set_job_state(state_);
+      response.set_lease_ms(1000);
+      return done(absl::OkStatus(), Message(response));
+    }
+    waiting_.push_back(std::move(done));
+  }
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    timers_.emplace(clock_.Now() + delay, std::move(action));
+  }
+  void Shutdown() override {
+    while (!waiting_.empty()) {
+      Transport::Done done = std::move(waiting_.front());
+      waiting_.pop_front();
+      done(absl::CancelledError("the channel is shut down"), IncomingMessage());
+    }
+  }
+
+  void Advance(MonotonicDuration by) {
+    const MonotonicTime end = clock_.Now() + by;
+    while (!timers_.empty() && timers_.begin()->first <= end) {
+      clock_.Advance(std::max(timers_.begin()->first - clock_.Now(), MonotonicDuration::zero()));
+      absl::AnyInvocable<void()> action = std::move(timers_.begin()->second);
+      timers_.erase(timers_.begin());
+      action();
+    }
+    clock_.Advance(end - clock_.Now());
+  }
+
+ private:
+  static IncomingMessage Message(const google::protobuf::MessageLite& message) {
+    OutgoingMessage encoded = EncodeSmall(message);
+    return {encoded.bytes, encoded.owner};
+  }
+
+  SimulatedClock& clock_;
+  RegisterResponse registration_;
+  JobState state_ = RUNNING;
+  bool takes_anybody_ = false;
+  int members_ = 0;
+  std::multimap<MonotonicTime, absl::AnyInvocable<void()>> timers_;
+  std::deque<Transport::Done> waiting_;
+};
+
+class ServerNodeTest : public testing::Test {
+ protected:
+  // A life of the server with that scheduler, which ends it after a while if it goes on. How it ended; OK if it went on.
+  absl::Status Live(FakeScheduler& scheduler, bool discard_other_job = false) {
+    ServerLogOptions log_options;
+    log_options.data_folder = "/data";
+    auto log = ServerLog::Open(env_, log_options);
+    if (!log.ok()) return log.status();
+    ServerNodeOptions options;
+    options.scheduler = "10.0.0.1:7000";
+    options.discard_other_job = discard_other_job;
+    InProcessTransport peers;
+    ServerNode node(options, DataPlaneOptions(), *std::move(log), scheduler, peers, clock_);
+    absl::Status ended = node.Start("10.0.0.2:7001");
+    for (int i = 0; ended.ok() && i < 20; ++i) {
+      scheduler.Advance(milliseconds(100));
+      if (const auto end = node.Tick(); end.has_value()) ended = *end;
+    }
+    scheduler.Shutdown();
+    node.Close();
+    peers.Shutdown();
+    return ended;
+  }
+  NodeIdentity Identity() { return ReadNodeFile(env_, "/data").value_or(NodeIdentity()); }
+
+  FaultEnv env_{1};
+  SimulatedClock clock_;
+};
+
+TEST_F(ServerNodeTest, WhatIsOfAnotherJobThatMayGoOnIsKept) {
+  FakeScheduler flights(clock_, "flights", 77);
+  ASSERT_TRUE(Live(flights).ok());
+  const std::string before = env_.Contents("/data/node");
+  for (const bool takes_anybody : {false, true}) {
+    FakeScheduler other(clock_, "other", 88);
+    if (takes_anybody) other.TakeAnybody();
+    const absl::Status refused = Live(other);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
+    for (const char* words : {"server-0 had of job 'flights' (77)", "not known to be over", "10.0.0.1:7000",
+                              "--discard_other_job", "another --data_dir"}) {
+      EXPECT_TRUE(absl::StrContains(refused.message(), words)) << words << " is not in: " << refused;
+    }
+    EXPECT_EQ(env_.Contents("/data/node"), before);
+    // It was not even a member for a moment, to which partitions could have been given.
+    EXPECT_EQ(other.members(), takes_anybody ? 1 : 0);
+  }
+  EXPECT_TRUE(Live(flights).ok()) << "its own job still takes it";
+}
+
+TEST_F(ServerNodeTest, WhatIsOfAJobThatIsOverGivesWay) {
+  for (const JobState end : {COMPLETED, FAILED, STOPPED}) {
+    FakeScheduler first(clock_, "first", 77);
+    ASSERT_TRUE(Live(first, /*discard_other_job=*/true).ok());
+    EXPECT_FALSE(Identity().over());
+    first.SetState(end);
+    (void)Live(first);
+    EXPECT_TRUE(Identity().over());
+    FakeScheduler second(clock_, "second", 88);
+    const absl::Status status = Live(second);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(Identity().job_id(), 88u);
+    EXPECT_FALSE(Identity().over());
+  }
+}
+
+TEST_F(ServerNodeTest, AnOperatorCanGiveItUp) {
+  FakeScheduler first(clock_, "first", 77);
+  ASSERT_TRUE(Live(first).ok());
+  FakeScheduler second(clock_, "second", 88);
+  EXPECT_TRUE(Live(second, /*discard_other_job=*/true).ok());
+  EXPECT_EQ(Identity().job_id(), 88u);
+}
+
+TEST_F(ServerNodeTest, AJobThatWritesNoLogLeavesNothingToKeep) {
+  FakeScheduler first(clock_, "first", 77);
+  first.SetDurability(MEMORY);
+  ASSERT_TRUE(Live(first).ok());
+  FakeScheduler second(clock_, "second", 88);
+  EXPECT_TRUE(Live(second).ok());
+}
+
+}  // namespace
+}  // namespace pawl
