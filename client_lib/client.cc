@@ -107,6 +107,8 @@ const Job& Client::job() const { return core_->registration().job(); }
 JobState Client::job_state() const { return core_->job_state(); }
 absl::Status Client::status() const { return core_->failure(); }
 bool Client::WaitForEnd(MonotonicDuration timeout) const { return core_->WaitForEnd(timeout); }
+
+bool Client::told_to_leave() const { return core_->told_to_leave(); }
 void Client::SetProgress(const WorkerProgress& progress) { core_->SetProgress(progress); }
 
 ClientCounters Client::counters() const {

@@ -266,6 +266,8 @@ class Client {
   absl::Status status() const;
   // True when the job has ended (COMPLETED, FAILED or STOPPED) or status() is not OK; waits for that until `timeout`.
   bool WaitForEnd(MonotonicDuration timeout) const;
+  // WORKER_ROLE: an operator has drained this worker, or scaled the job to fewer: it is to end its step and go.
+  bool told_to_leave() const;
   ClientCounters counters() const;
 
   // Creates the table, on every server. An equal table that is there already is the

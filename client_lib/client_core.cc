@@ -69,6 +69,11 @@ void ClientCore::Join(Callback done) {
               },
           .routing = [this](const RoutingTable& table) { OnRouting(table); },
           .job_state = [this](JobState state, const std::string& failure) { OnJobState(state, failure); },
+          .told_to_leave =
+              [this] {
+                MutexLock lock(mu_);
+                told_to_leave_ = true;
+              },
           .disowned = [this](const absl::Status& why) { OnDisowned(why); }});
 
   RegisterRequest request;
@@ -170,6 +175,11 @@ bool ClientCore::WaitForEnd(MonotonicDuration timeout) const {
     if (failed_ || job_state_ == COMPLETED || job_state_ == FAILED || job_state_ == STOPPED) return true;
     if (!changed_.WaitUntil(mu_, deadline) && Clock::Real().Now() >= deadline) return false;
   }
+}
+
+bool ClientCore::told_to_leave() const {
+  MutexLock lock(mu_);
+  return told_to_leave_;
 }
 
 void ClientCore::SetProgress(const WorkerProgress& progress) {

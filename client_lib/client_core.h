@@ -48,6 +48,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   JobState job_state() const;
   absl::Status failure() const { return messenger_->failure(); }
   bool WaitForEnd(MonotonicDuration timeout) const;
+  bool told_to_leave() const;
   void SetProgress(const WorkerProgress& progress);
 
   MonotonicTime Deadline(const CallOptions& options) const;
@@ -114,6 +115,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   std::optional<DeadlineQueue::Id> join_timer_ PAWL_GUARDED_BY(mu_);
   JobState job_state_ PAWL_GUARDED_BY(mu_) = STARTING;
   bool failed_ PAWL_GUARDED_BY(mu_) = false;
+  bool told_to_leave_ PAWL_GUARDED_BY(mu_) = false;
   WorkerProgress progress_ PAWL_GUARDED_BY(mu_);
   uint64_t calls_ PAWL_GUARDED_BY(mu_) = 0;
   absl::btree_map<uint32_t, std::shared_ptr<SenderSession>> logical_workers_ PAWL_GUARDED_BY(mu_);

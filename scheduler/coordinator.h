@@ -277,7 +277,7 @@ class Coordinator {
   // coordinator_scale.cc.
   // Nodes that are there and not on their way out, by number.
   std::vector<const Node*> Staying(Role role) const PAWL_REQUIRES(mu_);
-  void TellToLeave(const Node& node, const std::string& why) PAWL_REQUIRES(mu_);
+  void TellToLeave(const Node& node, const std::string& why, DeferredActions& actions) PAWL_REQUIRES(mu_);
   absl::Status CheckScale(const ScaleRequest& request) const PAWL_REQUIRES(mu_);
   absl::Status CheckDrain(const DrainRequest& request) const PAWL_REQUIRES(mu_);
   // A server that asks for newer routing acts by what it has: nobody need wait for its heartbeat.

@@ -19,8 +19,10 @@ std::vector<const Node*> Coordinator::Staying(Role role) const {
   return staying;
 }
 
-void Coordinator::TellToLeave(const Node& node, const std::string& why) {
+void Coordinator::TellToLeave(const Node& node, const std::string& why, DeferredActions& actions) {
   if (!membership_.TellToLeave(node.name)) return;
+  // Others have its ranks as soon as it has ended its step.
+  if (node.role == WORKER_ROLE && logical_workers_.Drain(node.name)) PlaceRanksOnWorkers(actions);
   spdlog::info("node is to leave: {} {}", NodeText(node), why);
   events_.Add(NODE_DRAINING, node.name, why);
   replan_ = true;
@@ -53,7 +55,11 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
     return 0;
   }
   if (request.has_servers()) scale_.set_servers(request.servers());
-  if (request.has_workers()) scale_.set_workers(request.workers());
+  if (request.has_workers()) {
+    scale_.set_workers(request.workers());
+    logical_workers_.Rebalance();
+    PlaceRanksOnWorkers(actions);
+  }
   scale_.set_revision(scale_.revision() + 1);
   director_.SetWantedServers(scale_.servers());
   const std::string text = absl::StrCat(scale_.servers(), " servers, ", scale_.workers(), " workers");
@@ -66,7 +72,7 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   const auto shed = [&](std::vector<const Node*> nodes, uint32_t wanted) {
     for (; nodes.size() > wanted; nodes.pop_back()) {
       response.add_draining(nodes.back()->name);
-      TellToLeave(*nodes.back(), "the job is scaled down");
+      TellToLeave(*nodes.back(), "the job is scaled down", actions);
     }
     return wanted - static_cast<uint32_t>(nodes.size());
   };
@@ -124,7 +130,7 @@ Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done)
     return 0;
   }
   const Node& node = *membership_.FindByName(request.node());
-  TellToLeave(node, "an operator has asked for it");
+  TellToLeave(node, "an operator has asked for it", actions);
   // Nobody is to start another one in its place.
   const auto staying = static_cast<uint32_t>(Staying(node.role).size());
   if (node.role == SERVER_ROLE) {

@@ -94,6 +94,53 @@ TEST_F(CoordinatorWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLivingAfterTh
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
+TEST_F(CoordinatorWorkersTest, OneThatIsDrainedIsToldAndItsRanksAreForTheOthers) {
+  Begin(kTraining, 1, 2);
+  Join(SERVER_ROLE);
+  const RegisterResponse staying = JoinFollower();
+  const RegisterResponse leaving = JoinFollower();
+  DrainRequest request;
+  request.set_node(leaving.node());
+  auto drained = NewAnswer<DrainResponse>();
+  coordinator_->Drain(request, Into(drained));
+  Save();
+  ASSERT_TRUE((*drained)->ok());
+  HeartbeatRequest heartbeat;
+  heartbeat.set_node(leaving.node());
+  heartbeat.set_incarnation(leaving.incarnation());
+  EXPECT_TRUE(coordinator_->Heartbeat(heartbeat)->drain());
+  EXPECT_TRUE(RanksIn(Ask(leaving)).empty()) << "to be given up";
+  GoodbyeRequest goodbye;
+  goodbye.set_node(leaving.node());
+  goodbye.set_incarnation(leaving.incarnation());
+  auto gone = NewAnswer<GoodbyeResponse>();
+  coordinator_->Goodbye(goodbye, Into(gone));
+  Save();
+  EXPECT_EQ(RanksIn(Ask(staying)).size(), 4u);
+  // The last one stays.
+  request.set_node(staying.node());
+  auto refused = NewAnswer<DrainResponse>();
+  coordinator_->Drain(request, Into(refused));
+  EXPECT_EQ((*refused)->status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CoordinatorWorkersTest, WhoStandsByGetsRanksWhenTheJobIsScaled) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse second = JoinFollower();
+  EXPECT_TRUE(RanksIn(Ask(second)).empty());
+  ScaleRequest request;
+  request.set_workers(2);
+  auto scaled = NewAnswer<ScaleResponse>();
+  coordinator_->Scale(request, Into(scaled));
+  Save();
+  ASSERT_TRUE((*scaled)->ok());
+  EXPECT_EQ((**scaled)->workers_missing(), 0u);
+  const auto before = RanksIn(Ask(first));
+  EXPECT_EQ(before.size(), 2u) << "the others are to be given up";
+}
+
 TEST_F(CoordinatorWorkersTest, OneThatIsStartedAgainComesBeforeThoseThatStandBy) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);

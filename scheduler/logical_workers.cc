@@ -325,6 +325,7 @@ StoredRanks LogicalWorkers::Save() const {
     to.set_incarnation(host.worker.incarnation);
   }
   stored.set_version(version_);
+  stored.set_rebalance(rebalance_);
   return stored;
 }
 
@@ -346,6 +347,7 @@ void LogicalWorkers::Restore(const StoredRanks& stored, MonotonicTime now) {
   }
   decided_ = stored.decided();
   version_ = stored.version();
+  rebalance_ = rebalance_ || stored.rebalance();
   for (const StoredRankHost& from : stored.hosts()) {
     Host& host = hosts_.emplace_back();
     host.worker.name = from.name();

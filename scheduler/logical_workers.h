@@ -63,6 +63,8 @@ class LogicalWorkers {
   bool MarkReady(const std::string& worker);
   // A follower is to have no ranks any more, if others can have them. Returns whether that is new.
   bool Drain(const std::string& worker);
+  // From now on as with Options::rebalance.
+  void Rebalance() { rebalance_ = true; }
 
   struct Departure {
     std::string worker;
@@ -160,7 +162,7 @@ class LogicalWorkers {
   std::string Predecessor(const std::string& worker) const;
 
   const Options options_;
-  const bool rebalance_;
+  bool rebalance_;
   std::vector<Rank> ranks_;
   // In the order of joining.
   std::vector<Host> hosts_;

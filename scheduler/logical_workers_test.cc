@@ -309,6 +309,19 @@ TEST_F(LogicalWorkersTest, DrainedWorkerGivesAllUpIfAnybodyElseIsThere) {
   EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1, 2, 3})) << "the last logical worker is never lost";
 }
 
+TEST_F(LogicalWorkersTest, OneThatStandsByGetsItsShareWhenTheRanksAreRebalancedAlsoAfterARestart) {
+  Begin(4, 1);
+  Join("worker-0");
+  Join("worker-1");
+  EXPECT_EQ(Assigned("worker-1"), Ranks());
+  ranks_->Rebalance();
+  Restart();
+  Place();
+  GiveUpWhatIsNotAssigned("worker-0");
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{2, 3}));
+}
+
 TEST_F(LogicalWorkersTest, FinishedRanksStayWithTheirLastHost) {
   Begin(2, 2);
   Join("worker-0");

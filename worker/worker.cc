@@ -156,7 +156,7 @@ struct Training {
 // this client: then nobody answers any more what is waited for.
 class EndWatcher {
  public:
-  EndWatcher(const Client& client, const Interrupt& leave, Interrupt& interrupt, Interrupt& abandon)
+  EndWatcher(const Client& client, Interrupt& leave, Interrupt& interrupt, Interrupt& abandon)
       : client_(client), leave_(leave), interrupt_(interrupt), abandon_(abandon), thread_([this] { Watch(); }) {}
   ~EndWatcher() {
     ending_ = true;
@@ -166,6 +166,7 @@ class EndWatcher {
  private:
   void Watch() {
     while (!ending_) {
+      if (client_.told_to_leave()) leave_.Set(absl::CancelledError("the scheduler has told it to leave"));
       if (absl::Status reason = leave_.reason(); !reason.ok()) interrupt_.Set(std::move(reason));
       if (!client_.WaitForEnd(kInterruptInterval)) continue;
       absl::Status reason = client_.status();
@@ -177,7 +178,7 @@ class EndWatcher {
   }
 
   const Client& client_;
-  const Interrupt& leave_;
+  Interrupt& leave_;
   Interrupt& interrupt_;
   Interrupt& abandon_;
   std::atomic<bool> ending_{false};
@@ -313,7 +314,7 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
 
 }  // namespace
 
-WorkerOutcome RunWorker(const WorkerOptions& options, const Interrupt& leave, Interrupt& abandon) {
+WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrupt& abandon) {
   auto device = OpenDevice(options.device);
   if (!device.ok()) return {WorkerEnd::kUnable, Annotate(device.status(), "--device")};
 

@@ -49,11 +49,11 @@ struct WorkerOutcome {
 };
 
 // Joins the job as a worker and trains the ranks that the scheduler assigns, which may be others in the course of the job
-// or none at all, each from where the servers say that its last host had come, until the job's end. After `leave` is set it
-// ends the steps of which it has pushed something and leaves the job, whose ranks then go to others; after `abandon`, which it may set itself, it does not wait for
-// those steps. Unless the end is kCompleted, a thread that still reads data may be left behind, so the process should
-// end too.
-WorkerOutcome RunWorker(const WorkerOptions& options, const Interrupt& leave, Interrupt& abandon);
+// or none at all, each from where the servers say that its last host had come, until the job's end. After `leave` is set,
+// as it does itself when the scheduler says so, it ends the steps of which it has pushed something and leaves the job,
+// whose ranks then go to others; after `abandon`, which it may set itself too, it does not wait for those steps. Unless the
+// end is kCompleted, a thread that still reads data may be left behind, so the process should end too.
+WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrupt& abandon);
 
 }  // namespace pawl
 

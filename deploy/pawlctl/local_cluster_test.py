@@ -237,6 +237,26 @@ class LocalClusterTest(unittest.TestCase):
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LIMIT_S)
 
+    def ranks(self):
+        """How many ranks each worker that is there has."""
+        return [len(node["logical_workers"]) for node in json.loads(self.pawlctl("nodes", "--json")[1])
+                if node["role"] == "worker" and not node["gone"]]
+
+    def test_workers_are_added_and_removed_while_the_job_runs(self):
+        process = self.start_endless("--set=logical_workers=4")
+        self.assertEqual(self.ranks(), [2, 2])
+        for workers, ranks in ((4, [1, 1, 1, 1]), (1, [4])):
+            code, out, err = self.pawlctl("scale", "--workers=%d" % workers, "--wait=60s")
+            self.assertEqual((code, err), (0, ""), out)
+            self.wait_for(lambda: self.ranks() == ranks, "the ranks are not with %d workers" % workers)
+            before = self.steps()
+            self.wait_for(lambda: self.steps() > before, "the job does not go on with %d workers" % workers)
+        code, _, err = self.pawlctl("drain", "worker-0")
+        self.assertEqual(code, 1)
+        self.assertIn("the last worker", err)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=LIMIT_S)
+
     def test_what_is_killed_is_started_again_and_the_job_goes_on(self):
         process = self.start_endless()
         for node in ("server-1", "worker-0", "scheduler"):
