@@ -69,7 +69,7 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   gate_.Changed();
 
   ScaleResponse response;
-  const auto shed = [&](std::vector<const Node*> nodes, uint32_t wanted) {
+  const auto shed = [&](std::vector<const Node*> nodes, uint32_t wanted) PAWL_REQUIRES(mu_) {
     for (; nodes.size() > wanted; nodes.pop_back()) {
       response.add_draining(nodes.back()->name);
       TellToLeave(*nodes.back(), "the job is scaled down", actions);
@@ -79,7 +79,7 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   if (request.has_servers()) {
     // Those that have nothing go first, then those that came last.
     std::vector<const Node*> servers = Staying(SERVER_ROLE);
-    std::stable_sort(servers.begin(), servers.end(), [&](const Node* a, const Node* b) {
+    std::stable_sort(servers.begin(), servers.end(), [&](const Node* a, const Node* b) PAWL_REQUIRES(mu_) {
       return std::pair(director_.StandsBy(*a), a->number) < std::pair(director_.StandsBy(*b), b->number);
     });
     response.set_servers_missing(shed(std::move(servers), request.servers()));

@@ -216,7 +216,7 @@ void DataPlane::AddPartitionFigures(const View& view, HeartbeatRequest& report) 
   for (size_t looked_at = 0; looked_at < view.replicas.size(); ++looked_at) {
     if (report.partitions_size() >= kMaxPartitionsTold) return;
     next_told_ = (next_told_ + 1) % view.replicas.size();
-    const auto& replica = view.replicas[next_told_];
+    Replica* const replica = view.replicas[next_told_].get();
     if (replica == nullptr) continue;
     MutexLock lock(replica->last_figures_mu);
     const ReplicaFigures& last = replica->last_figures;

@@ -82,7 +82,7 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
   std::vector<Follower> followers;
   bool needs_snapshot = false;
   // `since`: of a learner.
-  const auto add = [&](uint32_t server, bool is_learner, uint64_t since) {
+  const auto add = [&](uint32_t server, bool is_learner, uint64_t since) PAWL_REQUIRES(replica.mu) {
     const ServerAddress& address = routing.servers(static_cast<int>(server));
     Follower* const present = replica.FindFollower(address.node(), address.incarnation());
     Follower follower;
