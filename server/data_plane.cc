@@ -216,10 +216,9 @@ void DataPlane::AddPartitionFigures(const View& view, HeartbeatRequest& report) 
   for (size_t looked_at = 0; looked_at < view.replicas.size(); ++looked_at) {
     if (report.partitions_size() >= kMaxPartitionsTold) return;
     next_told_ = (next_told_ + 1) % view.replicas.size();
-    Replica* const replica = view.replicas[next_told_].get();
+    const auto& replica = view.replicas[next_told_];
     if (replica == nullptr) continue;
-    MutexLock lock(replica->last_figures_mu);
-    const ReplicaFigures& last = replica->last_figures;
+    const ReplicaFigures last = replica->LastFigures();
     if (!last.is_primary) continue;
     PartitionFigures& figures = *report.add_partitions();
     figures.set_partition(replica->index);

@@ -130,6 +130,10 @@ struct Replica {
   // The last figures seen, for whoever must not wait for `mu` (a heartbeat, while a digest is computed).
   Mutex last_figures_mu;
   ReplicaFigures last_figures PAWL_GUARDED_BY(last_figures_mu);
+  ReplicaFigures LastFigures() {
+    MutexLock lock(last_figures_mu);
+    return last_figures;
+  }
 
   bool IsPrimary() const PAWL_REQUIRES(mu) { return role == ReplicaRole::kPrimary && partition != nullptr; }
 
