@@ -142,6 +142,17 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
           .Check("l2", optimizer.l2(), optimizer.l2() == 0, possible)
           .status();
     }
+    case Optimizer::kAssign: {
+      const absl::string_view possible = "0 with assign, which takes what is pushed as it is";
+      PAWL_RETURN_IF_ERROR(FieldChecks(context)
+                               .Check("clip_value", optimizer.clip_value(), optimizer.clip_value() == 0, possible)
+                               .Check("clip_norm", optimizer.clip_norm(), optimizer.clip_norm() == 0, possible)
+                               .Check("l1", optimizer.l1(), optimizer.l1() == 0, possible)
+                               .Check("l2", optimizer.l2(), optimizer.l2() == 0, possible)
+                               .status());
+      if (!optimizer.has_schedule()) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat(context, ".schedule is set, but assign has no learning rate"));
+    }
     case Optimizer::KIND_NOT_SET:
       return absl::InvalidArgumentError(
           absl::StrCat(context, " has no kind; set one of sgd, momentum, adagrad, rowwise_adagrad, rmsprop, adam, "

@@ -38,6 +38,17 @@ TEST(TableValidationTest, PossibleTablesPass) {
   EXPECT_EQ(ValidateTableSpec(DenseTable()), absl::OkStatus());
 }
 
+TEST(TableValidationTest, AssignmentTakesNoSettings) {
+  TableSpec table = DenseTable();
+  table.mutable_optimizer()->mutable_assign();
+  EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
+  table.mutable_optimizer()->set_clip_norm(1);
+  ExpectRefused(table, "optimizer.clip_norm is 1; it must be 0 with assign");
+  table.mutable_optimizer()->clear_clip_norm();
+  table.mutable_optimizer()->mutable_schedule()->set_warmup_steps(3);
+  ExpectRefused(table, "optimizer.schedule");
+}
+
 TEST(TableValidationTest, NamesAreBounded) {
   for (const std::string& name : {std::string(), std::string("a b"), std::string(129, 'x'), std::string("a\n")}) {
     TableSpec table = SparseTable();

@@ -23,6 +23,7 @@ UpdateRuleOr MakeRmsProp(const Optimizer& spec, Isa isa);
 UpdateRuleOr MakeAdam(const Optimizer& spec, Isa isa);
 UpdateRuleOr MakeAdamW(const Optimizer& spec, Isa isa);
 UpdateRuleOr MakeFtrl(const Optimizer& spec, Isa isa);
+UpdateRuleOr MakeAssign(const Optimizer& spec, Isa isa);
 
 // Whichever the spec names, with chosen instructions, for tests and benchmarks.
 UpdateRuleOr MakeUpdateRule(const Optimizer& spec, Isa isa);

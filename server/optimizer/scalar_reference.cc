@@ -28,6 +28,7 @@ float BaseRate(const Optimizer& spec) {
       return spec.adamw().learning_rate();
     case Optimizer::kFtrl:
       return spec.ftrl().learning_rate();
+    case Optimizer::kAssign:
     case Optimizer::KIND_NOT_SET:
       break;
   }
@@ -60,6 +61,12 @@ void AdamStep(float rate, uint64_t prior_updates, float beta1, float beta2, floa
 
 void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float scale, const void* gradient,
                  size_t width, size_t begin, size_t count, float* weights, float* slots) {
+  if (spec.has_assign()) {
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(&weights[begin + i], static_cast<const char*>(gradient) + i * sizeof(float), sizeof(float));
+    }
+    return;
+  }
   const float rate = LearningRate::Create("rate", BaseRate(spec), spec.schedule())->At(position.step);
 
   std::vector<float> gradients(count);
@@ -161,6 +168,7 @@ void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float sc
         }
         break;
       }
+      case Optimizer::kAssign:
       case Optimizer::KIND_NOT_SET:
         break;
     }

@@ -23,11 +23,13 @@ UpdateRuleOr MakeUpdateRule(const Optimizer& spec, Isa isa) {
       return MakeAdamW(spec, isa);
     case Optimizer::kFtrl:
       return MakeFtrl(spec, isa);
+    case Optimizer::kAssign:
+      return MakeAssign(spec, isa);
     case Optimizer::KIND_NOT_SET:
       break;
   }
   return absl::InvalidArgumentError(
-      "optimizer names none: set one of sgd, momentum, adagrad, rowwise_adagrad, rmsprop, adam, adamw, ftrl");
+      "optimizer names none: set one of sgd, momentum, adagrad, rowwise_adagrad, rmsprop, adam, adamw, ftrl, assign");
 }
 
 UpdateRuleOr UpdateRule::Create(const Optimizer& spec) { return MakeUpdateRule(spec, BestIsa()); }

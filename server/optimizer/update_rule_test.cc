@@ -125,6 +125,7 @@ std::vector<Optimizer> AllSpecs() {
       }
     }
   }
+  specs.push_back(Parse("assign {}"));
   return specs;
 }
 
@@ -242,6 +243,20 @@ TEST(UpdateRuleTest, BitsArePinned) {
     crc = Crc32c(crc, row.data(), floats * sizeof(float));
   }
   EXPECT_EQ(crc, 3983706371u);
+}
+
+TEST(UpdateRuleTest, AssignmentTakesWhatIsPushedAsItIs) {
+  const auto rule = *UpdateRule::Create(Parse("assign {}"));
+  EXPECT_EQ(rule->SlotCount(3), 0u);
+  std::vector<float> weights = {1, 2, 3};
+  const std::vector<float> pushed = {0.1f, -0.0f, 1e-40f};
+  // Whatever the number of ranks.
+  rule->Apply({5, 2}, 1.0f / 3, pushed.data(), 3, 0, 3, weights.data(), nullptr);
+  EXPECT_EQ(std::memcmp(weights.data(), pushed.data(), 3 * sizeof(float)), 0);
+  for (const char* spec : {"assign {} clip_value: 1", "assign {} clip_norm: 1", "assign {} l1: 1", "assign {} l2: 1",
+                           "assign {} schedule { warmup_steps: 5 }"}) {
+    EXPECT_EQ(UpdateRule::Create(Parse(spec)).status().code(), absl::StatusCode::kInvalidArgument) << spec;
+  }
 }
 
 TEST(UpdateRuleTest, UpdateInPartsEqualsUpdateAtOnce) {

@@ -1,0 +1,36 @@
+// Assignment: what is pushed takes the place of the weights. For state that somebody else trains and that is kept here.
+//
+//   w <- g
+#include <cstring>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "server/optimizer/rules.h"
+
+namespace pawl {
+namespace {
+
+class AssignRule final : public UpdateRule {
+ public:
+  size_t SlotCount(size_t /*width*/) const override { return 0; }
+  void InitializeSlots(size_t /*width*/, float* /*slots*/) const override {}
+  bool IsElementwise() const override { return true; }
+  // `scale` is the caller's mean over ranks, of which one alone has pushed.
+  void Apply(const UpdatePosition& /*position*/, float /*scale*/, const void* gradient, size_t /*width*/, size_t begin,
+             size_t count, float* weights, float* /*slots*/) const override {
+    if (count > 0) std::memcpy(weights + begin, gradient, count * sizeof(float));
+  }
+};
+
+}  // namespace
+
+UpdateRuleOr MakeAssign(const Optimizer& spec, Isa /*isa*/) {
+  if (spec.clip_value() != 0.0f || spec.clip_norm() != 0.0f || spec.l1() != 0.0f || spec.l2() != 0.0f ||
+      spec.has_schedule()) {
+    return absl::InvalidArgumentError(
+        "optimizer.assign takes what is pushed as it is: clip_value, clip_norm, l1, l2 and schedule must not be set");
+  }
+  return std::unique_ptr<const UpdateRule>(std::make_unique<AssignRule>());
+}
+
+}  // namespace pawl
