@@ -293,6 +293,8 @@ class Coordinator {
   // OK if the job goes on and one more call may wait.
   absl::Status CheckCanWait() const PAWL_REQUIRES(mu_);
   absl::StatusOr<Node*> FindWorker(const std::string& node, uint64_t incarnation) PAWL_REQUIRES(mu_);
+  // REQUIRES: Membership::CheckProgress has found it possible.
+  void NoteProgress(const WorkerProgress& progress, Node& worker) PAWL_REQUIRES(mu_);
   void LogState(absl::string_view from) PAWL_REQUIRES(mu_);
 
   // coordinator_state.cc: what is shown and what is saved.

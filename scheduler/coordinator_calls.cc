@@ -71,6 +71,11 @@ void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& a
       response, actions);
 }
 
+void Coordinator::NoteProgress(const WorkerProgress& progress, Node& worker) {
+  worker.progress = Membership::KnownProgress(progress);
+  for (const RankProgress& rank : worker.progress.ranks()) logical_workers_.NoteProgress(rank);
+}
+
 Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRanksResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
   DeferredActions actions;
@@ -79,14 +84,12 @@ Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRa
   absl::Status status = state_.CheckNotOver();
   const absl::StatusOr<Node*> worker = FindWorker(request.node(), request.incarnation());
   status.Update(worker.status());
+  if (request.has_progress()) status.Update(membership_.CheckProgress(request.progress()));
   if (!status.ok()) {
     AnswerNow<GiveUpRanksResponse>(std::move(done), status, actions);
     return 0;
   }
-  if (request.has_progress()) {
-    (*worker)->progress = request.progress();
-    for (const RankProgress& progress : request.progress().ranks()) logical_workers_.NoteProgress(progress);
-  }
+  if (request.has_progress()) NoteProgress(request.progress(), **worker);
   std::vector<LogicalWorkers::FreeRank> given_up;
   for (const LogicalWorkerAssignment& rank : request.logical_workers()) {
     const LogicalWorkers::FreeRank free = {rank.rank(), rank.incarnation()};

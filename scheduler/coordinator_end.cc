@@ -31,9 +31,8 @@ Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWork
   Node* const worker = *found;
   if (request.has_progress()) {
     if (const absl::Status status = membership_.CheckProgress(request.progress()); !status.ok()) return answer(status);
-    worker->progress = Membership::KnownProgress(request.progress());
+    NoteProgress(request.progress(), *worker);
   }
-  for (const RankProgress& progress : request.progress().ranks()) logical_workers_.NoteProgress(progress);
   if (!worker->progress.failure().empty()) {
     FailJob(absl::StrCat(NodeText(*worker), ": ", worker->progress.failure()), actions);
     return answer(FinishWorkResponse());

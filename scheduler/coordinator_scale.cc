@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/bounded_text.h"
 #include "client_lib/base/status_macros.h"
 #include "scheduler/coordinator.h"
 #include "spdlog/spdlog.h"
@@ -94,7 +95,7 @@ absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
   PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
   const Node* const node = membership_.FindByName(request.node());
   if (node == nullptr || node->gone) {
-    return absl::NotFoundError(absl::StrCat("there is no node ", request.node().substr(0, kMaxNodeNameBytes),
+    return absl::NotFoundError(absl::StrCat("there is no node ", BoundedText(request.node(), kMaxNodeNameBytes),
                                             node == nullptr ? "" : " any more"));
   }
   if (node->role == CLIENT_ROLE) return absl::InvalidArgumentError(absl::StrCat(node->name, " is a client: end it yourself"));

@@ -35,8 +35,10 @@ class CoordinatorWorkersTest : public CoordinatorFixture {
     Save();
     return answer;
   }
-  absl::Status GiveUp(const RegisterResponse& worker, const std::map<uint32_t, uint64_t>& ranks) {
+  absl::Status GiveUp(const RegisterResponse& worker, const std::map<uint32_t, uint64_t>& ranks,
+                      const WorkerProgress& progress = {}) {
     GiveUpRanksRequest request;
+    *request.mutable_progress() = progress;
     request.set_node(worker.node());
     request.set_incarnation(worker.incarnation());
     for (const auto& [rank, incarnation] : ranks) {
@@ -280,6 +282,23 @@ TEST_F(CoordinatorWorkersTest, SamplesAreCountedByRankWhoeverDidThem) {
   // Old news.
   Report(living, {{0, 11, 176}, {1, 12, 192}, {2, 10, 160}, {3, 9, 144}});
   EXPECT_EQ(Status().samples(), 688u);
+}
+
+TEST_F(CoordinatorWorkersTest, AnImpossibleProgressGivesNoRankUp) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const auto all = RanksIn(Ask(first));
+  const RegisterResponse joiner = JoinFollower();
+  ASSERT_EQ(RanksIn(Ask(first)).size(), 2u);
+  const std::map<uint32_t, uint64_t> given_up = {{2, all.at(2)}, {3, all.at(3)}};
+  WorkerProgress progress;
+  for (uint32_t rank = 0; rank < 5; ++rank) progress.add_ranks()->set_rank(rank);
+  EXPECT_TRUE(absl::IsInvalidArgument(GiveUp(first, given_up, progress)));
+  EXPECT_EQ(RanksOf(joiner), "");
+  progress.mutable_ranks()->RemoveLast();
+  EXPECT_TRUE(GiveUp(first, given_up, progress).ok());
+  EXPECT_EQ(RanksOf(joiner), "2 3");
 }
 
 TEST_F(CoordinatorWorkersTest, WhatWorkersWereToldOutlivesTheScheduler) {

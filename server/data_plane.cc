@@ -91,10 +91,10 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
       lease_until_(std::move(lease_until)),
       hosting_(clock),
       waiting_(options.max_waiting_calls, clock, hosting_),
-      receiver_(hosting_, waiting_, clock, options.max_bytes_arriving) {
+      receiver_(hosting_, waiting_, recent_, clock, options.max_bytes_arriving) {
   if (peers == nullptr) return;
   replicator_ = std::make_unique<Replicator>(
-      options.replication, *peers, clock,
+      options.replication, *peers, clock, recent_,
       Replicator::Events{
           .header =
               [this] {

@@ -198,6 +198,7 @@ class DataPlane final : public RequestHandler {
   const std::function<MonotonicTime()> lease_until_;
   Hosting hosting_;
   WaitingCalls waiting_;
+  RecentEntries recent_;
   std::unique_ptr<Replicator> replicator_;
   ReplicaReceiver receiver_;
 

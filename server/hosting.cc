@@ -138,6 +138,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
         (was == ReplicaRole::kHeld && role == ReplicaRole::kLearner)) {
       replica->partition = nullptr;
       replica->durable_index = 0;
+      replica->ordered_since = 0;
       if (log_ != nullptr) log_->Drop(p);
     }
     if (role == ReplicaRole::kDropped) {
@@ -156,6 +157,8 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     if (role != ReplicaRole::kPrimary) continue;
     ++primaries;
     if (was != ReplicaRole::kPrimary) {
+      replica->inherited_since = std::exchange(replica->ordered_since, wanted.primary_since());
+      replica->inherited_index = replica->partition == nullptr ? 0 : replica->partition->log_index();
       // Whoever was the last primary that served: between it and this one there may have been routings with none.
       replica->serves_from = std::max(replica->serves_from, promised_until);
       if (since.has_value()) {

@@ -49,6 +49,8 @@ enum class ReplicaRole {
 // Another replica of the same partition, as its primary sees it.
 struct Follower {
   enum class State {
+    // It followed the primary before: it has been asked what it has of the changes that this primary has too.
+    kAsked,
     // It has nothing, or nobody knows what it has: it needs a snapshot.
     kNeedsSnapshot,
     kInstalling,
@@ -71,7 +73,9 @@ struct Follower {
   // `install_from`, which is set when it is looked at.
   uint32_t failed_installs = 0;
   std::optional<MonotonicTime> install_from;
-  // kInstalling: which attempt, and the entries behind the snapshot.
+  // kAsked: of the last change before `behind_snapshot`.
+  uint64_t asked_at = 0;
+  // kInstalling: which attempt, and the entries behind the snapshot. kAsked: the entries since.
   uint64_t install = 0;
   std::vector<ReplicationLane::Entry> behind_snapshot;
   size_t bytes_behind_snapshot = 0;
@@ -108,6 +112,14 @@ struct Replica {
   uint64_t primary_since PAWL_GUARDED_BY(mu) = 0;
   // Of a backup or learner: the primary_since of the primary that sent the last snapshot; 0 if there was none.
   uint64_t installed_since PAWL_GUARDED_BY(mu) = 0;
+  // The last reign (by its primary_since) of whose primary's changes this replica is known to have the beginning; 0: of none. Two
+  // replicas for which it is the same have the same changes, or one has the beginning of the other's.
+  uint64_t ordered_since PAWL_GUARDED_BY(mu) = 0;
+  // Changes up to this one did not come one by one, but in a snapshot.
+  uint64_t snapshot_index PAWL_GUARDED_BY(mu) = 0;
+  // Of a primary: ordered_since and the last change of the time before it was one.
+  uint64_t inherited_since PAWL_GUARDED_BY(mu) = 0;
+  uint64_t inherited_index PAWL_GUARDED_BY(mu) = 0;
   // Of a primary: not before this, because the one before has been promised so (proto/replication.proto).
   MonotonicTime serves_from PAWL_GUARDED_BY(mu) = MonotonicTime::min();
   // Of a backup: since when the partition has no primary; nullopt: it has one.
@@ -152,6 +164,7 @@ struct Replica {
       switch (follower.state) {
         case Follower::State::kNeedsSnapshot:
           break;
+        case Follower::State::kAsked:
         case Follower::State::kInstalling:
           follower.behind_snapshot.push_back(entry);
           follower.bytes_behind_snapshot += entry.bytes.size();
@@ -165,15 +178,20 @@ struct Replica {
     }
   }
 
-  // The follower gets another snapshot, later.
-  void StartAnew(Follower& follower) PAWL_REQUIRES(mu) {
+  // The follower gets a snapshot.
+  void NeedsSnapshot(Follower& follower) PAWL_REQUIRES(mu) {
     follower.lane->Discard(index);
     follower.state = Follower::State::kNeedsSnapshot;
     follower.behind_snapshot.clear();
     follower.bytes_behind_snapshot = 0;
     follower.install = 0;
-    ++follower.failed_installs;
     follower.install_from.reset();
+  }
+
+  // The follower gets another snapshot, later.
+  void StartAnew(Follower& follower) PAWL_REQUIRES(mu) {
+    NeedsSnapshot(follower);
+    ++follower.failed_installs;
   }
 
   Follower* FindFollower(const std::string& node, uint64_t incarnation) PAWL_REQUIRES(mu) {

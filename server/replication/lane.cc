@@ -15,8 +15,15 @@ void ReplicationLane::Append(Entry entry) {
   queue_.push_back(std::move(entry));
 }
 
+void ReplicationLane::AskPosition(uint32_t partition) {
+  MutexLock lock(mu_);
+  if (!closed_) asks_.insert(partition);
+}
+
 void ReplicationLane::Discard(uint32_t partition) {
   MutexLock lock(mu_);
+  asks_.erase(partition);
+  asked_.erase(partition);
   if (bytes_.erase(partition) == 0) return;
   for (auto it = queue_.begin(); it != queue_.end();) {
     if (it->partition != partition) {
@@ -36,9 +43,10 @@ size_t ReplicationLane::BytesOf(uint32_t partition) const {
 
 void ReplicationLane::Pump() {
   std::vector<Entry> entries;
+  std::vector<uint32_t> asks;
   {
     MutexLock lock(mu_);
-    if (closed_ || under_way_ || queue_.empty()) return;
+    if (closed_ || under_way_ || (queue_.empty() && asks_.empty())) return;
     size_t bytes = 0;
     for (const Entry& entry : queue_) {
       if (entries.size() == kMaxEntriesInRequest) break;
@@ -47,9 +55,11 @@ void ReplicationLane::Pump() {
       entries.push_back(entry);
     }
     sent_ = entries.size();
+    asks.assign(asks_.begin(), asks_.end());
+    asked_ = std::exchange(asks_, {});
     under_way_ = true;
   }
-  Send(std::move(entries));
+  Send(std::move(entries), std::move(asks));
 }
 
 void ReplicationLane::Ping() {
@@ -59,7 +69,7 @@ void ReplicationLane::Ping() {
     sent_ = 0;
     under_way_ = true;
   }
-  Send({});
+  Send({}, {});
 }
 
 void ReplicationLane::Close() {
@@ -67,10 +77,12 @@ void ReplicationLane::Close() {
   closed_ = true;
   queue_.clear();
   bytes_.clear();
+  asks_.clear();
+  asked_.clear();
   sent_ = 0;
 }
 
-void ReplicationLane::Send(std::vector<Entry> entries) {
+void ReplicationLane::Send(std::vector<Entry> entries, std::vector<uint32_t> asks) {
   std::vector<ByteView> views;
   views.reserve(entries.size());
   size_t bytes = 0;
@@ -81,7 +93,7 @@ void ReplicationLane::Send(std::vector<Entry> entries) {
   auto owner = std::make_shared<std::vector<Entry>>(std::move(entries));
   const MonotonicDuration timeout = kLaneDeadline + std::chrono::milliseconds(1000 * bytes / kMinLaneBytesPerSecond);
   const MonotonicTime sent = clock_.Now();
-  transport_.Call(address_, Method::kReplicate, EncodeReplicateRequest(events_.header(), views, std::move(owner)), timeout,
+  transport_.Call(address_, Method::kReplicate, EncodeReplicateRequest(events_.header(), views, asks, std::move(owner)), timeout,
                   [self = shared_from_this(), sent](absl::Status status, IncomingMessage answer) {
                     self->OnAnswer(sent, std::move(status), std::move(answer));
                   });
@@ -89,6 +101,7 @@ void ReplicationLane::Send(std::vector<Entry> entries) {
 
 void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, IncomingMessage answer) {
   ReplicateResponse response;
+  std::vector<uint32_t> asked;
   if (status.ok()) status = DecodeSmall(answer.bytes, response);
   {
     MutexLock lock(mu_);
@@ -103,11 +116,13 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
         if (bytes->second == 0) bytes_.erase(bytes);
         queue_.pop_front();
       }
+      asked.assign(asked_.begin(), asked_.end());
+      asked_.clear();
       under_way_ = false;
     }
   }
   if (status.ok()) {
-    events_.answered(response, sent);
+    events_.answered(response, asked, sent);
     return Pump();
   }
   events_.failed(status);
@@ -116,6 +131,8 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
     {
       MutexLock lock(self->mu_);
       self->sent_ = 0;
+      self->asks_.merge(self->asked_);
+      self->asked_.clear();
       self->under_way_ = false;
     }
     self->Pump();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/byte_view.h"
@@ -47,8 +48,9 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   struct Events {
     // Fills in who sends, by which epoch.
     std::function<ReplicationHeader()> header;
-    // The receiver has answered a request that was sent at `sent`.
-    std::function<void(const ReplicateResponse&, MonotonicTime sent)> answered;
+    // The receiver has answered a request that was sent at `sent`. `asked`: the partitions of AskPosition, ascending, whose
+    // answer this is.
+    std::function<void(const ReplicateResponse&, const std::vector<uint32_t>& asked, MonotonicTime sent)> answered;
     // A request was refused or lost; it will be sent again.
     std::function<void(const absl::Status&)> failed;
   };
@@ -60,7 +62,9 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
 
   // Cheap: encodes and sends nothing. The caller calls Pump, without locks, soon.
   void Append(Entry entry);
-  // Forgets what is queued for a partition. A request under way may still arrive.
+  // Asks where the receiver's replica of the partition is, after what is under way. Likewise.
+  void AskPosition(uint32_t partition);
+  // Forgets what is queued for a partition, and that its position was asked. A request under way may still arrive.
   void Discard(uint32_t partition);
   // Bytes queued for a partition.
   size_t BytesOf(uint32_t partition) const;
@@ -72,7 +76,7 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   void Close();
 
  private:
-  void Send(std::vector<Entry> entries);
+  void Send(std::vector<Entry> entries, std::vector<uint32_t> asks);
   void OnAnswer(MonotonicTime sent, absl::Status status, IncomingMessage answer);
 
   Transport& transport_;
@@ -87,6 +91,9 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   std::deque<Entry> queue_ PAWL_GUARDED_BY(mu_);
   size_t sent_ PAWL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint32_t, size_t> bytes_ PAWL_GUARDED_BY(mu_);
+  // Partitions whose position is to be asked for, and those whose was in the request under way.
+  absl::btree_set<uint32_t> asks_ PAWL_GUARDED_BY(mu_);
+  absl::btree_set<uint32_t> asked_ PAWL_GUARDED_BY(mu_);
 };
 
 }  // namespace pawl

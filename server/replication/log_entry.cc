@@ -13,7 +13,7 @@ namespace {
 
 // The numbers of proto/replication.proto.
 enum EntryField : uint32_t { kIndex = 1, kPartition = 2 };
-enum ReplicateField : uint32_t { kHeader = 1, kEntries = 2 };
+enum ReplicateField : uint32_t { kHeader = 1, kEntries = 2, kAsksPosition = 3 };
 
 // Of an entry's tags, lengths and numbers.
 constexpr size_t kMaxOwnBytes = 64;
@@ -60,6 +60,20 @@ std::string SmallChange(const ChangeView& change) {
     }
   }
   return std::string();
+}
+
+absl::Status ReadPositionsAsked(const ByteView& packed, std::vector<uint32_t>& partitions) {
+  WireDecoder decoder(packed);
+  while (!decoder.done()) {
+    uint64_t partition;
+    if (!decoder.ReadVarint(&partition) || partition > UINT32_MAX) return Malformed("ReplicateRequest.asks_position");
+    if (partitions.size() == kMaxPositionsAsked) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("ReplicateRequest asks for more than ", kMaxPositionsAsked, " positions"));
+    }
+    partitions.push_back(static_cast<uint32_t>(partition));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
@@ -164,13 +178,14 @@ absl::StatusOr<ChangeView> DecodeLogEntry(const ByteView& bytes) {
 }
 
 OutgoingMessage EncodeReplicateRequest(const ReplicationHeader& header, absl::Span<const ByteView> entries,
-                                       std::shared_ptr<const void> owner) {
-  const size_t header_size = header.ByteSizeLong();
-  size_t own_bytes = kMaxOwnBytes + header_size;
+                                       absl::Span<const uint32_t> asks_position, std::shared_ptr<const void> owner) {
+  ReplicateRequest small;
+  *small.mutable_header() = header;
+  small.mutable_asks_position()->Add(asks_position.begin(), asks_position.end());
+  size_t own_bytes = kMaxOwnBytes + small.ByteSizeLong();
   for (const ByteView& entry : entries) own_bytes += kMaxOwnBytes + CopiedBytes(entry);
   WireEncoder encoder(own_bytes, std::move(owner));
-  encoder.PutLength(kHeader, header_size);
-  encoder.PutMessage(header);
+  encoder.PutMessage(small);
   for (const ByteView& entry : entries) encoder.PutBytesField(kEntries, entry);
   return std::move(encoder).Finish();
 }
@@ -199,6 +214,11 @@ absl::StatusOr<ReplicateRequestView> DecodeReplicateRequest(const ByteView& mess
       if (!decoder.ReadLength(&size)) return Malformed("ReplicateRequest.entries");
       view.entries.emplace_back();
       decoder.ReadView(size, &view.entries.back());
+    } else if (tag == Tag(kAsksPosition, kBytes)) {
+      ByteView packed;
+      if (!decoder.ReadLength(&size)) return Malformed("ReplicateRequest.asks_position");
+      decoder.ReadView(size, &packed);
+      PAWL_RETURN_IF_ERROR(ReadPositionsAsked(packed, view.asks_position));
     } else if (!decoder.SkipField(tag)) {
       return Malformed("ReplicateRequest");
     }

@@ -19,6 +19,7 @@ namespace pawl {
 
 // Of a ReplicateRequest; more are sent in another one.
 inline constexpr size_t kMaxEntriesInRequest = 16384;
+inline constexpr size_t kMaxPositionsAsked = 65536;
 
 // One change. Which fields count depends on the kind.
 struct ChangeView {
@@ -56,11 +57,13 @@ struct ReplicateRequestView {
   ReplicationHeader header;
   // Serialized LogEntries.
   std::vector<ByteView> entries;
+  // At most kMaxPositionsAsked.
+  std::vector<uint32_t> asks_position;
 };
 
 // `owner` keeps the memory of the entries alive.
 OutgoingMessage EncodeReplicateRequest(const ReplicationHeader& header, absl::Span<const ByteView> entries,
-                                       std::shared_ptr<const void> owner);
+                                       absl::Span<const uint32_t> asks_position, std::shared_ptr<const void> owner);
 absl::StatusOr<ReplicateRequestView> DecodeReplicateRequest(const ByteView& message);
 
 }  // namespace pawl

@@ -104,13 +104,15 @@ TEST(LogEntryTest, ARequestCarriesEntriesInOrder) {
   ReplicationHeader header;
   header.set_epoch(4);
   header.set_node("server-1");
-  const OutgoingMessage message = EncodeReplicateRequest(header, entries, nullptr);
+  const OutgoingMessage message = EncodeReplicateRequest(header, entries, {7, 300}, nullptr);
   ReplicateRequest parsed;
   ASSERT_TRUE(parsed.ParseFromString(Bytes(message.bytes)));
   EXPECT_EQ(parsed.entries(2).index(), 303);
   const auto back = DecodeReplicateRequest(message.bytes);
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(back->header.node(), "server-1");
+  EXPECT_EQ(parsed.asks_position(1), 300u);
+  EXPECT_EQ(back->asks_position, (std::vector<uint32_t>{7, 300}));
   ASSERT_EQ(back->entries.size(), 3);
   for (uint64_t i = 0; i < 3; ++i) EXPECT_EQ(DecodeLogEntry(back->entries[i])->index, 301 + i);
 }

@@ -89,41 +89,53 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
   PAWL_FAILPOINT("replica.apply");
   ReplicateResponse response;
   std::vector<ChangeMark> marks;
-  for (size_t i = 0; i < changes.size();) {
-    const uint32_t partition = changes[i].partition;
-    size_t end = i;
-    while (end < changes.size() && changes[end].partition == partition) ++end;
+  const auto take = [&](uint32_t partition, size_t begin, size_t end) -> absl::Status {
     view = hosting_.view();
-    absl::Status status = CheckSender(*view, header, partition);
-    if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+    PAWL_RETURN_IF_ERROR(CheckSender(*view, header, partition));
     const std::shared_ptr<Replica>& replica = view->replicas[partition];
-    std::vector<std::shared_ptr<WaitingCall>> ready;
-    {
-      MutexLock lock(replica->mu);
-      uint64_t position = 0;
-      status = CheckReign(*replica, view->routing.replicas(static_cast<int>(partition)).primary_since());
-      // A learner before its snapshot takes nothing; nor does a replica in a newer role.
-      if (status.ok() && replica->partition != nullptr &&
-          (replica->role == ReplicaRole::kBackup || replica->role == ReplicaRole::kLearner)) {
-        for (size_t k = i; k < end && status.ok(); ++k) {
-          if (changes[k].index <= replica->partition->log_index()) continue;
-          if (changes[k].index > replica->partition->log_index() + 1) break;  // a gap; the position says so
-          status = ApplyEntry(changes[k], request->entries[k], message.owner, *replica);
-        }
-        position = replica->partition->log_index();
-        marks.push_back({replica, position, replica->primary_since});
-      }
-      ReplicaPosition& entry = *response.add_positions();
-      entry.set_partition(partition);
-      entry.set_log_index(position);
+    const PartitionReplicas& replicas = view->routing.replicas(static_cast<int>(partition));
+    std::vector<ReplicationLane::Entry> applied;
+    ReplicaPosition& position = *response.add_positions();
+    position.set_partition(partition);
+    MutexLock lock(replica->mu);
+    PAWL_RETURN_IF_ERROR(CheckReign(*replica, replicas.primary_since()));
+    // A learner before its snapshot takes nothing; nor does a replica in a newer role.
+    if (replica->partition == nullptr || (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
+      return absl::OkStatus();
     }
-    if (!status.ok()) {
-      if (!absl::IsFailedPrecondition(status) && !absl::IsUnavailable(status)) {
-        spdlog::error("{}: {}", header.node(), status.ToString());
+    absl::Status status;
+    for (size_t k = begin; k < end && status.ok(); ++k) {
+      if (changes[k].index <= replica->partition->log_index()) continue;
+      if (changes[k].index > replica->partition->log_index() + 1) break;  // a gap; the position says so
+      status = ApplyEntry(changes[k], request->entries[k], message.owner, *replica);
+      if (!status.ok()) break;
+      replica->ordered_since = replica->primary_since;
+      // Of use to other backups than this one.
+      if (replicas.backups_size() > 1) {
+        applied.push_back({partition, changes[k].index, request->entries[k], message.owner});
       }
-      return reply(std::move(status), OutgoingMessage());
     }
+    recent_.Add(message.owner, message.bytes.size(), std::move(applied));
+    position.set_log_index(replica->partition->log_index());
+    position.set_ordered_since(replica->ordered_since);
+    marks.push_back({replica, replica->partition->log_index(), replica->primary_since});
+    return status;
+  };
+  absl::Status status;
+  for (size_t i = 0; i < changes.size() && status.ok();) {
+    size_t end = i;
+    while (end < changes.size() && changes[end].partition == changes[i].partition) ++end;
+    status = take(changes[i].partition, i, end);
     i = end;
+  }
+  for (const uint32_t partition : request->asks_position) {
+    if (status.ok()) status = take(partition, 0, 0);
+  }
+  if (!status.ok()) {
+    if (!absl::IsFailedPrecondition(status) && !absl::IsUnavailable(status)) {
+      spdlog::error("{}: {}", header.node(), status.ToString());
+    }
+    return reply(std::move(status), OutgoingMessage());
   }
   if (header.wants_promise()) {
     MonotonicDuration promise;
@@ -232,6 +244,8 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   }
   replica->durable_index = partition->log_index();
   replica->installed_since = replica->primary_since;
+  replica->ordered_since = replica->primary_since;
+  replica->snapshot_index = partition->log_index();
   replica->partition = std::move(partition);
   return absl::OkStatus();
 }

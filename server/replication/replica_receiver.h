@@ -17,6 +17,7 @@
 #include "server/hosting.h"
 #include "server/replication/change_log.h"
 #include "server/replication/log_entry.h"
+#include "server/replication/recent_entries.h"
 #include "server/waiting_calls.h"
 
 namespace pawl {
@@ -34,8 +35,9 @@ inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 class ReplicaReceiver {
  public:
   // All outlive this. `max_bytes_arriving`: of snapshots that are not there yet.
-  ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting, const Clock& clock, size_t max_bytes_arriving)
-      : hosting_(hosting), waiting_(waiting), clock_(clock), max_bytes_arriving_(max_bytes_arriving) {}
+  ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting, RecentEntries& recent, const Clock& clock,
+                  size_t max_bytes_arriving)
+      : hosting_(hosting), waiting_(waiting), recent_(recent), clock_(clock), max_bytes_arriving_(max_bytes_arriving) {}
 
   // Before the first routing; without it nothing is written down.
   void SetLog(ChangeLog* log) { log_ = log; }
@@ -75,6 +77,7 @@ class ReplicaReceiver {
 
   Hosting& hosting_;
   WaitingCalls& waiting_;
+  RecentEntries& recent_;
   const Clock& clock_;
   const size_t max_bytes_arriving_;
   ChangeLog* log_ = nullptr;

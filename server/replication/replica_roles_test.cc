@@ -199,6 +199,42 @@ class ReplicaRolesTest : public testing::Test {
     return request;
   }
 
+  // This server and server-2 follow server-1, whose changes 1 to `changes` of partition 0 reach this one. Then server-1 is gone.
+  void BecomePrimaryAfter(uint64_t changes) {
+    Begin();
+    plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
+    ReplicateRequest request;
+    *request.mutable_header() = HeaderOf(1, 1);
+    for (uint64_t index = 1; index <= changes; ++index) {
+      LogEntry& entry = *request.add_entries();
+      entry.set_index(index);
+      entry.mutable_best_kept()->set_evaluation(index);
+    }
+    EXPECT_TRUE((*Send(Method::kReplicate, request))->ok());
+    plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}, .since = 2}, {.primary = 1}}));
+  }
+
+  // Answers the question where server-2 is.
+  void AnswerPosition(uint64_t log_index, uint64_t ordered_since) {
+    ReplicateResponse response;
+    ReplicaPosition& position = *response.add_positions();
+    position.set_log_index(log_index);
+    position.set_ordered_since(ordered_since);
+    transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
+  }
+
+  // The indices of the entries that are on their way.
+  std::vector<uint64_t> EntriesSent() const {
+    std::vector<uint64_t> indices;
+    for (const HeldTransport::HeldCall& call : transport_.calls) {
+      if (call.method != Method::kReplicate) continue;
+      ReplicateRequest request;
+      EXPECT_TRUE(request.ParseFromString(call.request));
+      for (const LogEntry& entry : request.entries()) indices.push_back(entry.index());
+    }
+    return indices;
+  }
+
   SimulatedClock clock_;
   HeldTransport transport_;
   DataPlaneOptions options_;
@@ -377,6 +413,84 @@ TEST_F(ReplicaRolesTest, ABackupThatIsALearnerAgainGetsASnapshot) {
   // What has caught up and becomes a backup goes on.
   plane_->AdoptRouting(Routing(8, {{.primary = 0, .backups = {1}}}));
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+}
+
+TEST_F(ReplicaRolesTest, AfterAFailoverABackupGetsTheChangesThatItLacks) {
+  BecomePrimaryAfter(3);
+  ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
+  ReplicateRequest question;
+  ASSERT_TRUE(question.ParseFromString(transport_.calls.front().request));
+  EXPECT_EQ(question.entries_size(), 0);
+  ASSERT_EQ(question.asks_position_size(), 1);
+  EXPECT_EQ(question.asks_position(0), 0u);
+  // One of the new reign, meanwhile.
+  Create().IgnoreError();
+  AnswerPosition(/*log_index=*/1, /*ordered_since=*/1);
+  EXPECT_EQ(EntriesSent(), (std::vector<uint64_t>{2, 3, 4}));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+}
+
+TEST_F(ReplicaRolesTest, AfterAFailoverABackupThatHasEverythingGetsNothing) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/3, /*ordered_since=*/1);
+  EXPECT_TRUE(transport_.calls.empty());
+}
+
+// Changes that only it has were never acknowledged, and the new primary gives their indices to others.
+TEST_F(ReplicaRolesTest, AfterAFailoverABackupThatIsAheadGetsASnapshot) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/4, /*ordered_since=*/1);
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  EXPECT_TRUE(EntriesSent().empty());
+}
+
+TEST_F(ReplicaRolesTest, AfterAFailoverABackupWithTheChangesOfAnotherReignGetsASnapshot) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/2, /*ordered_since=*/7);
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  EXPECT_TRUE(EntriesSent().empty());
+}
+
+// Its entries are of the replica that was there before the snapshot.
+TEST_F(ReplicaRolesTest, AfterAFailoverWhatWasSentBeforeASnapshotIsNotSentOn) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
+  ReplicateRequest request;
+  *request.mutable_header() = HeaderOf(1, 1);
+  for (uint64_t index = 1; index <= 2; ++index) {
+    LogEntry& entry = *request.add_entries();
+    entry.set_index(index);
+    entry.mutable_best_kept()->set_evaluation(index);
+  }
+  ASSERT_TRUE((*Send(Method::kReplicate, request))->ok());
+  auto other = EmptyPartition(0);
+  for (uint64_t evaluation = 11; evaluation <= 13; ++evaluation) other->KeepBest(evaluation);
+  const std::string snapshot = SnapshotOf(*other);
+  InstallSnapshotRequest piece;
+  *piece.mutable_header() = HeaderOf(1, 1);
+  piece.set_primary_since(1);
+  piece.set_log_index(other->log_index());
+  piece.set_data(snapshot);
+  piece.set_crc32c(Crc32c(0, snapshot.data(), snapshot.size()));
+  piece.set_last(true);
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}, .since = 2}, {.primary = 1}}));
+  AnswerPosition(/*log_index=*/1, /*ordered_since=*/1);
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  EXPECT_TRUE(EntriesSent().empty());
+}
+
+// What a lane carried when its server stopped being the primary is answered in the server's next reign.
+TEST_F(ReplicaRolesTest, AnAnswerThatWasNotAskedForIsNoPosition) {
+  BecomePrimaryAfter(3);
+  ReplicateResponse response;
+  response.add_positions()->set_log_index(1);
+  response.mutable_positions(0)->set_ordered_since(1);
+  // The question is asked again in another reign while this answer is on its way.
+  plane_->AdoptRouting(Routing(3, {{.primary = 2, .backups = {0}, .since = 3}, {.primary = 1}}));
+  plane_->AdoptRouting(Routing(4, {{.primary = 0, .backups = {2}, .since = 4}, {.primary = 1}}));
+  transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
+  EXPECT_TRUE(EntriesSent().empty());
 }
 
 TEST_F(ReplicaRolesTest, ASnapshotThatDidNotArriveIsSentAgainAfterAPauseThatGrows) {

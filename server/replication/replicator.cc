@@ -55,8 +55,9 @@ MonotonicDuration PauseAfter(uint32_t failed_installs) {
 
 }  // namespace
 
-Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, Events events)
-    : options_(options), transport_(transport), clock_(clock), events_(std::move(events)) {}
+Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock,
+                       const RecentEntries& recent, Events events)
+    : options_(options), transport_(transport), clock_(clock), recent_(recent), events_(std::move(events)) {}
 
 std::shared_ptr<ReplicationLane> Replicator::LaneTo(const ServerAddress& address, uint32_t partition) {
   const Server server(address.node(), address.incarnation());
@@ -68,8 +69,8 @@ std::shared_ptr<ReplicationLane> Replicator::LaneTo(const ServerAddress& address
           transport_, clock_, address.address(),
           ReplicationLane::Events{
               .header = events_.header,
-              .answered = [this, server](const ReplicateResponse& response,
-                                         MonotonicTime sent) { OnAnswer(server, response, sent); },
+              .answered = [this, server](const ReplicateResponse& response, const std::vector<uint32_t>& asked,
+                                         MonotonicTime sent) { OnAnswer(server, response, asked, sent); },
               .failed = [this](const absl::Status& status) { OnFailure(status); }}));
       if (closed_) peer.lanes.back()->Close();
     }
@@ -94,7 +95,15 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
       follower.incarnation = address.incarnation();
       follower.lane = LaneTo(address, replica.index);
       follower.learner_since = since;
-      if (is_new && !is_learner) follower.state = Follower::State::kStreaming;
+      // What was queued for it, or asked of it, in a former reign is of no interest.
+      follower.lane->Discard(replica.index);
+      if (is_new && !is_learner) {
+        follower.state = Follower::State::kStreaming;
+      } else if (replica.inherited_since != 0 && since < replica.primary_since) {
+        follower.state = Follower::State::kAsked;
+        follower.asked_at = replica.partition->log_index();
+        follower.lane->AskPosition(replica.index);
+      }
     }
     // A learner that was reported as caught up goes on counting: the scheduler may be about to make it a backup.
     follower.counts = follower.counts || !is_learner;
@@ -195,7 +204,33 @@ void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position
   if (!follower.counts && follower.acked >= replica.partition->log_index()) follower.counts = true;
 }
 
-void Replicator::OnAnswer(const Server& server, const ReplicateResponse& response, MonotonicTime sent) {
+bool Replicator::GoOn(Replica& replica, Follower& follower, const ReplicaPosition& position) {
+  std::optional<std::vector<ReplicationLane::Entry>> lacking;
+  const bool is_beginning = position.ordered_since() != 0 && position.ordered_since() == replica.inherited_since &&
+                            position.log_index() <= replica.inherited_index;
+  if (is_beginning && follower.asked_at == replica.inherited_index &&
+      (position.log_index() >= replica.snapshot_index || position.log_index() == replica.inherited_index)) {
+    lacking = recent_.Find(replica.index, position.log_index() + 1, replica.inherited_index);
+  }
+  if (!lacking.has_value()) {
+    spdlog::info("{} is at change {} of partition {} by the order of epoch {}, this server began at {} by that of {}: it gets "
+                 "a snapshot",
+                 follower.node, position.log_index(), replica.index, position.ordered_since(), replica.inherited_index,
+                 replica.inherited_since);
+    replica.NeedsSnapshot(follower);
+    return false;
+  }
+  for (ReplicationLane::Entry& entry : *lacking) follower.lane->Append(std::move(entry));
+  for (ReplicationLane::Entry& entry : follower.behind_snapshot) follower.lane->Append(std::move(entry));
+  follower.behind_snapshot.clear();
+  follower.bytes_behind_snapshot = 0;
+  follower.state = Follower::State::kStreaming;
+  Advance(replica, follower, position.log_index());
+  return true;
+}
+
+void Replicator::OnAnswer(const Server& server, const ReplicateResponse& response, const std::vector<uint32_t>& asked,
+                          MonotonicTime sent) {
   if (response.promise_ms() > 0) {
     MutexLock lock(mu_);
     const auto found = peers_.find(server);
@@ -204,15 +239,22 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
           std::max(found->second.promised_until, sent + std::chrono::milliseconds(response.promise_ms()));
     }
   }
-  bool wants_snapshot = false;
+  bool any_wants_snapshot = false;
   for (const ReplicaPosition& position : response.positions()) {
     const std::shared_ptr<Replica> replica = events_.find(position.partition());
     if (replica == nullptr) continue;
+    bool wants_snapshot = false;
     {
       MutexLock lock(replica->mu);
       Follower* const follower = replica->FindFollower(server.first, server.second);
-      if (!replica->IsPrimary() || follower == nullptr || follower->state != Follower::State::kStreaming) continue;
-      if (position.log_index() < follower->acked) {
+      if (!replica->IsPrimary() || follower == nullptr) continue;
+      if (follower->state == Follower::State::kAsked) {
+        // An answer to something else may be of a former reign.
+        if (!std::binary_search(asked.begin(), asked.end(), position.partition())) continue;
+        wants_snapshot = !GoOn(*replica, *follower, position);
+      } else if (follower->state != Follower::State::kStreaming) {
+        continue;
+      } else if (position.log_index() < follower->acked) {
         // It has lost what it had: it is another replica than the one that acknowledged.
         spdlog::error("{} is at {} of partition {} after {}: it gets a snapshot", server.first, position.log_index(),
                       replica->index, follower->acked);
@@ -222,9 +264,11 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
         Advance(*replica, *follower, position.log_index());
       }
     }
-    if (std::exchange(wants_snapshot, false)) WantSnapshot(replica->index);
+    if (wants_snapshot) WantSnapshot(replica->index);
+    any_wants_snapshot = any_wants_snapshot || wants_snapshot;
     events_.advanced(replica);
   }
+  if (any_wants_snapshot) BeginInstalls();
 }
 
 void Replicator::OnFailure(const absl::Status& status) {

@@ -18,6 +18,7 @@
 #include "proto/scheduler.pb.h"
 #include "server/replica.h"
 #include "server/replication/lane.h"
+#include "server/replication/recent_entries.h"
 
 namespace pawl {
 
@@ -55,9 +56,12 @@ class Replicator {
     std::function<void(const std::shared_ptr<Replica>&)> advanced;
   };
 
-  Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, Events events);
+  // `recent`: the changes that this server's replicas were sent when they followed others. Outlives this.
+  Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, const RecentEntries& recent,
+             Events events);
 
-  // The followers that a primary has by the routing; those that it had already go on where they are.
+  // The followers that a primary has by the routing; those that it had already go on where they are, and those that followed
+  // the primary before it are asked where they are.
   // `is_new`: the partition has never been changed, so its backups have everything. (A learner may not even have an
   // empty partition.)
   void SetFollowers(Replica& replica, const RoutingTable& routing, bool is_new) PAWL_REQUIRES(replica.mu);
@@ -90,7 +94,11 @@ class Replicator {
   struct Install;
 
   std::shared_ptr<ReplicationLane> LaneTo(const ServerAddress& server, uint32_t partition) PAWL_EXCLUDES(mu_);
-  void OnAnswer(const Server& server, const ReplicateResponse& response, MonotonicTime sent);
+  void OnAnswer(const Server& server, const ReplicateResponse& response, const std::vector<uint32_t>& asked,
+                MonotonicTime sent);
+  // The follower of a former primary is at `position`: it goes on from there if it has nothing that the replica lacks, and
+  // what it lacks is still known; else it gets a snapshot, and this returns false.
+  bool GoOn(Replica& replica, Follower& follower, const ReplicaPosition& position) PAWL_REQUIRES(replica.mu);
   void OnFailure(const absl::Status& status);
   void WantSnapshot(uint32_t partition) PAWL_EXCLUDES(mu_);
   void BeginInstalls();
@@ -106,6 +114,7 @@ class Replicator {
   const ReplicatorOptions options_;
   Transport& transport_;
   const Clock& clock_;
+  const RecentEntries& recent_;
   const Events events_;
   // Numbers attempts of all followers.
   std::atomic<uint64_t> attempts_{0};
