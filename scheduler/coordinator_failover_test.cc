@@ -305,6 +305,22 @@ TEST_F(FailoverTest, DrainedServerIsEmptiedWithoutLossOfRedundancyAndLeaves) {
   EXPECT_EQ(Status().state(), RUNNING);
 }
 
+TEST_F(FailoverTest, NothingIsPlacedOnAServerThatIsAboutToLeave) {
+  Begin(Job(4, 2), 2, 1);
+  Join(SERVER_ROLE);
+  NodeNamed("server-0").draining = true;
+  Pass(milliseconds(200));
+  Join(SERVER_ROLE);
+  Pass(milliseconds(500));
+  EXPECT_EQ(Status().state(), STARTING);
+  EXPECT_EQ(Status().routing_epoch(), 0u);
+  Join(SERVER_ROLE);
+  Join(WORKER_ROLE);
+  Pass(milliseconds(500));
+  EXPECT_EQ(Status().state(), RUNNING);
+  for (const Replicas& set : Sets()) EXPECT_FALSE(set.Has("server-0")) << ReplicasText(set);
+}
+
 TEST_F(FailoverTest, OnlyReplicasAreHandedOverByADrainedServer) {
   Run(2, Job(20, 1, "durability: MEMORY"));
   NodeNamed("server-0").draining = true;

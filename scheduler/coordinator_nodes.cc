@@ -106,7 +106,6 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   }
   const Node* const known = membership_.FindByName(request.node());
   const bool was_draining = known != nullptr && known->draining;
-  const bool had_joined = known != nullptr && known->joined;
   const uint64_t had_adopted = known == nullptr ? 0 : known->adopted_epoch;
   const absl::StatusOr<Node*> found = membership_.Heartbeat(request, told_.routing == nullptr ? 0 : told_.routing->epoch(), running_.Now());
   if (absl::IsAborted(found.status()) && !gate_.all_saved()) {
@@ -117,7 +116,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   const Node* const node = *found;
   for (const RankProgress& progress : node->progress.ranks()) logical_workers_.NoteProgress(progress);
   if (!node->progress.failure().empty()) FailJob(absl::StrCat(NodeText(*node), ": ", node->progress.failure()), actions);
-  if (node->role == SERVER_ROLE && !had_joined && !director_.placed() && !state_.over()) {
+  if (node->role == SERVER_ROLE && !director_.placed() && !state_.over()) {
     PlaceIfServersAreThere(actions);
     StartIfAllAreThere();
   }
@@ -232,8 +231,10 @@ void Coordinator::PlaceRanksOnWorkers(DeferredActions& actions) {
 }
 
 void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
-  const std::vector<const Node*> servers = JoinedServers();
-  if (servers.size() < scale_.servers()) return;
+  std::vector<const Node*> servers = JoinedServers();
+  servers.erase(std::remove_if(servers.begin(), servers.end(), [](const Node* server) { return server->draining; }),
+                servers.end());
+  if (servers.empty() || servers.size() < scale_.servers()) return;
   // Of a partition that is loaded there is one replica, from which the others are copied then.
   director_.PlaceFirst(servers, loading() ? 1 : options_.job.replicas());
   RoutingHasChanged(actions);

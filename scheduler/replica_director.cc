@@ -37,9 +37,9 @@ bool ReplicaDirector::EveryPartitionHasAPrimary() const {
 }
 
 void ReplicaDirector::PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas) {
-  std::vector<PlacementServer> active = Present(servers);
-  active.erase(std::remove_if(active.begin(), active.end(), [](const PlacementServer& server) { return server.draining; }),
-               active.end());
+  const std::vector<PlacementServer> active = Present(servers);
+  // Fewer than that have been forced by an operator; the others come with the servers.
+  replicas = std::min(replicas, static_cast<uint32_t>(active.size()));
   PlaceFirstInZones(active, options_.partitions, replicas, placement_);
   spdlog::info("routing: epoch {}, {} partitions with {} replicas on {} servers", epoch(), options_.partitions, replicas,
                active.size());

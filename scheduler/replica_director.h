@@ -58,7 +58,8 @@ class ReplicaDirector {
   // It has nothing and gets nothing for now, since there are enough others. As of the last Step.
   bool StandsBy(const Node& server) const { return standing_by_.contains(server.number); }
 
-  // With `replicas` of each partition to begin with. REQUIRES: !placed(), at least so many servers, ascending.
+  // With `replicas` of each partition to begin with, or as many as there are servers. REQUIRES: !placed(); some servers, ascending,
+  // none of which drains.
   void PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas);
   void PlaceFirst(const std::vector<const Node*>& servers) { PlaceFirst(servers, options_.replicas); }
 
