@@ -27,6 +27,8 @@ constexpr std::chrono::milliseconds kCallTimeout{2000};
 constexpr size_t kLogTailLines = 25;
 constexpr std::chrono::seconds kKillTimeout{10};
 constexpr char kAnyLocalPort[] = "127.0.0.1:0";
+// Of a process that has a host for itself.
+constexpr int kHostPort = 7000;
 
 std::string ReadAll(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -88,6 +90,10 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
 }
 
 absl::StatusOr<std::vector<std::string>> ProcessCluster::ListenFlags(const std::string& name) {
+  if (options_.network != nullptr) {
+    PAWL_ASSIGN_OR_RETURN(const std::string host, options_.network->AddressOf(name));
+    return std::vector<std::string>{absl::StrCat("--listen=", host, ":", kHostPort)};
+  }
   if (!options_.fixed_ports && !options_.proxies) {
     return std::vector<std::string>{absl::StrCat("--listen=", kAnyLocalPort)};
   }
@@ -116,8 +122,15 @@ absl::Status ProcessCluster::Spawn(const std::string& name, const std::string& p
 }
 
 absl::Status ProcessCluster::StartLife(Process& process, const std::vector<std::string>& environment) {
+  std::vector<std::string> command;
+  if (options_.network != nullptr) {
+    PAWL_RETURN_IF_ERROR(options_.network->AddressOf(process.name).status());
+    command = NetworkNamespaces::CommandPrefix(process.name);
+  }
+  command.push_back(process.program);
+  command.insert(command.end(), process.arguments.begin(), process.arguments.end());
   PAWL_ASSIGN_OR_RETURN(process.child,
-                        ChildProcess::Start({process.name, process.program, process.arguments,
+                        ChildProcess::Start({process.name, command[0], {command.begin() + 1, command.end()},
                                              absl::StrCat(folder_, "/", process.name, ".log"), environment}));
   peer_names_.Set(process.child->pid(), process.name);
   return absl::OkStatus();

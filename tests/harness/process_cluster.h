@@ -19,6 +19,7 @@
 #include "nlohmann/json.hpp"
 #include "proto/scheduler.grpc.pb.h"
 #include "tests/harness/byte_proxy.h"
+#include "tests/harness/network_namespaces.h"
 #include "tests/harness/peer_names.h"
 
 namespace pawl {
@@ -43,6 +44,9 @@ struct ProcessClusterOptions {
   // Scheduler and servers are reached through a ByteProxy each (which needs fixed ports); its peers have the names of
   // the processes that connect, this process has the name "test".
   bool proxies = false;
+  // If set, each process is a host of its own there, and this process is "test". Outlives the cluster. Not with proxies or
+  // fixed_ports (they are fixed).
+  NetworkNamespaces* network = nullptr;
   // Which programs to run, from the workspace's root; they must be among the target's data. //tests/chaos has the ones
   // with failpoints.
   std::string scheduler_program = "scheduler/pawl-scheduler";

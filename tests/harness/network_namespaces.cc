@@ -1,0 +1,127 @@
+#include "tests/harness/network_namespaces.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/status_macros.h"
+#include "deploy/pawlctl/child_process.h"
+#include "tests/harness/runfile.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kIp[] = "/sbin/ip";
+constexpr char kBridge[] = "pawl0";
+constexpr char kTestHost[] = "test";
+// Of an address that nobody has.
+constexpr char kNobody[] = "02:00:00:00:00:99";
+constexpr std::chrono::seconds kIpTimeout{10};
+constexpr uint32_t kMaxHosts = 250;
+
+absl::Status Failed(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+std::string AddressOfNumber(uint32_t number) { return absl::StrCat("10.77.0.", number); }
+
+// `ip` with these arguments, separated by spaces.
+absl::Status Ip(absl::string_view arguments) {
+  PAWL_ASSIGN_OR_RETURN(const std::string folder, MakeOutputFolder("ip"));
+  const std::string log = absl::StrCat(folder, "/ip.log");
+  PAWL_ASSIGN_OR_RETURN(const auto child, ChildProcess::Start({"ip", kIp, absl::StrSplit(arguments, ' '), log}));
+  if (!child->WaitUntil(Clock::Real().Now() + kIpTimeout)) return absl::DeadlineExceededError(absl::StrCat("ip ", arguments));
+  if (child->Succeeded()) return absl::OkStatus();
+  std::ifstream file(log);
+  return absl::UnavailableError(
+      absl::StrCat("ip ", arguments, ": ", std::string(std::istreambuf_iterator<char>(file), {})));
+}
+
+bool WriteText(const char* path, const std::string& text) {
+  const int file = open(path, O_WRONLY);
+  if (file < 0) return false;
+  const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  return close(file) == 0 && written;
+}
+
+// Where the commands of a host are given: in its namespace, or, for the test's, in this one.
+std::string On(const std::string& host) { return host == kTestHost ? "" : absl::StrCat("-n ", host, " "); }
+const char* LinkOf(const std::string& host) { return host == kTestHost ? kBridge : "eth0"; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NetworkNamespaces>> NetworkNamespaces::Enter() {
+  if (access(kIp, X_OK) != 0) return Failed(kIp);
+  const std::string user = absl::StrCat("0 ", geteuid(), " 1");
+  const std::string group = absl::StrCat("0 ", getegid(), " 1");
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS) != 0) return Failed("unshare");
+  if (!WriteText("/proc/self/setgroups", "deny")) return Failed("setgroups");
+  if (!WriteText("/proc/self/uid_map", user) || !WriteText("/proc/self/gid_map", group)) return Failed("uid_map");
+  // ip keeps the names of namespaces there.
+  if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 || mount("none", "/run", "tmpfs", 0, nullptr) != 0) {
+    return Failed("mount");
+  }
+  std::unique_ptr<NetworkNamespaces> network(new NetworkNamespaces());
+  PAWL_RETURN_IF_ERROR(network->Begin());
+  return network;
+}
+
+absl::Status NetworkNamespaces::Begin() {
+  hosts_[kTestHost] = 1;
+  for (const std::string& command :
+       {std::string("link set lo up"), absl::StrCat("link add ", kBridge, " type bridge"),
+        absl::StrCat("addr add ", AddressOfNumber(1), "/24 dev ", kBridge), absl::StrCat("link set ", kBridge, " up")}) {
+    PAWL_RETURN_IF_ERROR(Ip(command));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> NetworkNamespaces::AddressOf(const std::string& host) {
+  if (const auto found = hosts_.find(host); found != hosts_.end()) return AddressOfNumber(found->second);
+  const auto number = static_cast<uint32_t>(hosts_.size()) + 1;
+  if (number > kMaxHosts) return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxHosts, " hosts"));
+  const std::string link = absl::StrCat("pawl", number);
+  for (const std::string& command :
+       {absl::StrCat("netns add ", host), absl::StrCat("link add ", link, " type veth peer name eth0 netns ", host),
+        absl::StrCat("link set ", link, " master ", kBridge), absl::StrCat("link set ", link, " up"),
+        absl::StrCat("-n ", host, " link set lo up"), absl::StrCat("-n ", host, " link set eth0 up"),
+        absl::StrCat("-n ", host, " addr add ", AddressOfNumber(number), "/24 dev eth0")}) {
+    PAWL_RETURN_IF_ERROR(Ip(command));
+  }
+  hosts_[host] = number;
+  return AddressOfNumber(number);
+}
+
+std::vector<std::string> NetworkNamespaces::CommandPrefix(const std::string& host) { return {kIp, "netns", "exec", host}; }
+
+absl::Status NetworkNamespaces::Silence(const std::string& from, const std::string& to) {
+  return Ip(absl::StrCat(On(from), "neigh replace ", AddressOfNumber(hosts_.at(to)), " lladdr ", kNobody, " dev ",
+                         LinkOf(from), " nud permanent"));
+}
+
+absl::Status NetworkNamespaces::Restore(const std::string& from, const std::string& to) {
+  return Ip(absl::StrCat(On(from), "neigh del ", AddressOfNumber(hosts_.at(to)), " dev ", LinkOf(from)));
+}
+
+absl::Status NetworkNamespaces::Disconnect(const std::string& host) {
+  return Ip(absl::StrCat("link set pawl", hosts_.at(host), " nomaster"));
+}
+
+absl::Status NetworkNamespaces::Connect(const std::string& host) {
+  return Ip(absl::StrCat("link set pawl", hosts_.at(host), " master ", kBridge));
+}
+
+}  // namespace pawl

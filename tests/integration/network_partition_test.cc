@@ -1,0 +1,171 @@
+// Machines that do not hear each other, on a network of the test's own: no acknowledged push is lost, none is applied twice,
+// and whoever was cut off comes back.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/harness/ledger.h"
+#include "tests/harness/ledger_driver.h"
+#include "tests/harness/ledger_sender.h"
+#include "tests/harness/network_namespaces.h"
+#include "tests/harness/write_pauses.h"
+#include "tests/integration/cluster_test.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint32_t kPartitions = 16;
+constexpr uint32_t kReplicas = 2;
+constexpr uint32_t kRowWidth = 64;
+constexpr std::chrono::seconds kTimeout{40};
+// Longer than the lease of a second, after which others take over.
+constexpr std::chrono::milliseconds kCut{2500};
+constexpr std::chrono::milliseconds kFlap{300};
+constexpr int kFlaps = 5;
+
+class NetworkPartitionTest : public ClusterTest {
+ protected:
+  static void SetUpTestSuite() {
+    auto network = NetworkNamespaces::Enter();
+    if (network.ok()) network_ = network->release();
+    why_not_ = network.status();
+  }
+
+  void SetUp() override {
+    if (network_ == nullptr) GTEST_SKIP() << "this machine gives no network namespaces: " << why_not_;
+  }
+
+  static void Do(const absl::Status& status) { ASSERT_TRUE(status.ok()) << status; }
+
+  // Outlives all tests, as the namespaces do.
+  static NetworkNamespaces* network_;
+  static absl::Status why_not_;
+};
+
+NetworkNamespaces* NetworkPartitionTest::network_ = nullptr;
+absl::Status NetworkPartitionTest::why_not_;
+
+TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
+  ProcessClusterOptions options;
+  options.job = absl::StrCat("name: 'ledger' seed: 5 consistency { mode: ASYNC } partitions: ", kPartitions);
+  options.servers = 3;
+  options.replicas = kReplicas;
+  options.network = network_;
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+
+  Ledger ledger;
+  std::atomic<bool> over{false};
+  absl::StatusOr<LedgerSenderSummary> summary = absl::UnknownError("not ended");
+  std::thread sender([&] {
+    LedgerSenderOptions sending;
+    sending.scheduler = cluster->scheduler_address();
+    sending.row_width = kRowWidth;
+    sending.pushes_per_second = 200;
+    sending.ballast_bytes = 200'000;
+    summary = RunLedgerSender(sending, ledger, [&] { return over ? NextSequence(ledger, 0) : UINT64_MAX; });
+  });
+
+  const auto everything_is_there = [&] {
+    const auto status = cluster->WaitFor(
+        [](const auto& now) {
+          uint32_t replicas = 0;
+          uint32_t present = 0;
+          for (const NodeStatus& node : now.nodes()) {
+            if (node.role() != SERVER_ROLE || node.gone()) continue;
+            ++present;
+            replicas += node.partitions();
+          }
+          return present == 3 && replicas == kReplicas * kPartitions && now.moves().at_rest();
+        },
+        kTimeout);
+    ASSERT_TRUE(status.ok()) << status.status();
+    const uint64_t acknowledged = ledger.acknowledged();
+    const MonotonicTime limit = Clock::Real().Now() + kTimeout;
+    while (ledger.acknowledged() < acknowledged + 10) {
+      ASSERT_LT(Clock::Real().Now(), limit) << "no push is acknowledged any more";
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  };
+  struct Fault {
+    std::string name;
+    std::function<void()> begin;
+    std::function<void()> end;
+  };
+  const auto silence = [&](const std::string& from, const std::string& to) {
+    return Fault{absl::StrCat(from, " is not heard by ", to), [=] { Do(network_->Silence(from, to)); },
+                 [=] { Do(network_->Restore(from, to)); }};
+  };
+  const auto both_ways = [&](const std::string& one, const std::string& other) {
+    const Fault there = silence(one, other);
+    const Fault back = silence(other, one);
+    return Fault{absl::StrCat(one, " and ", other, " do not hear each other"), [=] { there.begin(), back.begin(); },
+                 [=] { there.end(), back.end(); }};
+  };
+  const std::vector<Fault> faults = {
+      {"server-0 hears nobody", [] { Do(network_->Disconnect("server-0")); }, [] { Do(network_->Connect("server-0")); }},
+      silence("server-1", "scheduler"),
+      silence("scheduler", "server-2"),
+      both_ways("server-0", "server-1"),
+      silence("server-2", "server-1"),
+      silence("test", "server-0"),
+      silence("server-1", "test"),
+      both_ways("test", "scheduler"),
+      {"the scheduler hears nobody", [] { Do(network_->Disconnect("scheduler")); }, [] { Do(network_->Connect("scheduler")); }},
+      {"server-2 flaps",
+       [] {
+         for (int i = 0; i < kFlaps; ++i) {
+           Do(network_->Disconnect("server-2"));
+           std::this_thread::sleep_for(kFlap);
+           Do(network_->Connect("server-2"));
+           std::this_thread::sleep_for(kFlap);
+         }
+       },
+       [] {}},
+  };
+  everything_is_there();
+  for (const Fault& fault : faults) {
+    if (HasFailure()) break;
+    SCOPED_TRACE(fault.name);
+    const MonotonicTime began = Clock::Real().Now();
+    fault.begin();
+    // How long the fault lasts; what comes of it is looked at below.
+    std::this_thread::sleep_for(kCut);
+    fault.end();
+    const MonotonicTime ended = Clock::Real().Now();
+    everything_is_there();
+    const auto pauses = LongestPauses(ledger.AcknowledgementTimes(), {began, Clock::Real().Now()}, Clock::Real().Now());
+    std::printf("%-45s pushes stood still for %.2f s; all was well %.2f s after it\n", fault.name.c_str(),
+                pauses.empty() ? 0.0 : Seconds(pauses.begin()->second), Seconds(Clock::Real().Now() - ended));
+  }
+  over = true;
+  sender.join();
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->failed, 0u);
+  EXPECT_GT(summary->acknowledged, 500u);
+
+  ClientOptions client_options;
+  client_options.scheduler = cluster->scheduler_address();
+  auto reader = Client::Connect(client_options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  auto table = (*reader)->OpenTable("ledger").get();
+  ASSERT_TRUE(table.ok()) << table.status();
+  const auto verdict = CheckLedger(ledger, ScopeOf(ledger, kPartitions, kRowWidth),
+                                   ReadThrough((*reader)->free_running(), *table, kPartitions));
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_TRUE(verdict->exact()) << verdict->ToString();
+  std::printf("%lu pushes, %lu lost, %lu doubled\n", static_cast<unsigned long>(summary->acknowledged),
+              static_cast<unsigned long>(verdict->lost), static_cast<unsigned long>(verdict->doubled));
+}
+
+}  // namespace
+}  // namespace pawl
