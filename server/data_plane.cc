@@ -187,6 +187,7 @@ void DataPlane::FillHeartbeat(HeartbeatRequest& request) const {
   *request.mutable_caught_up() = report_.caught_up();
   *request.mutable_partitions() = report_.partitions();
   *request.mutable_takeovers() = report_.takeovers();
+  *request.mutable_silent() = report_.silent();
   request.set_routing_epoch(report_.routing_epoch());
 }
 
@@ -205,6 +206,14 @@ void DataPlane::PrepareReport() {
     for (const auto& replica : view->replicas) {
       if (replica != nullptr) replicator_->AddCaughtUp(*replica, report);
     }
+  }
+  if (replicator_ != nullptr) {
+    MonotonicDuration patience = kSilentTooLong;
+    {
+      MutexLock lock(closed_mu_);
+      patience = std::max<MonotonicDuration>(patience, 2 * lease_);
+    }
+    for (SilentServer& server : replicator_->SilentFor(patience)) *report.add_silent() = std::move(server);
   }
   for (Takeover& takeover : hosting_.Takeovers()) *report.add_takeovers() = std::move(takeover);
   MutexLock lock(report_mu_);

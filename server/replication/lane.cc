@@ -82,6 +82,11 @@ void ReplicationLane::Close() {
   sent_ = 0;
 }
 
+std::optional<MonotonicTime> ReplicationLane::FailingSince() const {
+  MutexLock lock(mu_);
+  return has_failed_ ? first_try_ : std::nullopt;
+}
+
 void ReplicationLane::Send(std::vector<Entry> entries, std::vector<uint32_t> asks) {
   std::vector<ByteView> views;
   views.reserve(entries.size());
@@ -93,6 +98,10 @@ void ReplicationLane::Send(std::vector<Entry> entries, std::vector<uint32_t> ask
   auto owner = std::make_shared<std::vector<Entry>>(std::move(entries));
   const MonotonicDuration timeout = kLaneDeadline + std::chrono::milliseconds(1000 * bytes / kMinLaneBytesPerSecond);
   const MonotonicTime sent = clock_.Now();
+  {
+    MutexLock lock(mu_);
+    if (!first_try_.has_value()) first_try_ = sent;
+  }
   transport_.Call(address_, Method::kReplicate, EncodeReplicateRequest(events_.header(), views, asks, std::move(owner)), timeout,
                   [self = shared_from_this(), sent](absl::Status status, IncomingMessage answer) {
                     self->OnAnswer(sent, std::move(status), std::move(answer));
@@ -119,6 +128,13 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
       asked.assign(asked_.begin(), asked_.end());
       asked_.clear();
       under_way_ = false;
+      first_try_.reset();
+    }
+    has_failed_ = !status.ok();
+    if (!status.ok() && queue_.empty() && asked_.empty()) {
+      // Nobody waits for it any more.
+      first_try_.reset();
+      has_failed_ = false;
     }
   }
   if (status.ok()) {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ inline constexpr size_t kMinLaneBytesPerSecond = 20'000'000;
 inline constexpr std::chrono::milliseconds kLaneDeadline{2000};
 // Between the tries of a request.
 inline constexpr std::chrono::milliseconds kLaneRetryInterval{20};
+// A receiver that takes nothing for so long, and for two leases, is not waited for any more: writes stand still meanwhile.
+inline constexpr std::chrono::milliseconds kSilentTooLong{2500};
 
 // One request at a time: whatever was appended while it was under way goes into the next one, so that
 // order costs nothing and the load makes the batches. A request that fails is sent again until
@@ -70,6 +73,8 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   size_t BytesOf(uint32_t partition) const;
   // Sends what is queued, if nothing is under way. Not under a replica's lock.
   void Pump();
+  // Since when what has been sent was not taken, if a try has failed.
+  std::optional<MonotonicTime> FailingSince() const;
   // Sends a request without entries, for the promise alone, if nothing is under way.
   void Ping();
   // Nothing is sent from now on.
@@ -87,6 +92,9 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   mutable Mutex mu_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
   bool under_way_ PAWL_GUARDED_BY(mu_) = false;
+  // When the first try of what is under way began, and whether one has failed.
+  std::optional<MonotonicTime> first_try_ PAWL_GUARDED_BY(mu_);
+  bool has_failed_ PAWL_GUARDED_BY(mu_) = false;
   // In order; the first `sent_` of them are in the request under way.
   std::deque<Entry> queue_ PAWL_GUARDED_BY(mu_);
   size_t sent_ PAWL_GUARDED_BY(mu_) = 0;

@@ -176,6 +176,23 @@ void Replicator::Tick(bool asks) {
   for (const auto& lane : lanes) lane->Ping();
 }
 
+std::vector<SilentServer> Replicator::SilentFor(MonotonicDuration duration) const {
+  const MonotonicTime now = clock_.Now();
+  std::vector<SilentServer> silent;
+  MutexLock lock(mu_);
+  for (const auto& [server, peer] : peers_) {
+    const bool is_silent = std::any_of(peer.lanes.begin(), peer.lanes.end(), [&](const auto& lane) {
+      const std::optional<MonotonicTime> since = lane->FailingSince();
+      return since.has_value() && now - *since >= duration;
+    });
+    if (!is_silent) continue;
+    SilentServer& entry = silent.emplace_back();
+    entry.set_node(server.first);
+    entry.set_incarnation(server.second);
+  }
+  return silent;
+}
+
 MonotonicTime Replicator::PromisedUntil(const std::string& node, uint64_t incarnation) const {
   MutexLock lock(mu_);
   const auto found = peers_.find(Server(node, incarnation));

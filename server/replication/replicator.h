@@ -78,6 +78,9 @@ class Replicator {
   // Until when the server has promised not to take over; MonotonicTime::min() if it has not.
   MonotonicTime PromisedUntil(const std::string& node, uint64_t incarnation) const;
 
+  // Servers that have taken nothing for that long although there is something to take.
+  std::vector<SilentServer> SilentFor(MonotonicDuration duration) const;
+
   // Nothing is sent or begun from now on; calls under way end by themselves.
   void Close();
 
