@@ -232,9 +232,9 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
     return StaleRouting(*hosting_.view(), absl::StrCat("partition ", request.partition(), " is not a backup here"));
   }
   PAWL_RETURN_IF_ERROR(CheckReign(*replica, request.primary_since()));
-  // Late, or for the second time: what has followed since may have been acknowledged. (Of another primary the same
-  // index is not the same state.)
-  if (replica->partition != nullptr && replica->installed_since == replica->primary_since &&
+  // Late, or for the second time: what has followed since may have been acknowledged. (In the order of another primary the
+  // same index is not the same state.)
+  if (replica->partition != nullptr && replica->ordered_since == replica->primary_since &&
       replica->partition->log_index() >= request.log_index()) {
     return absl::OkStatus();
   }
@@ -243,7 +243,6 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
     PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(request.partition(), request.log_index(), snapshot));
   }
   replica->durable_index = partition->log_index();
-  replica->installed_since = replica->primary_since;
   replica->ordered_since = replica->primary_since;
   replica->snapshot_index = partition->log_index();
   replica->partition = std::move(partition);

@@ -1,0 +1,245 @@
+// What the scheduler has to do with the data plane: changes of all partitions at its word, and what it is told.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "server/data_plane.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// How old a heartbeat's figures may be.
+constexpr std::chrono::milliseconds kReportInterval{50};
+// Of which one heartbeat tells.
+constexpr int kMaxPartitionsTold = 64;
+
+}  // namespace
+
+void DataPlane::FillHeartbeat(HeartbeatRequest& request) const {
+  MutexLock lock(report_mu_);
+  *request.mutable_server() = report_.server();
+  *request.mutable_caught_up() = report_.caught_up();
+  *request.mutable_partitions() = report_.partitions();
+  *request.mutable_takeovers() = report_.takeovers();
+  *request.mutable_silent() = report_.silent();
+  request.set_routing_epoch(report_.routing_epoch());
+}
+
+void DataPlane::PrepareReport() {
+  {
+    MutexLock lock(report_mu_);
+    const MonotonicTime now = clock_.Now();
+    if (now < next_report_) return;
+    next_report_ = now + kReportInterval;
+  }
+  HeartbeatRequest report;
+  *report.mutable_server() = Counters(/*may_be_old=*/true);
+  const auto view = hosting_.view();
+  report.set_routing_epoch(view->epoch);
+  if (replicator_ != nullptr) {
+    for (const auto& replica : view->replicas) {
+      if (replica != nullptr) replicator_->AddCaughtUp(*replica, report);
+    }
+  }
+  if (replicator_ != nullptr) {
+    MonotonicDuration patience = kSilentTooLong;
+    {
+      MutexLock lock(closed_mu_);
+      patience = std::max<MonotonicDuration>(patience, 2 * lease_);
+    }
+    for (SilentServer& server : replicator_->SilentFor(patience)) *report.add_silent() = std::move(server);
+  }
+  for (Takeover& takeover : hosting_.Takeovers()) *report.add_takeovers() = std::move(takeover);
+  MutexLock lock(report_mu_);
+  AddPartitionFigures(*view, report);
+  report_ = std::move(report);
+}
+
+void DataPlane::AddPartitionFigures(const View& view, HeartbeatRequest& report) {
+  for (size_t looked_at = 0; looked_at < view.replicas.size(); ++looked_at) {
+    if (report.partitions_size() >= kMaxPartitionsTold) return;
+    next_told_ = (next_told_ + 1) % view.replicas.size();
+    const auto& replica = view.replicas[next_told_];
+    if (replica == nullptr) continue;
+    const ReplicaFigures last = replica->LastFigures();
+    if (!last.is_primary) continue;
+    PartitionFigures& figures = *report.add_partitions();
+    figures.set_partition(replica->index);
+    figures.set_parameter_bytes(last.parameter_bytes);
+    figures.set_keys_pushed(last.counters.keys_pushed);
+    figures.set_keys_pulled(last.keys_pulled);
+  }
+}
+
+std::vector<RecoveredReplica> DataPlane::ReplicasWithData() const {
+  std::vector<RecoveredReplica> replicas;
+  const auto view = hosting_.view();
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (replica->partition == nullptr) continue;
+    RecoveredReplica& entry = replicas.emplace_back();
+    entry.set_partition(replica->index);
+    entry.set_log_index(replica->partition->log_index());
+  }
+  return replicas;
+}
+
+absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::ViewAt(uint64_t epoch) const {
+  auto view = hosting_.view();
+  if (view->epoch >= epoch) return view;
+  return absl::UnavailableError(absl::StrCat("routing epoch ", epoch, " has not reached this server, which is at ", view->epoch));
+}
+
+void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change,
+                          const std::function<absl::Status(Partition&)>& apply, Done done) {
+  const auto view = ViewAt(epoch);
+  if (!view.ok()) return done(view.status());
+  std::vector<ChangeMark> marks;
+  std::vector<std::shared_ptr<WaitingCall>> ready;
+  absl::Status status = CheckLogHasRoom(0);
+  for (const auto& replica : (*view)->replicas) {
+    if (!status.ok()) break;
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (!replica->IsPrimary()) continue;
+    const uint64_t before = replica->partition->log_index();
+    status = apply(*replica->partition);
+    if (!status.ok()) break;
+    if (replica->partition->log_index() != before) Record(*replica, change, nullptr);
+    TakeCutIfDue(replica);
+    marks.push_back(MarkOf(replica));
+    replica->TakeReady(ready);
+  }
+  if (replicator_ != nullptr) replicator_->PumpLanes();
+  WaitingCalls::GoOn(ready);
+  if (!status.ok()) return done(std::move(status));
+  CallContext context;
+  context.deadline = clock_.Now() + options_.control_deadline;
+  waiting_.ForCommit(marks, std::move(context), std::move(done));
+}
+
+void DataPlane::CreateTable(uint64_t epoch, const TableSpec& spec, Done done) {
+  const auto table = hosting_.LearnTable(spec);
+  if (!table.ok()) return done(table.status());
+  ChangeView change;
+  change.kind = ChangeView::Kind::kTableCreated;
+  change.table = spec;
+  ChangeAll(epoch, change, [&](Partition& partition) { return partition.CreateTable(*table); },
+            [id = spec.id(), name = spec.name(), done = std::move(done)](absl::Status status) mutable {
+              if (status.ok()) spdlog::info("table {} '{}' created", id, name);
+              done(std::move(status));
+            });
+}
+
+void DataPlane::KeepBest(uint64_t epoch, uint64_t evaluation, Done done) {
+  ChangeView change;
+  change.kind = ChangeView::Kind::kBestKept;
+  change.evaluation = evaluation;
+  ChangeAll(epoch, change,
+            [&](Partition& partition) {
+              partition.KeepBest(evaluation);
+              return absl::OkStatus();
+            },
+            std::move(done));
+}
+
+void DataPlane::RestoreBest(uint64_t epoch, Done done) {
+  ChangeView change;
+  change.kind = ChangeView::Kind::kBestRestored;
+  ChangeAll(epoch, change,
+            [](Partition& partition) {
+              partition.RestoreBest();
+              return absl::OkStatus();
+            },
+            std::move(done));
+}
+
+void DataPlane::ReleaseLogicalWorker(uint64_t epoch, uint32_t rank, uint64_t incarnation, Done done) {
+  ChangeView change;
+  change.kind = ChangeView::Kind::kReleased;
+  change.sender.set_logical_worker(rank);
+  change.sender.set_incarnation(incarnation);
+  ChangeAll(epoch, change, [&](Partition& partition) { return partition.Release(rank, incarnation); }, std::move(done));
+}
+
+ServerCounters DataPlane::Counters(bool may_be_old) {
+  ServerCounters sum;
+  const auto view = hosting_.view();
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    ReplicaFigures figures;
+    if (!may_be_old) {
+      MutexLock lock(replica->mu);
+      figures = replica->Figures();
+    } else if (replica->mu.TryLock()) {
+      figures = replica->Figures();
+      replica->mu.Unlock();
+      MutexLock lock(replica->last_figures_mu);
+      replica->last_figures = figures;
+    } else {
+      MutexLock lock(replica->last_figures_mu);
+      figures = replica->last_figures;
+    }
+    const PartitionCounters& counters = figures.counters;
+    sum.set_pushes_applied(sum.pushes_applied() + counters.pushes_applied);
+    sum.set_pushes_deduplicated(sum.pushes_deduplicated() + figures.pushes_deduplicated);
+    sum.set_pushes_late(sum.pushes_late() + counters.pushes_late);
+    sum.set_staleness_max(std::max(sum.staleness_max(), figures.staleness_max));
+    sum.set_keys_pulled(sum.keys_pulled() + figures.keys_pulled);
+    sum.set_keys_pushed(sum.keys_pushed() + counters.keys_pushed);
+    sum.set_rows(sum.rows() + figures.rows);
+    sum.set_parameter_bytes(sum.parameter_bytes() + figures.parameter_bytes);
+    sum.set_step(std::max(sum.step(), figures.step));
+  }
+  sum.set_requests_refused(requests_refused_.load(std::memory_order_relaxed));
+  sum.set_parked_pulls(waiting_.Count());
+  return sum;
+}
+
+absl::StatusOr<InspectResponse> DataPlane::Inspect(uint64_t epoch, bool digest) {
+  PAWL_ASSIGN_OR_RETURN(const auto view, ViewAt(epoch));
+  InspectResponse response;
+  *response.mutable_counters() = Counters(/*may_be_old=*/false);
+  if (!digest) return response;
+  for (const auto& [id, table] : view->tables) {
+    for (const auto& replica : view->replicas) {
+      if (replica == nullptr) continue;
+      MutexLock lock(replica->mu);
+      if (!replica->IsPrimary()) continue;
+      const TablePart* const part = replica->partition->FindTable(id);
+      // What has no rows is no part of the digest; with all of them an answer could be too large to send.
+      if (part == nullptr || part->row_count() == 0) continue;
+      PartitionDigest& entry = *response.add_digests();
+      entry.set_table(id);
+      entry.set_partition(replica->index);
+      entry.set_crc32c(part->Digest());
+      entry.set_rows(part->row_count());
+    }
+  }
+  return response;
+}
+
+absl::StatusOr<FingerprintResponse> DataPlane::Fingerprint(uint64_t epoch) {
+  PAWL_ASSIGN_OR_RETURN(const auto view, ViewAt(epoch));
+  FingerprintResponse response;
+  response.set_routing_epoch(view->epoch);
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (replica->partition == nullptr || replica->role == ReplicaRole::kLearner) continue;
+    ReplicaFingerprint& entry = *response.add_replicas();
+    entry.set_partition(replica->index);
+    entry.set_primary(replica->role == ReplicaRole::kPrimary);
+    entry.set_log_index(replica->partition->log_index());
+    entry.set_crc32c(pawl::Fingerprint(*replica->partition));
+  }
+  return response;
+}
+
+}  // namespace pawl

@@ -1,0 +1,58 @@
+// Another replica of a partition, as its primary sees it.
+#ifndef PAWL_SERVER_FOLLOWER_H_
+#define PAWL_SERVER_FOLLOWER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client_lib/base/clock.h"
+#include "server/replication/lane.h"
+
+namespace pawl {
+
+// Entries that are kept for a follower while its snapshot is on the way, and those on the way to a learner that falls
+// behind. Beyond it, it gets another snapshot.
+inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
+
+// A part of Replica, and guarded by its lock.
+struct Follower {
+  enum class State {
+    // It followed the primary before: it has been asked what it has of the changes that this primary has too.
+    kAsked,
+    // It has nothing, or nobody knows what it has: it needs a snapshot.
+    kNeedsSnapshot,
+    kInstalling,
+    // It has everything up to `acked`, and all later entries are on the lane.
+    kStreaming,
+  };
+  // A process in one life.
+  std::string node;
+  uint64_t incarnation = 0;
+  std::shared_ptr<ReplicationLane> lane;
+  State state = State::kNeedsSnapshot;
+  // Nothing is acknowledged that it does not have: a backup, or a learner that has been reported as caught up.
+  bool counts = false;
+  // By the routing: still a learner.
+  bool is_learner = false;
+  // By the routing: since which epoch it learns, or learned before it became a backup.
+  uint64_t learner_since = 0;
+  uint64_t acked = 0;
+  // Snapshots that did not arrive, or were not enough, since the last one that was; the next is not sent before
+  // `install_from`, which is set when it is looked at.
+  uint32_t failed_installs = 0;
+  std::optional<MonotonicTime> install_from;
+  // kAsked: of the last change before `behind_snapshot`.
+  uint64_t asked_at = 0;
+  // kInstalling: which attempt, and the entries behind the snapshot. kAsked: the entries since.
+  uint64_t install = 0;
+  std::vector<ReplicationLane::Entry> behind_snapshot;
+  size_t bytes_behind_snapshot = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_FOLLOWER_H_

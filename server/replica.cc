@@ -1,0 +1,94 @@
+#include "server/replica.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace pawl {
+
+uint64_t Replica::CommitIndex() const {
+  uint64_t index = logs ? std::min(durable_index, partition->log_index()) : partition->log_index();
+  for (const Follower& follower : followers) {
+    if (follower.counts) index = std::min(index, follower.acked);
+  }
+  return index;
+}
+
+void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
+  for (Follower& follower : followers) {
+    switch (follower.state) {
+      case Follower::State::kNeedsSnapshot:
+        break;
+      case Follower::State::kAsked:
+      case Follower::State::kInstalling:
+        follower.behind_snapshot.push_back(entry);
+        follower.bytes_behind_snapshot += entry.bytes.size();
+        if (follower.bytes_behind_snapshot > kMaxLearnerBacklogBytes) StartAnew(follower);
+        break;
+      case Follower::State::kStreaming:
+        follower.lane->Append(entry);
+        if (!follower.counts && follower.lane->BytesOf(index) > kMaxLearnerBacklogBytes) StartAnew(follower);
+        break;
+    }
+  }
+}
+
+void Replica::NeedsSnapshot(Follower& follower) {
+  follower.lane->Discard(index);
+  follower.state = Follower::State::kNeedsSnapshot;
+  follower.behind_snapshot.clear();
+  follower.bytes_behind_snapshot = 0;
+  follower.install = 0;
+  follower.install_from.reset();
+}
+
+void Replica::StartAnew(Follower& follower) {
+  NeedsSnapshot(follower);
+  ++follower.failed_installs;
+}
+
+Follower* Replica::FindFollower(const std::string& node, uint64_t incarnation) {
+  for (Follower& follower : followers) {
+    if (follower.node == node && follower.incarnation == incarnation) return &follower;
+  }
+  return nullptr;
+}
+
+ReplicaFigures Replica::Figures() {
+  // A backup's are its primary's.
+  if (!IsPrimary()) return {};
+  return {partition->counters(),  pushes_deduplicated,    staleness_max,
+          keys_pulled,            partition->row_count(), partition->parameter_bytes(),
+          partition->CutStep(),   /*is_primary=*/true};
+}
+
+void Replica::TakeReady(std::vector<std::shared_ptr<WaitingCall>>& ready) {
+  if (partition == nullptr) return;
+  auto step = waiting_for_step.begin();
+  while (step != waiting_for_step.end() && partition->CanPull(step->first)) ready.push_back(std::move((step++)->second));
+  waiting_for_step.erase(waiting_for_step.begin(), step);
+  if (waiting_for_commit.empty()) return;
+  const auto committed = waiting_for_commit.upper_bound(CommitIndex());
+  for (auto it = waiting_for_commit.begin(); it != committed; ++it) ready.push_back(std::move(it->second));
+  waiting_for_commit.erase(waiting_for_commit.begin(), committed);
+}
+
+void Replica::TakeAll(std::vector<std::shared_ptr<WaitingCall>>& all) {
+  for (auto& [step, call] : waiting_for_step) all.push_back(std::move(call));
+  for (auto& [log_index, call] : waiting_for_commit) all.push_back(std::move(call));
+  waiting_for_step.clear();
+  waiting_for_commit.clear();
+}
+
+void Replica::DropFinished() {
+  for (auto* waiting : {&waiting_for_step, &waiting_for_commit}) {
+    for (auto it = waiting->begin(); it != waiting->end();) it = it->second->finished() ? waiting->erase(it) : std::next(it);
+  }
+}
+
+void TakeCutIfDue(const std::shared_ptr<Replica>& replica) {
+  if (replica->cut == nullptr || !replica->IsPrimary() || replica->partition->CutStep() < replica->cut->step) return;
+  std::exchange(replica->cut, nullptr)->take(replica);
+}
+
+}  // namespace pawl
