@@ -172,6 +172,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
   node.address = request.address();
   node.description = request.description();
   node.zone = request.zone();
+  node.registered_at = now;
   node.last_heard = now;
   node.adopted_at = now;
   const std::pair<int, uint32_t> key(node.role, node.number);

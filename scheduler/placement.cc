@@ -18,6 +18,12 @@ bool Erase(std::vector<ServerNumber>& servers, ServerNumber server) {
   return true;
 }
 
+void PutSettledFirst(const std::vector<ServerNumber>& unsettled, std::vector<ServerNumber>& servers) {
+  if (unsettled.empty()) return;
+  std::stable_partition(servers.begin(), servers.end(),
+                        [&](ServerNumber server) { return !Contains(unsettled, server); });
+}
+
 }  // namespace
 
 bool ReplicaSet::InSync(ServerNumber server) const { return primary == server || Contains(backups, server); }
@@ -54,7 +60,7 @@ void PlaceFirst(const std::vector<ServerNumber>& servers, uint32_t partitions, u
   }
 }
 
-bool RemoveServers(const std::vector<ServerNumber>& dead, Placement& placement) {
+bool RemoveServers(const std::vector<ServerNumber>& dead, const std::vector<ServerNumber>& unsettled, Placement& placement) {
   const uint64_t epoch = placement.epoch + 1;
   bool changed = false;
   for (ReplicaSet& set : placement.partitions) {
@@ -87,8 +93,10 @@ bool RemoveServers(const std::vector<ServerNumber>& dead, Placement& placement) 
     } else if (set.yielding != kNoServer && alive.front() != set.yielding && alive.back() == set.yielding) {
       // Still to be waited for.
       set.backups.assign(alive.begin(), alive.end() - 1);
+      PutSettledFirst(unsettled, set.backups);
     } else {
       set.backups = std::move(alive);
+      PutSettledFirst(unsettled, set.backups);
       Promote(set, epoch);
     }
   }

@@ -59,6 +59,9 @@ struct PlacementServer {
   uint64_t adopted_epoch = 0;
   // What it fails together with.
   std::string zone = {};
+  // It serves at once what it becomes primary of. One that has just come back may have promised otherwise in its former life, and
+  // waits for a lease.
+  bool settled = true;
 };
 
 // All functions are pure but for `placement`, and return whether they have changed it. Invariants, whatever
@@ -74,9 +77,9 @@ struct PlacementServer {
 // REQUIRES: 1 <= replicas <= servers.size(), servers ascending, placement empty.
 void PlaceFirst(const std::vector<ServerNumber>& servers, uint32_t partitions, uint32_t replicas, Placement& placement);
 
-// Failover: the servers are dead, all at the same time. Where others are in sync the first of them is primary;
-// where not, those that were are kept as holders.
-bool RemoveServers(const std::vector<ServerNumber>& dead, Placement& placement);
+// Failover: the servers are dead, all at the same time. Where others are in sync the first of them that is not among
+// `unsettled` is primary, or else the first of them; where not, those that were are kept as holders.
+bool RemoveServers(const std::vector<ServerNumber>& dead, const std::vector<ServerNumber>& unsettled, Placement& placement);
 
 struct Recovery {
   bool changed = false;

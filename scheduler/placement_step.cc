@@ -17,7 +17,9 @@ class Stepper {
  public:
   Stepper(const PlacementTarget& target, const std::vector<PlacementServer>& servers, Placement& placement)
       : target_(target), placement_(placement), epoch_(placement.epoch + 1) {
-    for (const PlacementServer& server : servers) standings_[server.number].draining = server.draining;
+    for (const PlacementServer& server : servers) {
+      standings_[server.number] = {.draining = server.draining, .settled = server.settled};
+    }
     for (const ReplicaSet& set : placement.partitions) {
       handovers_ += set.yielding != kNoServer;
       for (const ReplicaSet::Learner& learner : set.learners) {
@@ -53,6 +55,7 @@ class Stepper {
   enum class Urgency { kRepair, kDrain, kBalance };
   struct Standing {
     bool draining = false;
+    bool settled = true;
     uint32_t learns = 0;
     // Learners whose primary it is.
     uint32_t feeds = 0;
@@ -98,6 +101,8 @@ class Stepper {
       changed_ = true;
     }
     if (Contains(wanted, set.primary) || handovers_ >= kMaxHandovers) return;
+    // Meanwhile nobody would serve the partition; the primary that it has does.
+    if (!At(wanted.front()).settled) return;
     std::iter_swap(set.backups.begin(), std::find(set.backups.begin(), set.backups.end(), wanted.front()));
     set.yielding = set.primary;
     set.primary = kNoServer;

@@ -246,7 +246,7 @@ Cluster RandomCluster(std::mt19937& random) {
       case 1: {
         if (cluster.servers.size() < 2) break;
         const auto dead = static_cast<size_t>(between(0, static_cast<int>(cluster.servers.size()) - 1));
-        RemoveServers({cluster.servers[dead].number}, cluster.placement);
+        RemoveServers({cluster.servers[dead].number}, {}, cluster.placement);
         cluster.servers.erase(cluster.servers.begin() + static_cast<std::ptrdiff_t>(dead));
         break;
       }
@@ -484,7 +484,7 @@ TEST(PlacementTargetTest, ReturnedServerGetsItsPrimariesBackWithoutCopying) {
   const std::vector<PlacementServer> servers = Servers(2);
   Placement placement;
   PlaceFirst({0, 1}, 64, 2, placement);
-  RemoveServers({1}, placement);
+  RemoveServers({1}, {}, placement);
   for (ReplicaSet& set : placement.partitions) set.backups = {1};
   const PlacementTarget target = ComputeTarget(servers, 2, {}, placement);
   EXPECT_EQ(Copies(target, placement), 0);
@@ -506,7 +506,7 @@ TEST(PlacementTargetTest, ThousandServersLoseARackWithinASecondOfThought) {
       alive.push_back(server);
     }
   }
-  RemoveServers(dead, placement);
+  RemoveServers(dead, {}, placement);
   const PlacementTarget target = ComputeTarget(alive, 2, {}, placement);
   EXPECT_EQ(target.sharing_a_zone, 0u);
   const auto loads = Sums(target, alive, std::vector<double>(16384, 1.0));

@@ -118,20 +118,20 @@ TEST(PlacementTest, BackupsOfOneServerAreSpreadOverAllOthers) {
 TEST(PlacementTest, FailoverMakesTheFirstBackupPrimaryAndTouchesNobodyElse) {
   Placement placement = First({0, 1, 2}, 6, 3);
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1, 2}));
-  ASSERT_TRUE(RemoveServers({0}, placement));
+  ASSERT_TRUE(RemoveServers({0}, {}, placement));
   EXPECT_EQ(placement.epoch, 2u);
   EXPECT_EQ(placement.partitions[0].primary, 1u);
   EXPECT_EQ(placement.partitions[0].primary_since, 2u);
   EXPECT_EQ(SetBackups(placement, 0), (Servers{2}));
   EXPECT_EQ(placement.partitions[1].primary, 1u);
   EXPECT_EQ(placement.partitions[1].primary_since, 1u) << "its clients need not hear of a lost backup";
-  EXPECT_FALSE(RemoveServers({0}, placement));
+  EXPECT_FALSE(RemoveServers({0}, {}, placement));
   EXPECT_EQ(placement.epoch, 2u);
 }
 
 TEST(PlacementTest, LastHolderStaysAndIsPrimaryAgainWithItsData) {
   Placement placement = First({0, 1}, 2, 1);
-  ASSERT_TRUE(RemoveServers({0}, placement));
+  ASSERT_TRUE(RemoveServers({0}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, kNoServer);
   EXPECT_EQ(placement.partitions[0].holders, (Servers{0}));
   EXPECT_FALSE(PlacementStep(AllAt({1}, 2), 1, true, placement)) << "nobody else has the data";
@@ -145,7 +145,7 @@ TEST(PlacementTest, LastHolderStaysAndIsPrimaryAgainWithItsData) {
 
 TEST(PlacementTest, HolderThatComesBackEmptyHasLostItsPartitions) {
   Placement placement = First({0, 1}, 4, 1);
-  ASSERT_TRUE(RemoveServers({0}, placement));
+  ASSERT_TRUE(RemoveServers({0}, {}, placement));
   EXPECT_EQ(RecoverServer(0, {0, 1}, false, placement).lost, (std::vector<uint32_t>{2}));
   EXPECT_EQ(placement.partitions[0].primary, 0u);
   EXPECT_EQ(placement.partitions[2].primary, kNoServer);
@@ -154,7 +154,7 @@ TEST(PlacementTest, HolderThatComesBackEmptyHasLostItsPartitions) {
 TEST(PlacementTest, OfAllThatDiedTogetherTheFirstOneBackIsPrimary) {
   Placement placement = First({0, 1, 2}, 3, 2);
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
-  ASSERT_TRUE(RemoveServers({0, 1}, placement));
+  ASSERT_TRUE(RemoveServers({0, 1}, {}, placement));
   EXPECT_EQ(placement.partitions[0].holders, (Servers{0, 1}));
   EXPECT_EQ(placement.partitions[2].primary, 2u);
   ASSERT_TRUE(RecoverServer(1, {0, 1}, false, placement).changed);
@@ -165,8 +165,8 @@ TEST(PlacementTest, OfAllThatDiedTogetherTheFirstOneBackIsPrimary) {
 
 TEST(PlacementTest, OneThatDiedBeforeTheLastIsNoHolder) {
   Placement placement = First({0, 1}, 1, 2);
-  ASSERT_TRUE(RemoveServers({0}, placement));
-  ASSERT_TRUE(RemoveServers({1}, placement));
+  ASSERT_TRUE(RemoveServers({0}, {}, placement));
+  ASSERT_TRUE(RemoveServers({1}, {}, placement));
   EXPECT_EQ(placement.partitions[0].holders, (Servers{1}));
   EXPECT_FALSE(RecoverServer(0, {0}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, kNoServer);
@@ -174,7 +174,7 @@ TEST(PlacementTest, OneThatDiedBeforeTheLastIsNoHolder) {
 
 TEST(PlacementTest, OnlyThePresentPrimarysWordMakesALearnerABackup) {
   Placement placement = First({0, 1, 2}, 1, 2);
-  ASSERT_TRUE(RemoveServers({1}, placement));
+  ASSERT_TRUE(RemoveServers({1}, {}, placement));
   ASSERT_TRUE(PlacementStep(AllAt({0, 2}, 2), 2, true, placement));
   ASSERT_EQ(placement.partitions[0].learners.size(), 1u);
   EXPECT_EQ(placement.partitions[0].learners[0].server, 2u);
@@ -191,7 +191,7 @@ TEST(PlacementTest, OnlyThePresentPrimarysWordMakesALearnerABackup) {
 
 TEST(PlacementTest, LearnersAreBoundedForEachServer) {
   Placement placement = First({0, 1, 2}, 256, 2);
-  RemoveServers({2}, placement);
+  RemoveServers({2}, {}, placement);
   ASSERT_TRUE(PlacementStep(AllAt({0, 1}, 2), 2, true, placement));
   std::map<ServerNumber, uint32_t> learns;
   for (const ReplicaSet& set : placement.partitions) {
@@ -204,7 +204,7 @@ TEST(PlacementTest, LearnersAreBoundedForEachServer) {
 
 TEST(PlacementTest, ReturnedServerGetsItsShareOfReplicasAndOfPrimaries) {
   Placement placement = First({0, 1, 2}, 240, 2);
-  RemoveServers({2}, placement);
+  RemoveServers({2}, {}, placement);
   Settle(AllAt({0, 1}, 0), 2, placement);
   ExpectEven(Loads(placement), {0, 1});
   Settle(AllAt({0, 1, 2}, 0), 2, placement);
@@ -244,6 +244,30 @@ TEST(PlacementTest, PrimaryHandsOverOnlyWhenItHasHeardThatItIsNone) {
   EXPECT_TRUE(HoldsNothing(0, placement));
 }
 
+TEST(PlacementTest, ALivingPrimaryHandsOverOnlyToWhoServesAtOnce) {
+  Placement placement = First({0, 1}, 1, 2);
+  std::vector<PlacementServer> servers = {{0, true, 1}, {1, false, 1}};
+  servers[1].settled = false;
+  EXPECT_FALSE(PlacementStep(servers, 2, true, placement));
+  EXPECT_EQ(placement.partitions[0].primary, 0u) << "nobody would serve it until then";
+  servers[1].settled = true;
+  ASSERT_TRUE(PlacementStep(servers, 2, true, placement));
+  EXPECT_EQ(placement.partitions[0].primary, kNoServer);
+  EXPECT_EQ(SetBackups(placement, 0), (Servers{1}));
+}
+
+TEST(PlacementTest, FailoverPrefersTheBackupThatServesAtOnce) {
+  Placement placement = First({0, 1, 2}, 6, 3);
+  ASSERT_EQ(SetBackups(placement, 0), (Servers{1, 2}));
+  Placement other = placement;
+  ASSERT_TRUE(RemoveServers({0}, {1}, placement));
+  EXPECT_EQ(placement.partitions[0].primary, 2u);
+  EXPECT_EQ(SetBackups(placement, 0), (Servers{1}));
+  EXPECT_EQ(placement.partitions[1].primary, 1u) << "it lives, and serves";
+  ASSERT_TRUE(RemoveServers({0}, {1, 2}, other));
+  EXPECT_EQ(other.partitions[0].primary, 1u) << "there is no choice";
+}
+
 // Of one partition on servers 0 and 1, server 0 being asked to hand over to 1.
 Placement HandingOver() {
   Placement placement = First({0, 1}, 1, 2);
@@ -254,14 +278,14 @@ Placement HandingOver() {
 
 TEST(PlacementTest, PrimaryThatDiesWhileItHandsOverIsNotWaitedFor) {
   Placement placement = HandingOver();
-  RemoveServers({0}, placement);
+  RemoveServers({0}, {}, placement);
   EXPECT_EQ(placement.partitions[0].primary, 1u);
   EXPECT_EQ(placement.partitions[0].yielding, kNoServer) << "its next life has nothing to hand over";
 }
 
 TEST(PlacementTest, PrimaryWhoseSuccessorDiesBeforeItHasHandedOverIsPrimaryAgain) {
   Placement placement = HandingOver();
-  ASSERT_TRUE(RemoveServers({1}, placement));
+  ASSERT_TRUE(RemoveServers({1}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, 0u) << "it may still answer pulls: nobody else can be";
   EXPECT_EQ(placement.partitions[0].primary_since, placement.epoch);
   EXPECT_FALSE(RecoverServer(1, {0}, false, placement).changed);
@@ -273,7 +297,7 @@ TEST(PlacementTest, OneOfTwoSuccessorsDyingLeavesTheHandoverToTheOther) {
   ASSERT_TRUE(PlacementStep({{0, true, 1}, {1, false, 1}, {2, false, 1}}, 3, true, placement));
   ASSERT_EQ(placement.partitions[0].yielding, 0u);
   const ServerNumber successor = SetBackups(placement, 0).front();
-  ASSERT_TRUE(RemoveServers({successor}, placement));
+  ASSERT_TRUE(RemoveServers({successor}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, kNoServer);
   EXPECT_FALSE(PlacementStep({{0, true, 1}, {3 - successor, false, 1}}, 3, false, placement)) << "0 has not heard";
   ASSERT_TRUE(PlacementStep({{0, true, placement.epoch}, {3 - successor, false, 1}}, 3, false, placement));
@@ -282,7 +306,7 @@ TEST(PlacementTest, OneOfTwoSuccessorsDyingLeavesTheHandoverToTheOther) {
 
 TEST(PlacementTest, PrimaryThatDiesWithItsSuccessorIsAHolderToo) {
   Placement placement = HandingOver();
-  ASSERT_TRUE(RemoveServers({0, 1}, placement));
+  ASSERT_TRUE(RemoveServers({0, 1}, {}, placement));
   EXPECT_EQ(placement.partitions[0].holders, (Servers{1, 0}));
   EXPECT_TRUE(RecoverServer(0, {0}, false, placement).lost.empty());
   EXPECT_EQ(placement.partitions[0].primary, 0u);
@@ -375,6 +399,7 @@ class Storm {
 
   // Everybody is back, nothing more happens.
   void Calm() {
+    calm_ = true;
     for (Node& node : nodes_) node.draining = false;
     for (uint32_t s = 0; s < nodes_.size(); ++s) {
       if (!nodes_[s].up || !nodes_[s].known) Return(s);
@@ -427,12 +452,12 @@ class Storm {
       if (!nodes_[s].up && nodes_[s].known) dead.push_back(s);
     }
     for (const ServerNumber s : dead) nodes_[s].known = false;
-    RemoveServers(dead, placement_);
+    RemoveServers(dead, {static_cast<ServerNumber>(random_() % nodes_.size())}, placement_);
   }
 
   void Return(ServerNumber s) {
     Node& node = nodes_[s];
-    if (node.known) RemoveServers({s}, placement_);
+    if (node.known) RemoveServers({s}, {}, placement_);
     node.up = true;
     node.known = true;
     node.adopted = 0;
@@ -501,7 +526,9 @@ class Storm {
   void Step() {
     std::vector<PlacementServer> servers;
     for (uint32_t s = 0; s < nodes_.size(); ++s) {
-      if (nodes_[s].known) servers.push_back({s, nodes_[s].draining, nodes_[s].adopted});
+      if (!nodes_[s].known) continue;
+      servers.push_back({s, nodes_[s].draining, nodes_[s].adopted});
+      servers.back().settled = calm_ || random_() % 4 != 0;
     }
     PlacementStep(servers, replicas_, true, placement_);
   }
@@ -555,6 +582,8 @@ class Storm {
   std::vector<Report> reports_;
   Placement placement_;
   uint64_t last_epoch_ = 0;
+  // Nobody comes back any more.
+  bool calm_ = false;
 };
 
 TEST(PlacementTest, NoOrderOfDeathsReturnsAndDrainsLosesAPushAndAllEndsEven) {

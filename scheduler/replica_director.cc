@@ -55,7 +55,8 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   const std::vector<ReplicaSet> before = placement_.partitions;
   target_.reset();
   // The table names fewer servers, even if they had nothing.
-  if (!RemoveServers(numbers, placement_)) ++placement_.epoch;
+  if (!RemoveServers(numbers, Unsettled(now), placement_)) ++placement_.epoch;
+  for (const ServerNumber server : numbers) settled_from_.erase(server);
   std::vector<uint32_t> waiting;
   std::set<std::string> texts;
   for (uint32_t partition = 0; partition < placement_.partitions.size(); ++partition) {
@@ -85,6 +86,7 @@ std::optional<std::string> ReplicaDirector::ServerIsThere(const Node& server, st
   if (!placed()) return std::nullopt;
   std::sort(recovered.begin(), recovered.end());
   target_.reset();
+  settled_from_[server.number] = server.registered_at + options_.lease + kSettlingMargin;
   const Recovery recovery = RecoverServer(server.number, recovered, nothing_yet, placement_);
   // The table names a server more, or another life of it.
   if (!recovery.changed) ++placement_.epoch;
@@ -180,6 +182,14 @@ std::vector<PlacementServer> ReplicaDirector::Present(const std::vector<const No
   return present;
 }
 
+std::vector<ServerNumber> ReplicaDirector::Unsettled(MonotonicTime now) const {
+  std::vector<ServerNumber> unsettled;
+  for (const auto& [server, from] : settled_from_) {
+    if (now < from) unsettled.push_back(server);
+  }
+  return unsettled;
+}
+
 bool ReplicaDirector::CompleteHandovers(const std::vector<const Node*>& servers) {
   if (!placed()) return false;
   std::map<uint32_t, ServerNumber> yielding;
@@ -198,7 +208,11 @@ bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move, M
   if (!placed()) return false;
   bool changed = CompleteHandovers(servers);
   if (!move) return changed;
-  const std::vector<PlacementServer> present = Present(servers);
+  std::vector<PlacementServer> present = Present(servers);
+  const std::vector<ServerNumber> unsettled = Unsettled(now);
+  for (PlacementServer& server : present) {
+    server.settled = std::find(unsettled.begin(), unsettled.end(), server.number) == unsettled.end();
+  }
   UpdateTarget(present, now);
   changed |= StepTowards(*target_, present, placement_);
   progress_.Left(LeftToMove(*target_, placement_).partitions.size(), now);

@@ -24,6 +24,8 @@ namespace pawl {
 
 // How often what partitions cost is looked at anew, when all are where they are to be.
 inline constexpr std::chrono::seconds kLoadsInterval{10};
+// After a lease and so much more a server that has come back serves at once what it becomes primary of.
+inline constexpr std::chrono::milliseconds kSettlingMargin{100};
 
 // Turns events into steps of the placement (scheduler/placement.h, placement_target.h and placement_step.h, which decide),
 // keeps account of partitions that wait for a holder, and notes what has moved. Time is passed in. Not thread-safe.
@@ -36,6 +38,8 @@ class ReplicaDirector {
     bool durable = true;
     // How long a partition waits for that.
     MonotonicDuration recovery_timeout = std::chrono::seconds(60);
+    // Of the servers.
+    MonotonicDuration lease = std::chrono::seconds(1);
     // Servers that have partitions; others stand by, unless the job is elastic.
     uint32_t servers = 1;
     bool elastic = false;
@@ -103,6 +107,8 @@ class ReplicaDirector {
   std::vector<PlacementServer> Present(const std::vector<const Node*>& servers);
   // Decides anew if something that matters is different.
   void UpdateTarget(const std::vector<PlacementServer>& servers, MonotonicTime now);
+  // Those that cannot be expected to serve at once what they take over.
+  std::vector<ServerNumber> Unsettled(MonotonicTime now) const;
   void AddEvent(EventKind kind, ServerNumber server, ServerNumber from, uint32_t partition, std::optional<uint32_t> pause_ms);
   void NotePromotions(const std::vector<ReplicaSet>& before);
 
@@ -128,6 +134,8 @@ class ReplicaDirector {
   Placement placement_;
   // By number: how they went, while they are holders.
   std::map<ServerNumber, std::string> how_gone_;
+  // By number: when those that have come since the first placement are settled.
+  std::map<ServerNumber, MonotonicTime> settled_from_;
   // By partition: since when it waits for a holder.
   std::map<uint32_t, MonotonicTime> waiting_since_;
   bool short_of_replicas_ = false;

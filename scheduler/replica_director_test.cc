@@ -110,6 +110,51 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
   EXPECT_TRUE(director.placement().partitions[0].InSync(1));
 }
 
+TEST_F(ReplicaDirectorTest, NothingIsHandedOverToAServerThatHasJustComeBack) {
+  ReplicaDirector::Options options;
+  options.partitions = 12;
+  options.servers = 2;
+  options.elastic = true;
+  options.lease = seconds(5);
+  ReplicaDirector director(options);
+  Membership membership({});
+  const auto join = [&](uint64_t number) {
+    RegisterRequest request;
+    request.set_role(SERVER_ROLE);
+    request.set_process_nonce(number + 1);
+    request.set_address(absl::StrCat("s:", number + 1));
+    return membership.Register(request, clock_.Now())->node;
+  };
+  join(0);
+  join(1);
+  director.PlaceFirst(membership.Present(SERVER_ROLE));
+  clock_.Advance(seconds(100));
+  director.ServerIsThere(*join(2), {}, /*nothing_yet=*/false);
+  ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
+  HeartbeatRequest heartbeat;
+  heartbeat.set_routing_epoch(director.epoch());
+  for (uint32_t p = 0; p < 12; ++p) {
+    CaughtUpReplica& report = *heartbeat.add_caught_up();
+    report.set_partition(p);
+    report.set_node("server-2");
+    report.set_incarnation(membership.FindByName("server-2")->incarnation);
+  }
+  for (const char* const primary : {"server-0", "server-1"}) {
+    director.LearnersHaveCaughtUp(*membership.FindByName(primary), heartbeat, membership);
+  }
+  const auto waiting = [&] {
+    int count = 0;
+    for (const ReplicaSet& set : director.placement().partitions) count += set.yielding != kNoServer;
+    return count;
+  };
+  clock_.Advance(seconds(5));
+  director.Step(membership.Present(SERVER_ROLE), true, clock_.Now());
+  EXPECT_EQ(waiting(), 0);
+  clock_.Advance(kSettlingMargin);
+  EXPECT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
+  EXPECT_EQ(waiting(), 4);
+}
+
 TEST_F(ReplicaDirectorTest, RestoredPlacementIsTheSameAndWaitsAnew) {
   ReplicaDirector director = Placed(3, 1);
   director.ServersAreGone({Server(1)}, {"died"}, /*nothing_yet=*/false, clock_.Now());
