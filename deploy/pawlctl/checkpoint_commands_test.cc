@@ -15,12 +15,18 @@
 namespace pawl {
 namespace {
 
+// A call that is not withdrawn by then is a failure.
+constexpr std::chrono::seconds kPatience{30};
+
 // Never has a checkpoint ready.
 class SlowScheduler final : public Scheduler::Service {
  public:
   grpc::Status Checkpoint(grpc::ServerContext* context, const CheckpointRequest*, CheckpointResponse*) override {
-    while (!context->IsCancelled()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    withdrawn = true;
+    const auto limit = std::chrono::steady_clock::now() + kPatience;
+    while (!context->IsCancelled() && std::chrono::steady_clock::now() < limit) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    withdrawn = context->IsCancelled();
     return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "too late");
   }
   grpc::Status GetStatus(grpc::ServerContext*, const GetStatusRequest*, GetStatusResponse*) override {

@@ -156,7 +156,8 @@ uint32_t LocalCluster::CountStaying(const GetStatusResponse& status, Role role) 
   for (Child& child : children_) {
     if (!absl::StartsWith(child.key, role == SERVER_ROLE ? "server-" : "worker-")) continue;
     if (child.named) own.insert(child.process->name());
-    bool leaves = child.process->HasEnded() && !child.start_again_at.has_value();
+    // One whose end nobody has looked at yet may be started again.
+    bool leaves = child.taken && !child.start_again_at.has_value();
     for (const NodeStatus& node : status.nodes()) {
       if (!Describes(node, *child.process)) continue;
       own.insert(node.node());

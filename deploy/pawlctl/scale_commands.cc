@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +12,7 @@
 #include "deploy/pawlctl/progress.h"
 #include "deploy/pawlctl/report.h"
 #include "deploy/pawlctl/scheduler_connection.h"
+#include "deploy/pawlctl/signal_waiter.h"
 #include "nlohmann/json.hpp"
 
 namespace pawl {
@@ -29,8 +29,8 @@ int Refuse(const absl::Status& status) {
 
 bool IsOver(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
 
-// Asks until `done` says so or the time is up. A scheduler that is away for a moment is asked again.
-int WaitFor(SchedulerConnection& scheduler, const ConnectionOptions& options, MonotonicDuration wait,
+// Asks until `done` says so, the time is up, or a signal comes. A scheduler that is away for a moment is asked again.
+int WaitFor(SchedulerConnection& scheduler, const ConnectionOptions& options, MonotonicDuration wait, SignalWaiter& signals,
             const std::function<bool(const GetStatusResponse&)>& done) {
   Console console;
   const Clock& clock = Clock::Real();
@@ -56,7 +56,7 @@ int WaitFor(SchedulerConnection& scheduler, const ConnectionOptions& options, Mo
                                  status.ok() ? absl::StrCat(": ", MovesText(status->moves())) : ""));
       return kExitFailed;
     }
-    std::this_thread::sleep_for(kPollInterval);
+    if (const int signal = signals.Wait(kPollInterval); signal != 0) return kExitSignal + signal;
   }
 }
 
@@ -70,6 +70,7 @@ uint32_t CountOf(const GetStatusResponse& status, Role role) {
 
 int ScaleCommand(const ConnectionOptions& options, std::optional<uint32_t> servers, std::optional<uint32_t> workers,
                  std::optional<MonotonicDuration> wait) {
+  SignalWaiter signals;
   SchedulerConnection scheduler(options.scheduler);
   ScaleRequest request;
   if (servers.has_value()) request.set_servers(*servers);
@@ -98,7 +99,7 @@ int ScaleCommand(const ConnectionOptions& options, std::optional<uint32_t> serve
     }
   }
   if (!wait.has_value()) return kExitDone;
-  return WaitFor(scheduler, options, *wait, [&](const GetStatusResponse& status) {
+  return WaitFor(scheduler, options, *wait, signals, [&](const GetStatusResponse& status) {
     return (!servers.has_value() || CountOf(status, SERVER_ROLE) == *servers) &&
            (!workers.has_value() || CountOf(status, WORKER_ROLE) == *workers) && status.moves().at_rest();
   });
@@ -106,6 +107,7 @@ int ScaleCommand(const ConnectionOptions& options, std::optional<uint32_t> serve
 
 int DrainCommand(const ConnectionOptions& options, const std::string& node, bool force,
                  std::optional<MonotonicDuration> wait) {
+  SignalWaiter signals;
   SchedulerConnection scheduler(options.scheduler);
   DrainRequest request;
   request.set_node(node);
@@ -117,13 +119,14 @@ int DrainCommand(const ConnectionOptions& options, const std::string& node, bool
     Console().Line(absl::StrCat(node, " is to leave"));
   }
   if (!wait.has_value()) return kExitDone;
-  return WaitFor(scheduler, options, *wait, [&](const GetStatusResponse& status) {
+  return WaitFor(scheduler, options, *wait, signals, [&](const GetStatusResponse& status) {
     return std::none_of(status.nodes().begin(), status.nodes().end(),
                         [&](const NodeStatus& other) { return other.node() == node && !other.gone(); });
   });
 }
 
 int EventsCommand(const ConnectionOptions& options, bool follow) {
+  SignalWaiter signals;
   SchedulerConnection scheduler(options.scheduler);
   uint64_t after = 0;
   while (true) {
@@ -139,7 +142,7 @@ int EventsCommand(const ConnectionOptions& options, bool follow) {
       }
       if (!follow || IsOver(events->job_state())) return kExitDone;
     }
-    std::this_thread::sleep_for(kPollInterval);
+    if (const int signal = signals.Wait(kPollInterval); signal != 0) return kExitSignal + signal;
   }
 }
 

@@ -1,0 +1,74 @@
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "client_lib/base/clock.h"
+#include "deploy/pawlctl/local_cluster.h"
+#include "deploy/pawlctl/out_folder.h"
+#include "gtest/gtest.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kPatience{30};
+
+// A program that does nothing until it is killed.
+std::string IdleProgram() {
+  const std::string path = testing::TempDir() + "idle";
+  std::ofstream(path) << "#!/bin/sh\nexec sleep 600\n";
+  chmod(path.c_str(), 0755);
+  return path;
+}
+
+class LocalClusterScalingTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto out = OutFolder::Open(testing::TempDir() + "out");
+    ASSERT_TRUE(out.ok()) << out.status();
+    out_ = *std::move(out);
+    const std::string program = IdleProgram();
+    cluster_ = std::make_unique<LocalCluster>(Programs{program, program, program}, *out_, 2, 0, /*max_restarts=*/3);
+    ASSERT_TRUE(cluster_->StartScheduler().ok());
+    ASSERT_TRUE(cluster_->StartNodes("127.0.0.1:1").ok());
+    ASSERT_EQ(cluster_->Running(), 3u);
+    status_.mutable_scale()->set_servers(2);
+  }
+
+  void KillAll() {
+    cluster_->SignalAll(SIGKILL);
+    const MonotonicTime limit = Clock::Real().Now() + kPatience;
+    while (cluster_->Running() > 0 && Clock::Real().Now() < limit) std::this_thread::yield();
+    ASSERT_EQ(cluster_->Running(), 0u);
+  }
+
+  std::unique_ptr<OutFolder> out_;
+  std::unique_ptr<LocalCluster> cluster_;
+  GetStatusResponse status_;
+};
+
+TEST_F(LocalClusterScalingTest, AServerWhoseDeathIsNotDealtWithYetIsNotMissing) {
+  KillAll();
+  ASSERT_TRUE(cluster_->StartMissing(status_).ok());
+  EXPECT_EQ(cluster_->Running(), 0u) << "it may be started again";
+  for (ChildProcess* const ended : cluster_->TakeEnded()) {
+    ASSERT_TRUE(cluster_->Restart(*ended, Clock::Real().Now()).has_value());
+  }
+  ASSERT_TRUE(cluster_->StartMissing(status_).ok());
+  EXPECT_EQ(cluster_->Running(), 0u) << "it will be started again";
+}
+
+TEST_F(LocalClusterScalingTest, AServerThatHasEndedForGoodIsMissing) {
+  KillAll();
+  cluster_->TakeEnded();
+  ASSERT_TRUE(cluster_->StartMissing(status_).ok());
+  EXPECT_EQ(cluster_->Running(), 2u);
+}
+
+}  // namespace
+}  // namespace pawl
