@@ -18,6 +18,9 @@ absl::StatusOr<std::shared_ptr<const Routing>> Routing::FromProto(const RoutingT
     return absl::InvalidArgumentError(
         absl::StrCat("the routing table is of job ", absl::Hex(table.job_id()), ", not of ", absl::Hex(job_id)));
   }
+  if (table.since_epoch() != 0) {
+    return absl::InvalidArgumentError("the routing table is not whole: it says what has changed since another one");
+  }
   if (table.primary_size() == 0 || table.primary_size() > kMaxPartitions) {
     return absl::InvalidArgumentError(absl::StrCat("the routing table has ", table.primary_size(),
                                                    " partitions; it must have 1 to ", kMaxPartitions));

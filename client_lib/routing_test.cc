@@ -33,6 +33,10 @@ TEST(RoutingTest, TablesThatContradictThemselvesOrTheJobAreRefused) {
   other.set_job_id(8);
   EXPECT_EQ(router.Adopt(other).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(router.current(), nullptr);
+  RoutingTable changes = MakeTable(1, {0});
+  changes.set_since_epoch(3);
+  EXPECT_EQ(router.Adopt(changes).status().code(), absl::StatusCode::kInvalidArgument) << "not whole";
+  EXPECT_EQ(router.current(), nullptr);
   EXPECT_TRUE(router.Adopt(MakeTable(1, {0, 1})).ok());
   EXPECT_EQ(router.Adopt(MakeTable(2, {0, 1, 2})).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(router.current()->epoch(), 1);

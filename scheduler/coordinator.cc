@@ -27,6 +27,7 @@ ReplicaDirector::Options DirectorOptions(const Coordinator::Options& options) {
   director.replicas = std::max(options.job.replicas(), 1u);
   director.durable = options.job.durability() != MEMORY;
   director.recovery_timeout = options.recovery_timeout;
+  director.lease = options.lease;
   director.servers = options.servers;
   director.elastic = options.job.elastic();
   return director;
@@ -80,13 +81,30 @@ void Coordinator::EndSection(DeferredActions& actions) {
   options_.state_changed();
 }
 
-Coordinator::View Coordinator::PresentView() const { return {state_.state(), state_.reason(), routing_}; }
+Coordinator::View Coordinator::PresentView() {
+  UpdateRouting();
+  return {state_.state(), state_.reason(), routing_};
+}
 
 void Coordinator::Tell(View view, DeferredActions& actions) {
   told_ = std::move(view);
   if (told_.routing == nullptr) return;
-  const RoutingTable& table = *told_.routing;
-  routing_calls_.AnswerIf([&](uint64_t known) { return known < table.epoch(); }, table, actions);
+  const auto is_older = [&](const RoutingWanted& wanted) PAWL_REQUIRES(mu_) {
+    return wanted.newer_than < told_.routing->epoch();
+  };
+  // Many wait, and most for the same.
+  while (const std::optional<RoutingWanted> wanted = routing_calls_.FindKey(is_older)) {
+    routing_calls_.AnswerIf([&](const RoutingWanted& other) { return other == *wanted; }, ToldRouting(*wanted), actions);
+  }
+}
+
+RoutingTable Coordinator::ToldRouting(const RoutingWanted& wanted) const {
+  if (wanted.accepts_changes) {
+    if (std::optional<RoutingTable> changes = routing_history_.Since(wanted.newer_than, *told_.routing); changes.has_value()) {
+      return *std::move(changes);
+    }
+  }
+  return *told_.routing;
 }
 
 std::optional<UnsavedState> Coordinator::TakeUnsaved() {

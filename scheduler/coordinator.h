@@ -31,6 +31,7 @@
 #include "scheduler/metrics_file.h"
 #include "scheduler/parked_calls.h"
 #include "scheduler/replica_director.h"
+#include "scheduler/routing_history.h"
 #include "scheduler/running_clock.h"
 #include "scheduler/save_gate.h"
 #include "scheduler/server_caller.h"
@@ -41,7 +42,8 @@
 namespace pawl {
 
 // Rpcs that wait here at one time, all kinds together.
-inline constexpr size_t kMaxParkedCalls = 16384;
+// Each node waits for routing, and each worker for its ranks besides.
+inline constexpr size_t kMaxParkedCalls = 65536;
 // How often the owner calls Coordinator::Tick: a death is noticed at most this long after the lease ran out.
 inline constexpr std::chrono::milliseconds kTickInterval{50};
 // How long servers may take, all together, with retries, once all partitions have a primary.
@@ -135,6 +137,8 @@ class Coordinator {
   // What is told at once, as far as it is saved; proto/scheduler.proto says what each does.
   absl::StatusOr<HeartbeatResponse> Heartbeat(const HeartbeatRequest& request) PAWL_EXCLUDES(mu_);
   absl::StatusOr<GetStatusResponse> GetStatus(const GetStatusRequest& request) PAWL_EXCLUDES(mu_);
+  // EventLog::counts.
+  std::map<EventKind, uint64_t> EventCounts() const PAWL_EXCLUDES(mu_);
 
   // Rpcs that may wait; some only until what they have changed is saved, those cannot be cancelled and have ticket 0.
   // `done` may run before they return.
@@ -183,6 +187,12 @@ class Coordinator {
     std::string barrier;
     uint32_t party = 0;
   };
+  struct RoutingWanted {
+    uint64_t newer_than = 0;
+    // The caller has the table of that epoch.
+    bool accepts_changes = false;
+    bool operator==(const RoutingWanted&) const = default;
+  };
   struct AssignmentWanted {
     std::string worker;
     uint64_t newer_than = 0;
@@ -209,7 +219,9 @@ class Coordinator {
   // Answers the call, and says true, if the store has been failing for so long that no more answers can be held.
   template <typename Response>
   bool RefuseIfTooManyAreHeld(Done<Response>& done) PAWL_EXCLUDES(mu_);
-  View PresentView() const PAWL_REQUIRES(mu_);
+  View PresentView() PAWL_REQUIRES(mu_);
+  // What has been told, to who asks for it. REQUIRES: that is newer.
+  RoutingTable ToldRouting(const RoutingWanted& wanted) const PAWL_REQUIRES(mu_);
   // `view` is saved.
   void Tell(View view, DeferredActions& actions) PAWL_REQUIRES(mu_);
 
@@ -218,6 +230,8 @@ class Coordinator {
   std::vector<const Node*> JoinedServers() const PAWL_REQUIRES(mu_);
   void PlaceIfServersAreThere(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void RoutingHasChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // routing_ is of the director's present epoch from here on.
+  void UpdateRouting() PAWL_REQUIRES(mu_);
   // Something has changed that ranks depend on: gives them out anew and tells the workers.
   void PlaceRanksOnWorkers(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // To those of the worker's calls that do not know it yet.
@@ -332,8 +346,13 @@ class Coordinator {
   std::optional<StoredRestore> restore_ PAWL_GUARDED_BY(mu_);
   ServerRounds rounds_ PAWL_GUARDED_BY(mu_);
 
-  // Of the director's present epoch; null before the first placement.
+  // Null before the first placement. It is made only when somebody looks at it: until a state is saved many learners may catch up.
   std::shared_ptr<const RoutingTable> routing_ PAWL_GUARDED_BY(mu_);
+  bool routing_is_behind_ PAWL_GUARDED_BY(mu_) = false;
+  // Up to routing_.
+  RoutingHistory routing_history_ PAWL_GUARDED_BY(mu_);
+  // routing_ was made anew after a restart, maybe by another version: it is no base of changes.
+  bool routing_is_restored_ PAWL_GUARDED_BY(mu_) = false;
   // The director's primaries_since() that rounds_ knows.
   uint64_t targets_since_ PAWL_GUARDED_BY(mu_) = 0;
   // Something has happened after which there may be a step of the placement to do; or time has passed.
@@ -355,8 +374,7 @@ class Coordinator {
   std::optional<uint32_t> digest_ PAWL_GUARDED_BY(mu_);
   std::optional<ServerCounters> final_counters_ PAWL_GUARDED_BY(mu_);
 
-  // Keyed by the epoch that the caller knows.
-  ParkedCalls<uint64_t, RoutingTable> routing_calls_ PAWL_GUARDED_BY(mu_);
+  ParkedCalls<RoutingWanted, RoutingTable> routing_calls_ PAWL_GUARDED_BY(mu_);
   // Keyed by the table's id.
   ParkedCalls<uint32_t, CreateTableResponse> table_calls_ PAWL_GUARDED_BY(mu_);
   ParkedCalls<BarrierParty, BarrierResponse> barrier_calls_ PAWL_GUARDED_BY(mu_);

@@ -18,17 +18,18 @@ Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTab
   MutexLock lock(mu_);
   const Ending ending(*this, actions);
   HasAdopted(request, actions);
+  const RoutingWanted wanted = {request.newer_than_epoch(), request.accepts_changes()};
   const bool over_is_told = told_.state == state_.state() && state_.over();
   if (!over_is_told && told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
     // It is saved, whatever else is not.
-    AnswerNow<RoutingTable>(std::move(done), *told_.routing, at_once);
+    AnswerNow<RoutingTable>(std::move(done), ToldRouting(wanted), at_once);
     return 0;
   }
   if (const absl::Status status = CheckCanWait(); !status.ok()) {
     AnswerNow<RoutingTable>(std::move(done), status, actions);
     return 0;
   }
-  routing_calls_.Park(++last_ticket_, request.newer_than_epoch(), std::move(done));
+  routing_calls_.Park(++last_ticket_, wanted, std::move(done));
   return last_ticket_;
 }
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "client_lib/base/simulated_clock.h"
 #include "client_lib/job/job_file.h"
+#include "client_lib/rpc/routing_changes.h"
 #include "gtest/gtest.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/fake_servers.h"
@@ -269,8 +270,17 @@ class CoordinatorFixture : public testing::Test {
     if (!response.ok() || node.request.role() != SERVER_ROLE) return response;
     node.draining = node.draining || response->drain();
     if (node.adopts && response->routing_epoch() > node.routing.epoch()) {
-      const auto routing = GetRouting(node.routing.epoch());
-      if (routing->has_value() && (*routing)->ok()) node.routing = Noted(***routing);
+      const auto routing = GetRouting(node.routing.epoch(), /*accepts_changes=*/node.routing.epoch() > 0);
+      if (routing->has_value() && (*routing)->ok()) {
+        if ((**routing)->since_epoch() == 0) {
+          node.routing = Noted(***routing);
+        } else {
+          const absl::StatusOr<RoutingTable> whole = ApplyRoutingChanges(node.routing, ***routing);
+          EXPECT_TRUE(whole.ok()) << whole.status();
+          if (whole.ok()) node.routing = Noted(*whole);
+          ++routing_changes_;
+        }
+      }
     }
     const std::vector<Replicas> all = ReplicasIn(node.routing);
     if (node.draining && std::none_of(all.begin(), all.end(), [&](const Replicas& set) { return set.Has(node.name()); })) {
@@ -308,10 +318,11 @@ class CoordinatorFixture : public testing::Test {
     }
   }
 
-  Answer<RoutingTable> GetRouting(uint64_t newer_than = 0) {
+  Answer<RoutingTable> GetRouting(uint64_t newer_than = 0, bool accepts_changes = false) {
     auto answer = NewAnswer<RoutingTable>();
     GetRoutingRequest request;
     request.set_newer_than_epoch(newer_than);
+    request.set_accepts_changes(accepts_changes);
     ticket_ = coordinator_->GetRouting(request, Into(answer));
     Save();
     return answer;
@@ -456,6 +467,8 @@ class CoordinatorFixture : public testing::Test {
   std::vector<FakeNode> nodes_;
   // All that was told, by epoch.
   std::map<uint64_t, std::string> told_;
+  // Routings that nodes have got as changes.
+  int routing_changes_ = 0;
   std::function<void()> each_tick_;
   uint64_t nonce_ = 0;
   Ticket ticket_ = 0;

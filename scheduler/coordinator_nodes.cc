@@ -246,8 +246,7 @@ void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
 }
 
 void Coordinator::RoutingHasChanged(DeferredActions& actions) {
-  const std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
-  routing_ = std::make_shared<RoutingTable>(MakeRoutingTable(options_.job_id, director_.placement(), servers));
+  routing_is_behind_ = true;
   gate_.Changed();
   replan_ = true;
   const uint64_t since = director_.primaries_since();
@@ -257,6 +256,7 @@ void Coordinator::RoutingHasChanged(DeferredActions& actions) {
     rounds_.SetTargets(std::nullopt, running_.Now(), actions);
     return;
   }
+  UpdateRouting();
   std::vector<bool> is_primary(routing_->servers_size());
   for (const uint32_t server : routing_->primary()) is_primary[server] = true;
   ServerRounds::Targets targets;
@@ -265,6 +265,14 @@ void Coordinator::RoutingHasChanged(DeferredActions& actions) {
     if (is_primary[i]) targets.servers.push_back({routing_->servers(i).node(), routing_->servers(i).address()});
   }
   rounds_.SetTargets(std::move(targets), running_.Now(), actions);
+}
+
+void Coordinator::UpdateRouting() {
+  if (!std::exchange(routing_is_behind_, false)) return;
+  const std::shared_ptr<const RoutingTable> before = routing_;
+  routing_ = std::make_shared<RoutingTable>(
+      MakeRoutingTable(options_.job_id, director_.placement(), membership_.Present(SERVER_ROLE)));
+  if (before != nullptr && !std::exchange(routing_is_restored_, false)) routing_history_.Add(*before, *routing_);
 }
 
 void Coordinator::StartIfAllAreThere() {

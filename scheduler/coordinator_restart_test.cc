@@ -63,6 +63,31 @@ TEST_F(RestartTest, EverybodyGoesOnAsBefore) {
   EXPECT_EQ(reports_.size(), 1u);
 }
 
+TEST_F(RestartTest, RoutingsAreToldAsChangesToWhoHasTheOneBeforeButNotAcrossARestart) {
+  Run(6, Job(24, 2));
+  Kill("server-1");
+  Pass(seconds(3));
+  const int before = routing_changes_;
+  EXPECT_GT(before, 0);
+  const uint64_t epoch = Routing().epoch();
+  Restart();
+  Pass(seconds(5));
+  EXPECT_EQ(Routing().epoch(), epoch);
+  const auto next = GetRouting(epoch, /*accepts_changes=*/true);
+  EXPECT_FALSE(next->has_value());
+  Join(SERVER_ROLE);
+  ASSERT_TRUE(next->has_value());
+  EXPECT_EQ((**next)->since_epoch(), 0u) << "the scheduler before may have had another table of that epoch";
+  const uint64_t joined = Routing().epoch();
+  const auto then = GetRouting(joined, /*accepts_changes=*/true);
+  const auto whole = GetRouting(joined);
+  Join(SERVER_ROLE);
+  ASSERT_TRUE(then->has_value() && whole->has_value());
+  EXPECT_EQ((**then)->since_epoch(), joined);
+  EXPECT_EQ((**then)->epoch(), (**whole)->epoch());
+  EXPECT_EQ((**whole)->since_epoch(), 0u);
+}
+
 TEST_F(RestartTest, NobodyIsDeadBeforeTheGraceAndALeaseHavePassed) {
   Run(2, Job(4, 2));
   Restart(seconds(120));

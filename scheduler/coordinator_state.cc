@@ -20,6 +20,9 @@ void AddCounters(const ServerCounters& from, ServerCounters& to) {
   to.set_keys_pulled(to.keys_pulled() + from.keys_pulled());
   to.set_keys_pushed(to.keys_pushed() + from.keys_pushed());
   to.set_step(std::max(to.step(), from.step()));
+  to.set_bytes_in_flight(to.bytes_in_flight() + from.bytes_in_flight());
+  to.set_max_bytes_in_flight(to.max_bytes_in_flight() + from.max_bytes_in_flight());
+  to.set_cpu_s(to.cpu_s() + from.cpu_s());
 }
 
 absl::StatusOr<GetStatusResponse> Coordinator::GetStatus(const GetStatusRequest& request) {
@@ -30,6 +33,11 @@ absl::StatusOr<GetStatusResponse> Coordinator::GetStatus(const GetStatusRequest&
   status.set_failure(told_.reason);
   if (told_.state != COMPLETED) status.clear_digest();
   return status;
+}
+
+std::map<EventKind, uint64_t> Coordinator::EventCounts() const {
+  MutexLock lock(mu_);
+  return events_.counts();
 }
 
 GetStatusResponse Coordinator::Status() const {
@@ -182,6 +190,8 @@ void Coordinator::Restore(const SchedulerState& stored) {
   if (!director_.placed() || state_.over()) return;
   DeferredActions actions;
   RoutingHasChanged(actions);
+  UpdateRouting();
+  routing_is_restored_ = true;
   // It is as it was saved.
   gate_ = SaveGate();
 }

@@ -374,7 +374,7 @@ TEST_F(CoordinatorTest, ServerThatLeavesBeforeTheStartMakesRoom) {
   Join(SERVER_ROLE);
   Join(SERVER_ROLE);
   EXPECT_EQ(Status().routing_epoch(), 1u);
-  EXPECT_EQ((**GetRouting())->servers(0).node(), "server-1");
+  EXPECT_EQ((**GetRouting())->servers(1).node(), "server-1");
 }
 
 TEST_F(CoordinatorTest, WorkerThatCannotGoOnFailsTheJobWithItsWords) {

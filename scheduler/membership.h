@@ -21,7 +21,7 @@ namespace pawl {
 
 // Every server is called by the scheduler and by every worker, each over connections of its own.
 inline constexpr uint32_t kMaxServers = 1024;
-inline constexpr uint32_t kMaxWorkers = 1024;
+inline constexpr uint32_t kMaxWorkers = 16384;
 // Clients are numbered 0 to kMaxClients - 1: servers keep a push window for each number.
 inline constexpr uint32_t kMaxClients = 1024;
 // Dead and departed servers and workers that are still shown; the oldest go first.
@@ -45,6 +45,8 @@ struct Node {
   uint64_t process_nonce = 0;
   std::string address;
   std::string description;
+  // When this life began.
+  MonotonicTime registered_at;
   MonotonicTime last_heard;
   // Left or dead.
   bool gone = false;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -39,12 +40,15 @@ class ParkedCalls {
   // Answers every call for whose key `which(key)` holds, in the order in which they were parked.
   template <typename Which>
   void AnswerIf(Which which, const absl::StatusOr<Response>& answer, DeferredActions& actions) {
+    // One for all: there may be many calls, and the answer may be large.
+    std::shared_ptr<const absl::StatusOr<Response>> shared;
     for (auto it = calls_.begin(); it != calls_.end();) {
       if (!which(it->second.key)) {
         ++it;
         continue;
       }
-      Answer(std::move(it->second.done), answer, actions);
+      if (shared == nullptr) shared = std::make_shared<const absl::StatusOr<Response>>(answer);
+      actions.Add([done = std::move(it->second.done), shared]() mutable { done(*shared); });
       it = calls_.erase(it);
     }
   }
@@ -67,6 +71,13 @@ class ParkedCalls {
   template <typename Which>
   bool Any(Which which) const {
     return std::any_of(calls_.begin(), calls_.end(), [&](const auto& call) { return which(call.second.key); });
+  }
+
+  // What the one that was parked first among those waits for; nullopt if there is none.
+  template <typename Which>
+  std::optional<Key> FindKey(Which which) const {
+    const auto it = std::find_if(calls_.begin(), calls_.end(), [&](const auto& call) { return which(call.second.key); });
+    return it == calls_.end() ? std::nullopt : std::optional<Key>(it->second.key);
   }
 
   size_t size() const { return calls_.size(); }

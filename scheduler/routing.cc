@@ -1,17 +1,40 @@
 #include "scheduler/routing.h"
 
 #include <cstdlib>
+#include <cstddef>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 
 namespace pawl {
+
+namespace {
+
+// The servers in the order in which the table names them: server-i in place i as far as there are so many, and the others, in order,
+// in the places of those that are not there. So when one goes or comes few others get another place, whose partitions the
+// change of the table would have to name; and which order it is does not depend on what was before.
+std::vector<const Node*> InTheirPlaces(const std::vector<const Node*>& servers) {
+  std::vector<const Node*> places(servers.size());
+  for (const Node* server : servers) {
+    if (server->number < places.size()) places[server->number] = server;
+  }
+  size_t free = 0;
+  for (const Node* server : servers) {
+    if (server->number < places.size()) continue;
+    while (places[free] != nullptr) ++free;
+    places[free] = server;
+  }
+  return places;
+}
+
+}  // namespace
 
 RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement, const std::vector<const Node*>& servers) {
   RoutingTable table;
   table.set_job_id(job_id);
   table.set_epoch(placement.epoch);
   absl::flat_hash_map<ServerNumber, uint32_t> indices;
-  for (const Node* server : servers) {
+  for (const Node* server : InTheirPlaces(servers)) {
     indices[server->number] = static_cast<uint32_t>(table.servers_size());
     ServerAddress& address = *table.add_servers();
     address.set_node(server->name);

@@ -1,6 +1,8 @@
 #include "scheduler/routing.h"
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -44,6 +46,26 @@ TEST(RoutingTest, TableNamesServersByIndexWhateverTheirNumbers) {
   EXPECT_EQ(table.primary(2), kNoPrimary);
   EXPECT_EQ(table.replicas_size(), 3);
   EXPECT_EQ(ReplicaCounts(table), (std::vector<uint32_t>{2, 1}));
+}
+
+TEST(RoutingTest, AServerThatGoesOrComesMovesFewOthersInTheTable) {
+  std::vector<Node> nodes;
+  for (uint32_t number = 0; number < 10; ++number) nodes.push_back(Server(number, number + 1));
+  const auto order = [&](const std::vector<uint32_t>& gone) {
+    std::vector<const Node*> servers;
+    for (const Node& node : nodes) {
+      if (std::find(gone.begin(), gone.end(), node.number) == gone.end()) servers.push_back(&node);
+    }
+    std::string text;
+    const RoutingTable table = MakeRoutingTable(1, Placement(), servers);
+    for (const ServerAddress& server : table.servers()) text += server.node().substr(7);
+    return text;
+  };
+  EXPECT_EQ(order({}), "0123456789");
+  EXPECT_EQ(order({3}), "012945678");
+  EXPECT_EQ(order({9}), "012345678");
+  EXPECT_EQ(order({2, 7}), "01834569");
+  EXPECT_EQ(order({0, 1, 2, 3, 4, 5, 6, 7}), "89");
 }
 
 TEST(RoutingDeathTest, ReplicaOnAServerThatIsNotThereIsABrokenInvariant) {

@@ -79,6 +79,10 @@ void Hosting::AddRecovered(std::unique_ptr<Partition> partition) {
 
 bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
                            std::vector<std::shared_ptr<WaitingCall>>& stale) {
+  if (routing.since_epoch() != 0) {
+    spdlog::error("routing epoch {} is not whole, and is not adopted", routing.epoch());
+    return false;
+  }
   MutexLock adoption(adoption_mu_);
   const std::shared_ptr<const View> present = this->view();
   const View& before = *present;

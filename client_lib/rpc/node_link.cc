@@ -9,6 +9,7 @@
 #include "client_lib/base/random_number.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/retry.h"
+#include "client_lib/rpc/routing_changes.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -81,6 +82,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       started_ = true;
       life = life_;
       routing_epoch_ = 0;
+      routing_ = nullptr;
       heartbeats_under_way_ = 0;
       told_to_leave_ = false;
     }
@@ -346,6 +348,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       MutexLock lock(mu_);
       if (closed_ || life != life_) return;
       request.set_newer_than_epoch(routing_epoch_);
+      request.set_accepts_changes(routing_ != nullptr);
       request.set_node(registration_.node());
       request.set_incarnation(registration_.incarnation());
     }
@@ -357,18 +360,24 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   }
 
   void OnRouting(uint64_t life, int retries, MonotonicTime sent, absl::Status status, const IncomingMessage& answer) {
-    RoutingTable table;
+    auto table = std::make_shared<RoutingTable>();
     bool is_newer = false;
-    if (status.ok()) status = Decode(answer, table);
+    if (status.ok()) status = Decode(answer, *table);
+    if (status.ok() && table->since_epoch() != 0) status = Complete(*table);
     {
       MutexLock lock(mu_);
       if (closed_ || life != life_) return;
-      is_newer = status.ok() && table.epoch() > routing_epoch_;
-      if (is_newer) routing_epoch_ = table.epoch();
+      is_newer = status.ok() && table->epoch() > routing_epoch_;
+      if (is_newer) {
+        routing_epoch_ = table->epoch();
+        routing_ = table;
+      }
+      // Whatever it is that does not fit: the whole table does.
+      if (absl::IsInvalidArgument(status)) routing_ = nullptr;
     }
     if (is_newer && events_.routing != nullptr) {
       if (!BeginEvent(life)) return;
-      events_.routing(table);
+      events_.routing(*table);
       EndEvent();
     }
     // The call waited as long as it was to: nothing new.
@@ -379,6 +388,23 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     channel_.After(Backoff(retries, RandomNumber()),
                    [self = shared_from_this(), life, retries] { self->PollRouting(life, retries + 1); });
+  }
+
+  // Makes the whole table of what has changed since the present one.
+  absl::Status Complete(RoutingTable& table) {
+    std::shared_ptr<const RoutingTable> base;
+    {
+      MutexLock lock(mu_);
+      base = routing_;
+    }
+    if (base == nullptr) return absl::InvalidArgumentError("changes of the routing came, and there is none here");
+    absl::StatusOr<RoutingTable> whole = ApplyRoutingChanges(*base, table);
+    if (!whole.ok()) {
+      spdlog::warn("the scheduler at {}: {}; asking for the whole table", scheduler_, whole.status().ToString());
+      return whole.status();
+    }
+    table = *std::move(whole);
+    return absl::OkStatus();
   }
 
   ControlChannel& channel_;
@@ -405,6 +431,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   MonotonicTime last_answer_ PAWL_GUARDED_BY(mu_);
   JobState job_state_ PAWL_GUARDED_BY(mu_) = JOB_STATE_UNSPECIFIED;
   uint64_t routing_epoch_ PAWL_GUARDED_BY(mu_) = 0;
+  // Of that epoch, for what changes after it; null: the whole table is asked for.
+  std::shared_ptr<const RoutingTable> routing_ PAWL_GUARDED_BY(mu_);
   int heartbeats_under_way_ PAWL_GUARDED_BY(mu_) = 0;
   bool told_to_leave_ PAWL_GUARDED_BY(mu_) = false;
 };

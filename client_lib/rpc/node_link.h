@@ -33,7 +33,8 @@ namespace pawl {
 // called, once; the owner then registers anew (Register and Start again, from within the event if it likes).
 //
 // New routing arrives by a call that the scheduler keeps until there is some (GetRouting), and which is under way
-// all the time, so that it does not wait for a heartbeat.
+// all the time, so that it does not wait for a heartbeat. What comes may be what has changed since the table that the link
+// has (client_lib/rpc/routing_changes.h); events get whole tables.
 //
 // Thread-safe. Owns no thread: works on the channel's. Events run there, one at a time, and must not block or
 // call Close; they do not run after Close has returned.

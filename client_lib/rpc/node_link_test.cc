@@ -131,7 +131,11 @@ class NodeLinkTest : public testing::Test {
   NodeLinkTest()
       : link_(channel_, clock_, "scheduler:1",
               {.fill_heartbeat = [this](HeartbeatRequest& request) { request.set_draining(draining_); },
-               .routing = [this](const RoutingTable& table) { epochs_.push_back(table.epoch()); },
+               .routing =
+                   [this](const RoutingTable& table) {
+                     epochs_.push_back(table.epoch());
+                     last_routing_ = table;
+                   },
                .job_state =
                    [this](JobState state, const std::string& failure) { states_.emplace_back(state, failure); },
                .disowned =
@@ -152,6 +156,7 @@ class NodeLinkTest : public testing::Test {
   ScriptedChannel channel_{clock_};
   bool draining_ = false;
   std::vector<uint64_t> epochs_;
+  RoutingTable last_routing_;
   std::vector<std::pair<JobState, std::string>> states_;
   std::vector<absl::Status> disowned_;
   std::function<void()> when_disowned_;
@@ -276,6 +281,48 @@ TEST_F(NodeLinkTest, RoutingIsAskedForAllTheTime) {
   channel_.Advance(seconds(2));
   EXPECT_EQ(asked_after(), 4u);
   EXPECT_EQ(epochs_, (std::vector<uint64_t>{1, 4}));
+}
+
+TEST_F(NodeLinkTest, ChangesOfTheRoutingAreCompletedAndWhatDoesNotFitIsAskedForAsAWhole) {
+  RegisterAndStart();
+  const auto asked = [&] {
+    ScriptedChannel::Sent call = channel_.Take(kGetRouting);
+    GetRoutingRequest sent;
+    EXPECT_TRUE(sent.ParseFromString(call.bytes));
+    channel_.sent.push_back(std::move(call));
+    return sent;
+  };
+  EXPECT_FALSE(asked().accepts_changes()) << "there is no table yet";
+  RoutingTable whole = Routing(1);
+  whole.add_servers()->set_node("server-0");
+  for (int p = 0; p < 2; ++p) {
+    whole.add_primary(0);
+    whole.add_replicas();
+  }
+  channel_.Answer(kGetRouting, whole);
+  EXPECT_TRUE(asked().accepts_changes());
+  RoutingTable changes = Routing(3);
+  changes.set_since_epoch(1);
+  changes.add_changed(1);
+  changes.add_primary(UINT32_MAX);
+  changes.add_replicas();
+  channel_.Answer(kGetRouting, changes);
+  EXPECT_EQ(epochs_, (std::vector<uint64_t>{1, 3}));
+  EXPECT_EQ(last_routing_.primary_size(), 2);
+  EXPECT_EQ(last_routing_.primary(1), UINT32_MAX);
+  EXPECT_EQ(last_routing_.servers_size(), 1);
+  EXPECT_EQ(last_routing_.since_epoch(), 0u);
+
+  changes.set_epoch(4);
+  channel_.Answer(kGetRouting, changes);
+  EXPECT_EQ(epochs_.size(), 2u) << "they are of another table";
+  channel_.Advance(seconds(2));
+  EXPECT_EQ(asked().newer_than_epoch(), 3u);
+  EXPECT_FALSE(asked().accepts_changes());
+  whole.set_epoch(4);
+  channel_.Answer(kGetRouting, whole);
+  EXPECT_EQ(epochs_, (std::vector<uint64_t>{1, 3, 4}));
+  EXPECT_TRUE(asked().accepts_changes());
 }
 
 TEST_F(NodeLinkTest, TheJobsStateOnlyGoesForward) {

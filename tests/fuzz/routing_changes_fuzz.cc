@@ -1,0 +1,49 @@
+// Changes of the routing, as a node gets them from the scheduler. What is accepted makes a whole table that clients can read, and
+// that comes out of its own changes again; anything else is refused as INVALID_ARGUMENT.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "client_lib/routing.h"
+#include "client_lib/rpc/routing_changes.h"
+
+namespace pawl {
+namespace {
+
+void Check(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "does not hold: %s\n", what);
+  std::abort();
+}
+
+RoutingTable Base() {
+  RoutingTable table;
+  table.set_job_id(7);
+  table.set_epoch(5);
+  for (uint64_t i = 0; i < 3; ++i) table.add_servers()->set_incarnation(i + 1);
+  for (uint32_t p = 0; p < 16; ++p) {
+    table.add_primary(p % 3);
+    table.add_replicas()->add_backups((p + 1) % 3);
+  }
+  return table;
+}
+
+}  // namespace
+}  // namespace pawl
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace pawl;
+  RoutingTable changes;
+  if (!changes.ParseFromArray(data, static_cast<int>(size))) return 0;
+  const RoutingTable base = Base();
+  const absl::StatusOr<RoutingTable> whole = ApplyRoutingChanges(base, changes);
+  if (!whole.ok()) {
+    Check(absl::IsInvalidArgument(whole.status()), "refused as INVALID_ARGUMENT");
+    return 0;
+  }
+  Check(Routing::FromProto(*whole, 7).ok(), "a whole table that can be read");
+  Check(whole->epoch() > base.epoch(), "newer");
+  const RoutingTable again = RoutingChanges(*whole, base.epoch(), ChangedPartitions(base, *whole), /*servers_changed=*/true);
+  Check(ApplyRoutingChanges(base, again)->SerializeAsString() == whole->SerializeAsString(), "the same again");
+  return 0;
+}
