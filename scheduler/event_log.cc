@@ -10,6 +10,7 @@ void EventLog::Add(ClusterEvent event) {
   event.set_number(++last_number_);
   if (unix_ms_ != nullptr) event.set_unix_ms(unix_ms_());
   event.set_text(BoundedText(event.text(), kMaxEventTextBytes));
+  ++counts_[event.kind()];
   events_.push_back(std::move(event));
   if (events_.size() > kMaxEvents) events_.pop_front();
 }
@@ -39,6 +40,8 @@ StoredEvents EventLog::Save() const {
 
 void EventLog::Restore(const StoredEvents& stored) {
   events_.assign(stored.events().begin(), stored.events().end());
+  counts_.clear();
+  for (const ClusterEvent& event : events_) ++counts_[event.kind()];
   last_number_ = stored.last_number();
 }
 

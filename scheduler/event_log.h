@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,8 @@ class EventLog {
   // Ascending; those with higher numbers than `after`.
   std::vector<ClusterEvent> After(uint64_t after) const;
   uint64_t last_number() const { return last_number_; }
+  // How many of each kind there were; after a restart, of those that were kept.
+  const std::map<EventKind, uint64_t>& counts() const { return counts_; }
 
   StoredEvents Save() const;
   void Restore(const StoredEvents& stored);
@@ -40,6 +43,7 @@ class EventLog {
  private:
   const std::function<uint64_t()> unix_ms_;
   std::deque<ClusterEvent> events_;
+  std::map<EventKind, uint64_t> counts_;
   uint64_t last_number_ = 0;
 };
 

@@ -43,6 +43,8 @@
 #include "scheduler/checkpoint_writer.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/grpc_server_caller.h"
+#include "scheduler/metrics.h"
+#include "scheduler/metrics_endpoint.h"
 #include "scheduler/metrics_file.h"
 #include "scheduler/restore.h"
 #include "scheduler/service.h"
@@ -83,6 +85,9 @@ ABSL_FLAG(std::string, restore, "",
           "begins with a checkpoint: its own folder, or one of checkpoints, of which the newest of this job is taken. The "
           "number of servers and workers may be another one");
 ABSL_FLAG(std::string, address_file, "", "file that gets host:port as soon as the scheduler listens");
+ABSL_FLAG(std::string, metrics_listen, "",
+          "host:port at which Prometheus finds /metrics over HTTP; port 0 takes a free one, which the log says. Whoever reaches "
+          "it can read it. Default: none");
 ABSL_FLAG(uint32_t, start_timeout_ms, 300000, "the job fails if its servers and workers are not there by then");
 ABSL_FLAG(uint32_t, linger_ms, 5000,
           "how long at most to wait at the job's end for the nodes to hear of it and say good-bye");
@@ -280,6 +285,14 @@ std::unique_ptr<grpc::Server> Listen(const std::string& address, grpc::Service& 
   return port == 0 ? nullptr : std::move(server);
 }
 
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ListenForMetrics(const std::string& address, Coordinator& coordinator) {
+  PAWL_RETURN_IF_ERROR(ParseHostPort(address).status());
+  return MetricsEndpoint::Listen(address, [&coordinator] {
+    const absl::StatusOr<GetStatusResponse> status = coordinator.GetStatus(GetStatusRequest());
+    return status.ok() ? Metrics(*status, coordinator.EventCounts()) : std::vector<prometheus::MetricFamily>();
+  });
+}
+
 int Direct(EndSignal& signal) {
   absl::StatusOr<Coordinator::Options> options = ReadOptions();
   if (!options.ok()) return UsageError(options.status().message());
@@ -381,6 +394,14 @@ int Direct(EndSignal& signal) {
     }
   }
 
+  std::unique_ptr<MetricsEndpoint> metrics;
+  if (const std::string at = absl::GetFlag(FLAGS_metrics_listen); !at.empty()) {
+    absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint = ListenForMetrics(at, coordinator);
+    if (!endpoint.ok()) return UsageError(absl::StrCat("--metrics_listen=", at, ": ", endpoint.status().message()));
+    metrics = *std::move(endpoint);
+    spdlog::info("metrics at http://{}:{}/metrics", ParseHostPort(at)->host, metrics->port());
+  }
+
   // The job is over, and everybody has heard of it or has had the time to.
   const Clock& clock = Clock::Real();
   std::optional<MonotonicTime> asked_to_end;
@@ -404,6 +425,7 @@ int Direct(EndSignal& signal) {
   }
   coordinator.Close();
   if (!saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout)) EndAtOnce("the state cannot be saved");
+  metrics = nullptr;
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers.Shutdown();
   checkpoint_writer = nullptr;

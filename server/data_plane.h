@@ -43,6 +43,8 @@ struct DataPlaneOptions {
   size_t max_bytes_arriving = kMaxBytesArriving;
   // See PartitionOptions.
   uint64_t max_rows_per_partition = uint64_t{1} << 26;
+  // Processor time that this process has taken, to be told. Null: nobody knows.
+  std::function<double()> cpu_seconds;
   // How long the scheduler waits for the next call of a server, with what it needs from it.
   std::chrono::seconds control_deadline{20};
   ReplicatorOptions replication;

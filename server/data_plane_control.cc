@@ -199,6 +199,9 @@ ServerCounters DataPlane::Counters(bool may_be_old) {
   }
   sum.set_requests_refused(requests_refused_.load(std::memory_order_relaxed));
   sum.set_parked_pulls(waiting_.Count());
+  sum.set_bytes_in_flight(bytes_in_flight_->load(std::memory_order_relaxed));
+  sum.set_max_bytes_in_flight(options_.max_bytes_in_flight);
+  if (options_.cpu_seconds != nullptr) sum.set_cpu_s(options_.cpu_seconds());
   return sum;
 }
 

@@ -7,6 +7,7 @@
 // stopped, or this process was asked to end (SIGTERM, Ctrl-C, pawlctl drain); 1 the job has failed, or the
 // scheduler cannot be reached; 2 wrong usage.
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <memory>
@@ -68,6 +69,13 @@ constexpr std::chrono::milliseconds kTickInterval{20};
 // Calls under way get this long to end when the server stops.
 constexpr std::chrono::seconds kShutdownGrace{2};
 
+double ProcessorSeconds() {
+  rusage usage = {};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 int Serve(const std::string& scheduler, EndSignal& signal) {
   const Clock& clock = Clock::Real();
   const std::string listen = absl::GetFlag(FLAGS_listen);
@@ -102,6 +110,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   DataPlaneOptions data_plane_options;
   data_plane_options.max_bytes_in_flight = absl::GetFlag(FLAGS_max_bytes_in_flight);
   data_plane_options.max_rows_per_partition = absl::GetFlag(FLAGS_max_rows_per_partition);
+  data_plane_options.cpu_seconds = ProcessorSeconds;
   data_plane_options.replication.repair_bytes_per_s = absl::GetFlag(FLAGS_repair_bytes_per_s);
 
   GrpcControlChannel channel(scheduler);

@@ -1,5 +1,7 @@
 // Servers come to a running job and leave it, and some are killed while partitions move: nothing is lost, nothing is doubled,
 // and the bits are those of one server that nobody disturbed.
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -191,6 +193,92 @@ TEST_F(ScaleTest, LedgerIsExactInAsyncModeAndNoPushFails) {
   pushing.join();
   std::printf("%lu rounds of %lu pushes\n", static_cast<unsigned long>(rounds),
               static_cast<unsigned long>(kWorkers * (kSequences - 1)));
+}
+
+// Each rank pulls what both push, pushes, and ends the step; so that each waits for the other when that is too far behind.
+TEST_F(ScaleTest, LedgerIsExactAndTheBoundHoldsInBoundedMode) {
+  constexpr uint32_t kWorkers = 2;
+  constexpr uint32_t kRowWidth = 64;
+  constexpr uint64_t kStaleness = 2;
+  constexpr CallOptions kPatient = {.timeout = kMoveTimeout};
+  ProcessClusterOptions options;
+  options.job = absl::StrCat("name: 'bounded' seed: 3 elastic: true logical_workers: ", kWorkers,
+                             " consistency { mode: BOUNDED staleness: ", kStaleness, " } partitions: ", kPartitions);
+  options.servers = 2;
+  options.replicas = 2;
+  options.expected_workers = kWorkers;
+  options.fixed_ports = true;
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+
+  Ledger ledger;
+  std::array<std::atomic<uint64_t>, kWorkers> steps = {};
+  std::atomic<uint64_t> last{UINT64_MAX};
+  std::vector<std::thread> ranks;
+  for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+    ranks.emplace_back([&, rank] {
+      ClientOptions client_options;
+      client_options.scheduler = cluster->scheduler_address();
+      client_options.role = WORKER_ROLE;
+      client_options.logical_workers = {rank};
+      auto client = Client::Connect(client_options);
+      ASSERT_TRUE(client.ok()) << client.status();
+      auto table = (*client)->CreateTable(LedgerTable("ledger", kRowWidth)).get();
+      ASSERT_TRUE(table.ok()) << table.status();
+      const auto opened = (*client)->OpenLogicalWorker(rank);
+      ASSERT_TRUE(opened.ok()) << opened.status();
+      LogicalWorker& worker = **opened;
+      Session& session = worker;
+      const std::vector<float> gradients(kPartitions * kRowWidth, -1.0f);
+      std::vector<float> values(gradients.size());
+      for (uint64_t step = 0; step < last; ++step) {
+        std::vector<uint64_t> keys;
+        for (uint32_t p = 0; p < kPartitions; ++p) keys.push_back(LedgerKey(table->id(), rank, step, p, kPartitions));
+        const absl::Status pulled = session.Pull({{.table = *table, .keys = keys, .values = absl::MakeSpan(values)}}, kPatient).get();
+        ASSERT_TRUE(pulled.ok()) << pulled;
+        ledger.Sent(rank, step);
+        const absl::Status pushed = session.Push({{.table = *table, .keys = keys, .gradients = gradients}}, kPatient).get();
+        ASSERT_TRUE(pushed.ok()) << pushed;
+        ledger.Acknowledged(rank, step);
+        const absl::Status ended = worker.EndStep(kPatient).get();
+        ASSERT_TRUE(ended.ok()) << ended;
+        steps[rank] = step + 1;
+      }
+    });
+  }
+  const auto grow_and_shrink = [&] {
+    ASSERT_TRUE(cluster->AddServer().ok());
+    ASSERT_TRUE(cluster->AddServer().ok());
+    AwaitMoves(*cluster);
+    if (!HasFatalFailure()) KillAndRestart(*cluster, "server-0");
+    if (!HasFatalFailure()) ExpectSettled(*cluster, 4);
+    if (!HasFatalFailure()) ScaleTo(*cluster, 2);
+    if (!HasFatalFailure()) ExpectSettled(*cluster, 2);
+  };
+  grow_and_shrink();
+  // Neither is so far ahead.
+  last = std::max(steps[0], steps[1]) + kStaleness + 2;
+  for (std::thread& rank : ranks) rank.join();
+  if (HasFailure()) return;
+  EXPECT_EQ(steps[0], last);
+  EXPECT_EQ(steps[1], last);
+
+  ClientOptions client_options;
+  client_options.scheduler = cluster->scheduler_address();
+  auto reader = Client::Connect(client_options);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  auto table = (*reader)->OpenTable("ledger").get();
+  ASSERT_TRUE(table.ok()) << table.status();
+  const auto verdict = CheckLedger(ledger, {kWorkers, last + 1, kPartitions, kRowWidth, 1.0f},
+                                   ReadThrough((*reader)->free_running(), *table, kPartitions));
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_TRUE(verdict->exact()) << verdict->ToString();
+  EXPECT_EQ(verdict->applied, kWorkers * last * kPartitions);
+  const auto status = cluster->GetStatus();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_LE(status->counters().staleness_max(), kStaleness);
+  std::printf("%lu steps, staleness at most %lu\n", static_cast<unsigned long>(last.load()),
+              static_cast<unsigned long>(status->counters().staleness_max()));
 }
 
 }  // namespace

@@ -1,0 +1,43 @@
+// What Prometheus is told, and what an autoscaler can go by. The one place that names the metrics.
+//
+//   pawl_job_state{state}                   1 for the present one
+//   pawl_samples_total, pawl_steps          as in `pawlctl status`
+//   pawl_servers{state}, pawl_workers{state}
+//                                           active, standby (there, but with nothing to do), draining
+//   pawl_servers_wanted, pawl_workers_wanted
+//   pawl_routing_epoch
+//   pawl_replicas_left, pawl_bytes_left     to be copied before all are where they are to be
+//   pawl_handover_pause_seconds{quantile}   of the last kMaxPauses handovers; 1 is the longest
+//   pawl_node_deaths_total, pawl_node_returns_total, pawl_failovers_total, pawl_handovers_total,
+//   pawl_replicas_moved_total, pawl_bytes_moved_total
+//
+// Of each server that is there, {server}:
+//   pawl_server_partitions, pawl_server_parameter_bytes, pawl_server_rows
+//   pawl_server_parked_pulls                waiting for a step: many of them say that workers wait for each other
+//   pawl_server_bytes_in_flight, pawl_server_max_bytes_in_flight
+//                                           near 1 the quotient says that the server is behind
+//   pawl_server_keys_pulled_total, pawl_server_keys_pushed_total, pawl_server_requests_refused_total
+//   pawl_server_cpu_seconds_total           rate of it: cores
+//
+// Of each worker that is there, {worker}:
+//   pawl_worker_ranks, pawl_worker_samples_total
+//   pawl_worker_training_seconds_total, pawl_worker_waiting_seconds_total
+//                                           the rates' quotient is the share of time in which it waits
+#ifndef PAWL_SCHEDULER_METRICS_H_
+#define PAWL_SCHEDULER_METRICS_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "prometheus/metric_family.h"
+#include "proto/scheduler.pb.h"
+
+namespace pawl {
+
+// Pure. Counters whose name ends in _total may begin anew when the scheduler or the node is restarted.
+std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status, const std::map<EventKind, uint64_t>& events);
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_METRICS_H_

@@ -1,0 +1,40 @@
+#include "scheduler/metrics_endpoint.h"
+
+#include <exception>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace pawl {
+namespace {
+
+class FunctionCollectable final : public prometheus::Collectable {
+ public:
+  explicit FunctionCollectable(MetricsEndpoint::Collect collect) : collect_(std::move(collect)) {}
+  std::vector<prometheus::MetricFamily> Collect() const override { return collect_(); }
+
+ private:
+  const MetricsEndpoint::Collect collect_;
+};
+
+}  // namespace
+
+MetricsEndpoint::MetricsEndpoint(Collect collect) : collectable_(std::make_shared<FunctionCollectable>(std::move(collect))) {}
+
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(const std::string& address, Collect collect) {
+  std::unique_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint(std::move(collect)));
+  // The library says by exceptions alone that it cannot.
+  try {
+    endpoint->exposer_ = std::make_unique<prometheus::Exposer>(address, kMetricsThreads);
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", address, ": ", error.what()));
+  }
+  if (endpoint->exposer_->GetListeningPorts().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", address));
+  }
+  endpoint->exposer_->RegisterCollectable(endpoint->collectable_);
+  return endpoint;
+}
+
+}  // namespace pawl

@@ -1,0 +1,42 @@
+// Metrics for Prometheus, over HTTP.
+#ifndef PAWL_SCHEDULER_METRICS_ENDPOINT_H_
+#define PAWL_SCHEDULER_METRICS_ENDPOINT_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "prometheus/collectable.h"
+#include "prometheus/exposer.h"
+#include "prometheus/metric_family.h"
+
+namespace pawl {
+
+// Threads that answer; who asks beyond that waits.
+inline constexpr int kMetricsThreads = 2;
+
+// Answers GET /metrics at host:port until it is destroyed.
+class MetricsEndpoint {
+ public:
+  using Collect = std::function<std::vector<prometheus::MetricFamily>()>;
+
+  // `collect` is called by any thread, by several at a time. Port 0 is any free one. INVALID_ARGUMENT: it cannot listen there.
+  static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Listen(const std::string& address, Collect collect);
+
+  MetricsEndpoint(const MetricsEndpoint&) = delete;
+  MetricsEndpoint& operator=(const MetricsEndpoint&) = delete;
+
+  int port() const { return exposer_->GetListeningPorts().front(); }
+
+ private:
+  explicit MetricsEndpoint(Collect collect);
+
+  const std::shared_ptr<prometheus::Collectable> collectable_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SCHEDULER_METRICS_ENDPOINT_H_
