@@ -123,7 +123,9 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   if (node->role == SERVER_ROLE && director_.placed() && !state_.over()) {
     replan_ = replan_ || node->draining != was_draining || node->adopted_epoch != had_adopted;
     if (director_.NoteFigures(*node, request, running_.Now())) gate_.Changed();
-    if (director_.LearnersHaveCaughtUp(*node, request, membership_)) RoutingHasChanged(actions);
+    bool changed = director_.LearnersHaveCaughtUp(*node, request, membership_);
+    changed = director_.DropSilent(*node, request, membership_, running_.Now()) || changed;
+    if (changed) RoutingHasChanged(actions);
   }
   if (node->draining && !was_draining) {
     events_.Add(NODE_DRAINING, node->name, "it has been asked to end");

@@ -159,6 +159,22 @@ bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, ui
   return true;
 }
 
+bool DropSilent(ServerNumber primary, ServerNumber follower, Placement& placement) {
+  bool changed = false;
+  for (ReplicaSet& set : placement.partitions) {
+    if (set.primary != primary) continue;
+    const size_t before = set.backups.size() + set.learners.size();
+    set.backups.erase(std::remove(set.backups.begin(), set.backups.end(), follower), set.backups.end());
+    set.learners.erase(std::remove_if(set.learners.begin(), set.learners.end(),
+                                      [&](const ReplicaSet::Learner& learner) { return learner.server == follower; }),
+                       set.learners.end());
+    if (set.leaving == follower) set.leaving = kNoServer;
+    changed = changed || set.backups.size() + set.learners.size() < before;
+  }
+  if (changed) ++placement.epoch;
+  return changed;
+}
+
 bool HoldsNothing(ServerNumber server, const Placement& placement) {
   return std::none_of(placement.partitions.begin(), placement.partitions.end(), [&](const ReplicaSet& set) {
     return set.InSync(server) || set.Learns(server) || Contains(set.holders, server) || set.yielding == server;

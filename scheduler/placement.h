@@ -101,6 +101,9 @@ bool BeginAnew(const std::vector<ServerNumber>& servers, Placement& placement);
 bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch,
               Placement& placement);
 
+// `follower` takes nothing of what `primary` sends: it is in no set of that primary's any more, neither as backup nor as learner.
+bool DropSilent(ServerNumber primary, ServerNumber follower, Placement& placement);
+
 // The first backup is primary from `epoch` on. What others have learned from its predecessor is void.
 void Promote(ReplicaSet& set, uint64_t epoch);
 

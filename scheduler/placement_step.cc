@@ -15,8 +15,9 @@ bool Contains(const std::vector<ServerNumber>& servers, ServerNumber server) {
 // One step's view of who has how much to do.
 class Stepper {
  public:
-  Stepper(const PlacementTarget& target, const std::vector<PlacementServer>& servers, Placement& placement)
-      : target_(target), placement_(placement), epoch_(placement.epoch + 1) {
+  Stepper(const PlacementTarget& target, const std::vector<PlacementServer>& servers, const SilentPairs& silent,
+          Placement& placement)
+      : target_(target), silent_(silent), placement_(placement), epoch_(placement.epoch + 1) {
     for (const PlacementServer& server : servers) {
       standings_[server.number] = {.draining = server.draining, .settled = server.settled};
     }
@@ -116,7 +117,7 @@ class Stepper {
   bool AddLearners(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
     bool all = true;
     for (const ServerNumber server : wanted) {
-      if (set.InSync(server) || set.Learns(server)) continue;
+      if (set.InSync(server) || set.Learns(server) || silent_.contains({set.primary, server})) continue;
       if (At(set.primary).feeds >= kMaxLearnersPerServer || At(server).learns >= kMaxLearnersPerServer) {
         all = false;
         continue;
@@ -137,6 +138,7 @@ class Stepper {
   }
 
   const PlacementTarget& target_;
+  const SilentPairs& silent_;
   Placement& placement_;
   const uint64_t epoch_;
   std::map<ServerNumber, Standing> standings_;
@@ -160,8 +162,9 @@ bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& p
   return changed;
 }
 
-bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServer>& servers, Placement& placement) {
-  const bool changed = Stepper(target, servers, placement).Step();
+bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServer>& servers, const SilentPairs& silent,
+                 Placement& placement) {
+  const bool changed = Stepper(target, servers, silent, placement).Step();
   if (changed) ++placement.epoch;
   return changed;
 }

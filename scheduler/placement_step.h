@@ -3,6 +3,8 @@
 #define PAWL_SCHEDULER_PLACEMENT_STEP_H_
 
 #include <cstdint>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "scheduler/placement.h"
@@ -15,6 +17,9 @@ namespace pawl {
 inline constexpr uint32_t kMaxLearnersPerServer = 8;
 // Primaries that hand over at one time: nobody serves those partitions meanwhile.
 inline constexpr uint32_t kMaxHandovers = 16;
+
+// Primaries, and who takes nothing of what they send.
+using SilentPairs = std::set<std::pair<ServerNumber, ServerNumber>>;
 
 // What is to be done yet.
 struct MovesLeft {
@@ -36,9 +41,10 @@ bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& p
 
 // Lets as many learners begin and as many primaries hand over as may at one time, first where replicas are missing, then where
 // servers drain, then for balance; and drops what is superfluous. The number of replicas in sync never falls below what it
-// is or is to be. A living primary hands over only to who is settled. REQUIRES: `servers` has everyone who is in a set, but holders and yielding ones, ascending; the target is
-// of these servers.
-bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServer>& servers, Placement& placement);
+// is or is to be. A living primary hands over only to who is settled, and no learner begins that does not hear its primary.
+// REQUIRES: `servers` has everyone who is in a set, but holders and yielding ones, ascending; the target is of these servers.
+bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServer>& servers, const SilentPairs& silent,
+                 Placement& placement);
 
 MovesLeft LeftToMove(const PlacementTarget& target, const Placement& placement);
 

@@ -325,7 +325,7 @@ TEST(PlacementTargetTest, OnTheWayNothingIsCopiedThatIsNotInTheTarget) {
       changed = CompleteHandovers(cluster.servers, cluster.placement);
       // Decided anew at each step, as after a restart.
       changed |= StepTowards(ComputeTarget(cluster.servers, cluster.replicas, {}, cluster.placement), cluster.servers,
-                             cluster.placement);
+                             {}, cluster.placement);
       for (uint32_t p = 0; p < cluster.placement.partitions.size(); ++p) {
         const ReplicaSet set = cluster.placement.partitions[p];
         for (const ReplicaSet::Learner& learner : set.learners) {

@@ -23,7 +23,7 @@ using Servers = std::vector<ServerNumber>;
 // What the scheduler does whenever something has happened.
 bool PlacementStep(const std::vector<PlacementServer>& servers, uint32_t replicas, bool move, Placement& placement) {
   const bool completed = CompleteHandovers(servers, placement);
-  return (move && StepTowards(ComputeTarget(servers, replicas, {}, placement), servers, placement)) || completed;
+  return (move && StepTowards(ComputeTarget(servers, replicas, {}, placement), servers, {}, placement)) || completed;
 }
 
 std::vector<PlacementServer> AllAt(const Servers& servers, uint64_t epoch) {

@@ -131,6 +131,34 @@ bool ReplicaDirector::LearnersHaveCaughtUp(const Node& primary, const HeartbeatR
   return changed;
 }
 
+bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& report, const Membership& membership,
+                                 MonotonicTime now) {
+  bool changed = false;
+  for (const SilentServer& server : report.silent()) {
+    const Node* const follower = membership.FindByName(server.node());
+    if (follower == nullptr || follower->gone || follower->role != SERVER_ROLE || follower->number == primary.number ||
+        follower->incarnation != server.incarnation()) {
+      continue;
+    }
+    silent_until_[{primary.number, follower->number}] = now + kSilenceRemembered;
+    if (!pawl::DropSilent(primary.number, follower->number, placement_)) continue;
+    changed = true;
+    spdlog::warn("routing: epoch {}: {} takes nothing of what {} sends, and loses its replicas of that one's partitions",
+                 epoch(), follower->name, primary.name);
+  }
+  if (changed) NoteRedundancy();
+  return changed;
+}
+
+SilentPairs ReplicaDirector::Silent(MonotonicTime now) {
+  SilentPairs pairs;
+  for (auto it = silent_until_.begin(); it != silent_until_.end();) {
+    if (now < it->second) pairs.insert(it->first);
+    it = now < it->second ? std::next(it) : silent_until_.erase(it);
+  }
+  return pairs;
+}
+
 bool ReplicaDirector::BeginAnew(const std::vector<const Node*>& servers) {
   if (options_.durable) return false;
   std::vector<ServerNumber> numbers;
@@ -214,7 +242,7 @@ bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move, M
     server.settled = std::find(unsettled.begin(), unsettled.end(), server.number) == unsettled.end();
   }
   UpdateTarget(present, now);
-  changed |= StepTowards(*target_, present, placement_);
+  changed |= StepTowards(*target_, present, Silent(now), placement_);
   progress_.Left(LeftToMove(*target_, placement_).partitions.size(), now);
   return changed;
 }

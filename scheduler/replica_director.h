@@ -24,6 +24,8 @@ namespace pawl {
 
 // How often what partitions cost is looked at anew, when all are where they are to be.
 inline constexpr std::chrono::seconds kLoadsInterval{10};
+// For so long after it has been said that a server takes nothing of a primary's, it is made no learner of that primary again.
+inline constexpr std::chrono::seconds kSilenceRemembered{10};
 // After a lease and so much more a server that has come back serves at once what it becomes primary of.
 inline constexpr std::chrono::milliseconds kSettlingMargin{100};
 
@@ -76,6 +78,8 @@ class ReplicaDirector {
 
   // Whether the placement has changed.
   bool LearnersHaveCaughtUp(const Node& primary, const HeartbeatRequest& report, const Membership& membership);
+  // Drops from the primary's partitions those who take nothing of what it sends. Whether the placement has changed.
+  bool DropSilent(const Node& primary, const HeartbeatRequest& report, const Membership& membership, MonotonicTime now);
   // Of servers that write nothing down, if nothing_yet: what they took with them begins anew on others.
   bool BeginAnew(const std::vector<const Node*>& servers);
   // What need not wait for a step: a primary that hands over has heard of it.
@@ -107,6 +111,7 @@ class ReplicaDirector {
   std::vector<PlacementServer> Present(const std::vector<const Node*>& servers);
   // Decides anew if something that matters is different.
   void UpdateTarget(const std::vector<PlacementServer>& servers, MonotonicTime now);
+  SilentPairs Silent(MonotonicTime now);
   // Those that cannot be expected to serve at once what they take over.
   std::vector<ServerNumber> Unsettled(MonotonicTime now) const;
   void AddEvent(EventKind kind, ServerNumber server, ServerNumber from, uint32_t partition, std::optional<uint32_t> pause_ms);
@@ -136,6 +141,8 @@ class ReplicaDirector {
   std::map<ServerNumber, std::string> how_gone_;
   // By number: when those that have come since the first placement are settled.
   std::map<ServerNumber, MonotonicTime> settled_from_;
+  // Primaries and who takes nothing of theirs, with the time until when that is believed.
+  std::map<std::pair<ServerNumber, ServerNumber>, MonotonicTime> silent_until_;
   // By partition: since when it waits for a holder.
   std::map<uint32_t, MonotonicTime> waiting_since_;
   bool short_of_replicas_ = false;

@@ -110,6 +110,43 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
   EXPECT_TRUE(director.placement().partitions[0].InSync(1));
 }
 
+TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackLater) {
+  ReplicaDirector director = Placed(2, 2);
+  Membership membership({});
+  for (uint32_t i = 0; i < 2; ++i) {
+    RegisterRequest request;
+    request.set_role(SERVER_ROLE);
+    request.set_process_nonce(i + 1);
+    request.set_address(absl::StrCat("s:", i + 1));
+    ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
+  }
+  const std::vector<const Node*> nodes = membership.Present(SERVER_ROLE);
+  HeartbeatRequest report;
+  SilentServer& silent = *report.add_silent();
+  silent.set_node(nodes[1]->name);
+  silent.set_incarnation(nodes[1]->incarnation + 1);
+  EXPECT_FALSE(director.DropSilent(*nodes[0], report, membership, clock_.Now())) << "that is another life";
+  silent.set_incarnation(nodes[1]->incarnation);
+  const auto learners = [&] {
+    size_t count = 0;
+    for (const ReplicaSet& set : director.placement().partitions) count += set.learners.size();
+    return count;
+  };
+  const uint64_t before = director.epoch();
+  EXPECT_TRUE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
+  EXPECT_EQ(director.epoch(), before + 1);
+  for (const ReplicaSet& set : director.placement().partitions) {
+    EXPECT_EQ(set.backups.size(), set.primary == nodes[0]->number ? 0u : 1u);
+  }
+  EXPECT_FALSE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
+  clock_.Advance(kSilenceRemembered - seconds(1));
+  director.Step(nodes, /*move=*/true, clock_.Now());
+  EXPECT_EQ(learners(), 0u);
+  clock_.Advance(seconds(1));
+  director.Step(nodes, /*move=*/true, clock_.Now());
+  EXPECT_EQ(learners(), 6u);
+}
+
 TEST_F(ReplicaDirectorTest, NothingIsHandedOverToAServerThatHasJustComeBack) {
   ReplicaDirector::Options options;
   options.partitions = 12;

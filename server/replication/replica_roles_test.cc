@@ -415,6 +415,42 @@ TEST_F(ReplicaRolesTest, ABackupThatIsALearnerAgainGetsASnapshot) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
 }
 
+TEST_F(ReplicaRolesTest, AFollowerThatTakesNothingForTooLongIsToldOf) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
+  Create().IgnoreError();
+  const auto told = [&] {
+    clock_.Advance(std::chrono::seconds(1));
+    plane_->Tick();
+    HeartbeatRequest heartbeat;
+    plane_->FillHeartbeat(heartbeat);
+    return heartbeat.silent_size() == 0 ? "" : heartbeat.silent(0).node();
+  };
+  EXPECT_EQ(told(), "");
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(told(), "") << "no try has failed yet";
+  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
+  EXPECT_EQ(told(), "server-1");
+  transport_.RunActions();
+  EXPECT_EQ(told(), "server-1");
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(told(), "");
+}
+
+TEST_F(ReplicaRolesTest, NobodyIsToldOfWhoIsToTakeNothingMore) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}}));
+  Create().IgnoreError();
+  clock_.Advance(std::chrono::seconds(3));
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}}}));
+  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
+  plane_->Tick();
+  HeartbeatRequest heartbeat;
+  plane_->FillHeartbeat(heartbeat);
+  ASSERT_EQ(heartbeat.silent_size(), 1);
+  EXPECT_EQ(heartbeat.silent(0).node(), "server-2");
+}
+
 TEST_F(ReplicaRolesTest, AfterAFailoverABackupGetsTheChangesThatItLacks) {
   BecomePrimaryAfter(3);
   ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
