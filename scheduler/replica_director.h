@@ -18,6 +18,7 @@
 #include "scheduler/move_progress.h"
 #include "scheduler/partition_meter.h"
 #include "scheduler/placement.h"
+#include "scheduler/placement_step.h"
 #include "scheduler/placement_target.h"
 
 namespace pawl {

@@ -175,7 +175,7 @@ void Checkpointer::Run() {
     std::shared_ptr<Work> work;
     std::optional<LoadWork> load;
     uint32_t partition = 0;
-    HeldSnapshot held;
+    std::optional<HeldSnapshot> held;
     {
       MutexLock lock(mu_);
       if (!stopping_ && to_write_.empty() && !load_.has_value()) {
@@ -191,14 +191,14 @@ void Checkpointer::Run() {
         work = work_;
         partition = to_write_.front();
         to_write_.pop_front();
-        held = *std::exchange(work->parts[partition].held, std::nullopt);
+        held = std::exchange(work->parts[partition].held, std::nullopt);
       }
     }
     RunAll(actions);
     if (load.has_value()) load->done(LoadAll(load->request));
     if (work == nullptr) continue;
-    absl::StatusOr<CheckpointPart> written = Write(*work, partition, held);
-    held = HeldSnapshot();
+    absl::StatusOr<CheckpointPart> written = Write(*work, partition, *held);
+    held.reset();
     actions.clear();
     {
       MutexLock lock(mu_);
