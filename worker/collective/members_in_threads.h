@@ -1,0 +1,69 @@
+// All members of a group in one process, each with a thread of its own.
+#ifndef PAWL_WORKER_COLLECTIVE_MEMBERS_IN_THREADS_H_
+#define PAWL_WORKER_COLLECTIVE_MEMBERS_IN_THREADS_H_
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "worker/collective/gloo/collective.h"
+
+namespace pawl {
+
+inline constexpr std::chrono::seconds kTestTimeout{30};
+
+// The status of the operation that `call` begins, with the Done that it is given.
+inline absl::Status Wait(const std::function<void(Collective::Done)>& call) {
+  auto promise = std::make_shared<std::promise<absl::Status>>();
+  call([promise](absl::Status status) { promise->set_value(std::move(status)); });
+  return promise->get_future().get();
+}
+
+class MembersInThreads {
+ public:
+  // Connected, unless `connect` is false.
+  explicit MembersInThreads(size_t size, bool connect = true) {
+    for (size_t place = 0; place < size; ++place) {
+      auto member = GlooCollective::Create({.size = size, .place = place});
+      EXPECT_TRUE(member.ok()) << member.status();
+      members_.push_back(*std::move(member));
+      introductions_.push_back(members_.back()->introduction());
+    }
+    if (!connect) return;
+    ForEach([this](GlooCollective& member) {
+      const absl::Status status =
+          Wait([&](Collective::Done done) { member.Connect(introductions_, kTestTimeout, std::move(done)); });
+      EXPECT_TRUE(status.ok()) << status;
+    });
+  }
+
+  size_t size() const { return members_.size(); }
+  GlooCollective& member(size_t place) { return *members_[place]; }
+  const std::vector<std::string>& introductions() const { return introductions_; }
+  // As if the process had died, as far as the others see.
+  void Drop(size_t place) { members_[place].reset(); }
+
+  // At the same time; returns when all have.
+  void ForEach(const std::function<void(GlooCollective&)>& action) {
+    std::vector<std::thread> threads;
+    for (const auto& member : members_) {
+      if (member != nullptr) threads.emplace_back([&] { action(*member); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  std::vector<std::unique_ptr<GlooCollective>> members_;
+  std::vector<std::string> introductions_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_COLLECTIVE_MEMBERS_IN_THREADS_H_

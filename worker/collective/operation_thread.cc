@@ -1,0 +1,89 @@
+#include "worker/collective/operation_thread.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace pawl {
+namespace {
+
+// The thread is told when there is something to do; between two looks without that.
+constexpr std::chrono::seconds kIdleWait{60};
+
+}  // namespace
+
+OperationThread::OperationThread(std::function<void()> begin, std::function<void()> interrupt)
+    : interrupt_(std::move(interrupt)), thread_([this, begin = std::move(begin)] {
+        if (begin != nullptr) begin();
+        Run();
+      }) {}
+
+OperationThread::~OperationThread() { Stop(); }
+
+void OperationThread::Stop() {
+  Abort(absl::CancelledError("the collective is being destroyed"));
+  {
+    MutexLock lock(mu_);
+    ending_ = true;
+    changed_.NotifyAll();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void OperationThread::Add(MonotonicDuration timeout, Operation operation, Collective::Done done) {
+  {
+    MutexLock lock(mu_);
+    if (queue_.size() < kMaxQueuedOperations) {
+      queue_.push_back({std::min<MonotonicDuration>(timeout, kMaxOperationTimeout), std::move(operation), std::move(done)});
+      changed_.NotifyAll();
+      return;
+    }
+  }
+  // The other members may have begun it: they cannot be in step any more.
+  done(Note(absl::ResourceExhaustedError(absl::StrCat(kMaxQueuedOperations, " operations wait for their turn, the limit"))));
+}
+
+void OperationThread::Abort(const absl::Status& reason) { Note(reason).IgnoreError(); }
+
+absl::Status OperationThread::Note(const absl::Status& status) {
+  if (status.ok()) {
+    MutexLock lock(mu_);
+    return failure_;
+  }
+  {
+    MutexLock lock(mu_);
+    if (!failure_.ok()) return failure_;
+    failure_ = status;
+  }
+  interrupt_();
+  return status;
+}
+
+absl::Status OperationThread::RunOne(Entry& entry) {
+  if (const absl::Status failure = Note(absl::OkStatus()); !failure.ok()) return failure;
+  const absl::Status status = entry.operation(Clock::Real().Now() + entry.timeout);
+  // Whoever has all that it wanted is not told of what came after it.
+  return status.ok() ? status : Note(status);
+}
+
+void OperationThread::Run() {
+  while (true) {
+    Entry entry;
+    {
+      MutexLock lock(mu_);
+      while (queue_.empty()) {
+        if (ending_) return;
+        changed_.WaitUntil(mu_, Clock::Real().Now() + kIdleWait);
+      }
+      entry = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    absl::Status status = RunOne(entry);
+    // What it holds of the caller's is given back before the caller hears of it.
+    entry.operation = nullptr;
+    entry.done(std::move(status));
+  }
+}
+
+}  // namespace pawl
