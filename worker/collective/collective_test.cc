@@ -107,8 +107,8 @@ TEST_P(CollectiveTest, EveryOperationDoesWhatAPlainLoopDoesForEveryTypeAndSize) 
   for (const CollectiveType type : kTypes) {
     for (const size_t count : kCounts) {
       for (const Reduction reduction : kReductions) {
-        // All of the loops again for the largest would take long and show nothing.
-        if (count > 1023 && reduction != Reduction::kSum) continue;
+        // How elements are reduced does not depend on how many there are.
+        if (count > 7 && reduction != Reduction::kSum) continue;
         SCOPED_TRACE(testing::Message() << "type " << static_cast<int>(type) << " count " << count << " reduction "
                                         << static_cast<int>(reduction));
         const std::vector<char> reduced = Encode(ReducedInputs(k, count, reduction), type);
@@ -413,11 +413,11 @@ TEST(CollectiveConnectTest, MemberThatDoesNotConnectIsNotWaitedForLong) {
     (*member)->Connect({(*member)->introduction(), (*other)->introduction()}, milliseconds(200), std::move(done));
   });
   EXPECT_TRUE(absl::IsDeadlineExceeded(status) || absl::IsUnavailable(status)) << status;
-  EXPECT_EQ(Sum(**member), status);
+  EXPECT_EQ(Sum(**member), status) << "it is not connected";
 }
 
 TEST(CollectiveConnectTest, MemberThatIsGoneDoesNotConnect) {
-  MembersInThreads members(3, /*connect=*/false);
+  MembersInThreads members(3, /*connect=*/false, milliseconds(300));
   members.Drop(2);
   std::vector<absl::Status> results(3);
   members.ForEach([&](GlooCollective& member) {

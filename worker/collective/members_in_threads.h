@@ -29,9 +29,9 @@ inline absl::Status Wait(const std::function<void(Collective::Done)>& call) {
 class MembersInThreads {
  public:
   // Connected, unless `connect` is false.
-  explicit MembersInThreads(size_t size, bool connect = true) {
+  explicit MembersInThreads(size_t size, bool connect = true, std::chrono::milliseconds pair_timeout = kTestTimeout) {
     for (size_t place = 0; place < size; ++place) {
-      auto member = GlooCollective::Create({.size = size, .place = place});
+      auto member = GlooCollective::Create({.size = size, .place = place, .pair_timeout = pair_timeout});
       EXPECT_TRUE(member.ok()) << member.status();
       members_.push_back(*std::move(member));
       introductions_.push_back(members_.back()->introduction());

@@ -150,6 +150,7 @@ absl::StatusOr<std::unique_ptr<GlooCollective>> GlooCollective::Create(const Opt
 GlooCollective::~GlooCollective() {
   // What a `done` calls still finds all of this, and nothing runs any more when it goes.
   if (thread_ != nullptr) thread_->Stop();
+  if (watch_.joinable()) watch_.join();
 }
 
 void GlooCollective::Listen() {
@@ -173,6 +174,7 @@ void GlooCollective::Connect(std::vector<std::string> introductions, MonotonicDu
       [this, introductions = std::move(introductions)](MonotonicTime deadline) {
         const absl::Status status = ConnectPairs(introductions, deadline);
         connected_ = status.ok();
+        if (connected_ && options_.size > 1) watch_ = std::thread([this] { WatchFormerMember(); });
         return status;
       },
       std::move(done));
@@ -198,7 +200,25 @@ absl::Status GlooCollective::ConnectPairs(const std::vector<std::string>& introd
     // A pair that was closed meanwhile counts for Gloo as one that waits no more.
     if (transport_->interrupted()) return absl::UnavailableError("interrupted");
   }
+  if (options_.size == 1) return absl::OkStatus();
+  // One that has not called Connect yet, or never will, has been connected with all the same: its system has done it.
+  transport_->SetDeadline(deadline);
+  try {
+    gloo::BarrierOptions options(context_);
+    gloo::barrier(options);
+  } catch (...) {
+    return StatusOfException(deadline);
+  }
+  transport_->SetDeadline(MonotonicTime::max());
   return absl::OkStatus();
+}
+
+void GlooCollective::WatchFormerMember() {
+  const size_t former = (options_.place + options_.size - 1) % options_.size;
+  transport_->AwaitBreak(static_cast<int>(former));
+  // A wait that lasts too long makes Gloo break all connections, before that operation has ended.
+  if (Clock::Real().Now() >= transport_->deadline()) return;
+  thread_->Abort(absl::UnavailableError(absl::StrCat("the connection with member ", former, " is broken")));
 }
 
 void GlooCollective::Add(size_t count, CollectiveType type, MonotonicDuration timeout,
@@ -222,6 +242,7 @@ void GlooCollective::Add(size_t count, CollectiveType type, MonotonicDuration ti
         } catch (...) {
           return StatusOfException(deadline);
         }
+        if (transport_ != nullptr) transport_->SetDeadline(MonotonicTime::max());
         return absl::OkStatus();
       },
       std::move(done));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,7 +33,7 @@ inline constexpr size_t kMaxGlooMembers = 128;
 // else: the same members with the same input get the same bits, whatever is slow or fast. It is not the order of places.
 //
 // Each operation that fails, whatever the reason, and one more than kMaxQueuedOperations break the group. An error closes
-// the connections, so that the others get UNAVAILABLE at once.
+// the connections, and everybody watches the connection with the member before: so all break at once, whatever they do.
 //
 // Absences: the connections are neither encrypted nor authenticated, and each pair of members listens at a port of the
 // system's choice until it is connected: the network between workers must be one that can be trusted.
@@ -76,6 +77,8 @@ class GlooCollective final : public ConnectableCollective {
 
   // May throw what Gloo throws.
   void Listen();
+  // Until the group is broken.
+  void WatchFormerMember();
   absl::Status ConnectPairs(const std::vector<std::string>& introductions, MonotonicTime deadline);
   void ScatterReduced(const char* input, char* output, size_t bytes, size_t element_bytes,
                       void (*reduce)(void*, const void*, const void*, size_t), uint32_t tag);
@@ -95,6 +98,8 @@ class GlooCollective final : public ConnectableCollective {
   uint32_t last_tag_ = 0;
   bool connected_ = false;
   std::unique_ptr<OperationThread> thread_;
+  // Made by thread_.
+  std::thread watch_;
 };
 
 }  // namespace pawl

@@ -5,8 +5,17 @@
 #include <vector>
 
 #include "gloo/common/error.h"
+#include "gloo/types.h"
 
 namespace pawl {
+namespace {
+
+// Nothing is ever sent there. Gloo's own prefixes are lower (gloo/types.h).
+constexpr uint8_t kNothingSlotPrefix = 0x41;
+// Of a wait for something that need not come. The library adds it to the time of day.
+constexpr std::chrono::hours kLongTime{24 * 365};
+
+}  // namespace
 
 // One of the transport's, with the watch around it. Gloo wants a buffer's own methods to be called, so all are forwarded.
 class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
@@ -19,6 +28,12 @@ class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
   ~Buffer() override {
     MutexLock lock(transport_.mu_);
     transport_.buffers_.erase(this);
+  }
+
+  // For a buffer whose wait has no deadline.
+  void WaitForLong() {
+    transport_.ThrowIfInterrupted();
+    Waited(inner_->waitRecv(nullptr, kLongTime));
   }
 
   // An interruption that comes between the look at it and the wait is found by the wait: it stays until one has taken it.
@@ -48,7 +63,7 @@ class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
  private:
   std::chrono::milliseconds TimeLeft() const {
     transport_.ThrowIfInterrupted();
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(transport_.deadline_ - Clock::Real().Now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(transport_.deadline() - Clock::Real().Now());
     if (left <= std::chrono::milliseconds::zero()) throw gloo::IoException("no time is left");
     return left;
   }
@@ -65,6 +80,17 @@ WatchedTransport::WatchedTransport(std::shared_ptr<gloo::transport::Context> inn
     : Context(inner->rank, inner->size), inner_(std::move(inner)) {}
 
 WatchedTransport::~WatchedTransport() = default;
+
+void WatchedTransport::AwaitBreak(int place) {
+  char nothing = 0;
+  try {
+    Buffer buffer(*this, &nothing, sizeof(nothing));
+    buffer.recv(place, gloo::Slot::build(kNothingSlotPrefix, 0), 0, sizeof(nothing));
+    buffer.WaitForLong();
+  } catch (const std::exception&) {
+    // That is what was waited for.
+  }
+}
 
 void WatchedTransport::Interrupt() {
   MutexLock lock(mu_);

@@ -17,14 +17,19 @@ namespace pawl {
 // pair wakes nobody who waits for it. All their waits go through here instead, where they have one deadline and can be
 // interrupted, and what they send is counted.
 //
-// For one thread, apart from Interrupt and bytes_sent. Buffers that it has created must not outlive it.
+// For one thread, apart from what is said to be thread-safe. Buffers that it has created must not outlive it.
 class WatchedTransport final : public gloo::transport::Context {
  public:
   explicit WatchedTransport(std::shared_ptr<gloo::transport::Context> inner);
   ~WatchedTransport() override;
 
-  // Of all waits from now on: later they throw gloo::IoException.
+  // Of all waits from now on: later they throw gloo::IoException. Reading it is thread-safe.
   void SetDeadline(MonotonicTime deadline) { deadline_ = deadline; }
+  MonotonicTime deadline() const { return deadline_; }
+
+  // Returns when the connection with this member is broken, or after Interrupt. Gloo tells only whoever waits for
+  // something from there. Thread-safe.
+  void AwaitBreak(int place) PAWL_EXCLUDES(mu_);
 
   // Whoever waits, and all that is sent, received or waited for later, gets gloo::IoException. Thread-safe.
   void Interrupt() PAWL_EXCLUDES(mu_);
@@ -44,7 +49,7 @@ class WatchedTransport final : public gloo::transport::Context {
   void ThrowIfInterrupted() const PAWL_EXCLUDES(mu_);
 
   const std::shared_ptr<gloo::transport::Context> inner_;
-  MonotonicTime deadline_ = MonotonicTime::max();
+  std::atomic<MonotonicTime> deadline_ = MonotonicTime::max();
   std::atomic<uint64_t> bytes_sent_{0};
 
   mutable Mutex mu_;
