@@ -229,6 +229,40 @@ std::future<absl::Status> Client::GiveUpRanks(GiveUpRanksRequest request, const 
   return std::move(future);
 }
 
+std::future<absl::StatusOr<JoinGroupResponse>> Client::JoinGroup(JoinGroupRequest request, const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<JoinGroupResponse>>();
+  request.set_node(node());
+  request.set_incarnation(incarnation());
+  CallScheduler<JoinGroupResponse, absl::StatusOr<JoinGroupResponse>>(*core_, "JoinGroup", std::move(request), options,
+                                                                      std::move(done), Whole());
+  return std::move(future);
+}
+
+std::future<absl::StatusOr<ExchangeInGroupResponse>> Client::ExchangeInGroup(ExchangeInGroupRequest request,
+                                                                             const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<ExchangeInGroupResponse>>();
+  request.set_node(node());
+  request.set_incarnation(incarnation());
+  CallScheduler<ExchangeInGroupResponse, absl::StatusOr<ExchangeInGroupResponse>>(
+      *core_, "ExchangeInGroup", std::move(request), options, std::move(done), Whole());
+  return std::move(future);
+}
+
+void Client::WatchGroup(WatchGroupRequest request, const CallOptions& options,
+                        absl::AnyInvocable<void(absl::StatusOr<WatchGroupResponse>)> done) {
+  request.set_node(node());
+  request.set_incarnation(incarnation());
+  CallScheduler<WatchGroupResponse, absl::StatusOr<WatchGroupResponse>>(*core_, "WatchGroup", std::move(request), options,
+                                                                        std::move(done), Whole());
+}
+
+std::future<absl::StatusOr<WatchGroupResponse>> Client::WatchGroup(WatchGroupRequest request,
+                                                                   const CallOptions& options) {
+  auto [future, done] = NewFuture<absl::StatusOr<WatchGroupResponse>>();
+  WatchGroup(std::move(request), options, std::move(done));
+  return std::move(future);
+}
+
 std::future<absl::StatusOr<ReportEvaluationResponse>> Client::ReportEvaluation(ReportEvaluationRequest request,
                                                                                const CallOptions& options) {
   auto [future, done] = NewFuture<absl::StatusOr<ReportEvaluationResponse>>();

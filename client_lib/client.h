@@ -310,6 +310,12 @@ class Client {
   void Assignment(GetAssignmentRequest request, const CallOptions& options,
                   absl::AnyInvocable<void(absl::StatusOr<GetAssignmentResponse>)> done);
   std::future<absl::Status> GiveUpRanks(GiveUpRanksRequest request, const CallOptions& options = {});
+  std::future<absl::StatusOr<JoinGroupResponse>> JoinGroup(JoinGroupRequest request, const CallOptions& options = {});
+  std::future<absl::StatusOr<ExchangeInGroupResponse>> ExchangeInGroup(ExchangeInGroupRequest request,
+                                                                       const CallOptions& options = {});
+  std::future<absl::StatusOr<WatchGroupResponse>> WatchGroup(WatchGroupRequest request, const CallOptions& options = {});
+  void WatchGroup(WatchGroupRequest request, const CallOptions& options,
+                  absl::AnyInvocable<void(absl::StatusOr<WatchGroupResponse>)> done);
   std::future<absl::StatusOr<ReportEvaluationResponse>> ReportEvaluation(ReportEvaluationRequest request,
                                                                          const CallOptions& options = {});
   // `ranks`: those that are done; empty: all that the process hosts.

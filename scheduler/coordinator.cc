@@ -215,7 +215,8 @@ void Coordinator::TakeUpWhatWasUnderWay(DeferredActions& actions) {
 absl::Status Coordinator::CheckCanWait() const {
   PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
   if (routing_calls_.size() + table_calls_.size() + barrier_calls_.size() + assignment_calls_.size() +
-          evaluation_calls_.size() + checkpoint_calls_.size() >=
+          evaluation_calls_.size() + checkpoint_calls_.size() + join_group_calls_.size() + exchange_calls_.size() +
+          watch_group_calls_.size() >=
       kMaxParkedCalls) {
     return absl::ResourceExhaustedError(absl::StrCat(kMaxParkedCalls, " calls wait in the scheduler, the limit"));
   }

@@ -38,6 +38,7 @@
 #include "scheduler/server_rounds.h"
 #include "scheduler/state_saver.h"
 #include "scheduler/table_catalogue.h"
+#include "scheduler/worker_group.h"
 
 namespace pawl {
 
@@ -152,6 +153,9 @@ class Coordinator {
   Ticket Barrier(const BarrierRequest& request, Done<BarrierResponse> done) PAWL_EXCLUDES(mu_);
   Ticket GetAssignment(const GetAssignmentRequest& request, Done<GetAssignmentResponse> done) PAWL_EXCLUDES(mu_);
   Ticket GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRanksResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket JoinGroup(const JoinGroupRequest& request, Done<JoinGroupResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket ExchangeInGroup(const ExchangeInGroupRequest& request, Done<ExchangeInGroupResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket WatchGroup(const WatchGroupRequest& request, Done<WatchGroupResponse> done) PAWL_EXCLUDES(mu_);
   Ticket ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done)
       PAWL_EXCLUDES(mu_);
   Ticket Checkpoint(const CheckpointRequest& request, Done<CheckpointResponse> done) PAWL_EXCLUDES(mu_);
@@ -196,6 +200,10 @@ class Coordinator {
   struct AssignmentWanted {
     std::string worker;
     uint64_t newer_than = 0;
+  };
+  struct GroupExchange {
+    uint64_t generation = 0;
+    std::string name;
   };
   // What nodes have been told, or may be.
   struct View {
@@ -247,6 +255,12 @@ class Coordinator {
       PAWL_REQUIRES(mu_);
   // After a restart, once there is time to act.
   void TakeUpWhatWasUnderWay(DeferredActions& actions) PAWL_REQUIRES(mu_);
+
+  // coordinator_group.cc.
+  WorkerGroup::Hosts HostsOfRanks() const PAWL_REQUIRES(mu_);
+  // Ranks may have other hosts, or workers be gone: ends the group, or forms one, and answers those who wait for it.
+  void UpdateGroup(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  bool CancelGroupCall(Ticket ticket, const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_);
 
   // coordinator_rounds.cc: what is asked of servers.
   void CreateTableOnServers(uint32_t table, DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -340,6 +354,8 @@ class Coordinator {
   LogicalWorkers logical_workers_ PAWL_GUARDED_BY(mu_);
   TableCatalogue tables_ PAWL_GUARDED_BY(mu_);
   Barriers barriers_ PAWL_GUARDED_BY(mu_);
+  // Not saved: whoever takes the job over forms another one.
+  WorkerGroup group_ PAWL_GUARDED_BY(mu_);
   Evaluations evaluations_ PAWL_GUARDED_BY(mu_);
   Checkpoints checkpoints_ PAWL_GUARDED_BY(mu_);
   // The checkpoint that the job has begun with.
@@ -379,6 +395,11 @@ class Coordinator {
   ParkedCalls<uint32_t, CreateTableResponse> table_calls_ PAWL_GUARDED_BY(mu_);
   ParkedCalls<BarrierParty, BarrierResponse> barrier_calls_ PAWL_GUARDED_BY(mu_);
   ParkedCalls<AssignmentWanted, GetAssignmentResponse> assignment_calls_ PAWL_GUARDED_BY(mu_);
+  // Keyed by the node.
+  ParkedCalls<std::string, JoinGroupResponse> join_group_calls_ PAWL_GUARDED_BY(mu_);
+  ParkedCalls<GroupExchange, ExchangeInGroupResponse> exchange_calls_ PAWL_GUARDED_BY(mu_);
+  // Keyed by the generation.
+  ParkedCalls<uint64_t, WatchGroupResponse> watch_group_calls_ PAWL_GUARDED_BY(mu_);
   // Keyed by the evaluation's number.
   ParkedCalls<uint64_t, ReportEvaluationResponse> evaluation_calls_ PAWL_GUARDED_BY(mu_);
   // Keyed by the folder.

@@ -207,6 +207,7 @@ void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
   if (routing_calls_.AnswerOne(ticket, status, actions).has_value()) return;
   if (table_calls_.AnswerOne(ticket, status, actions).has_value()) return;
   if (assignment_calls_.AnswerOne(ticket, status, actions).has_value()) return;
+  if (CancelGroupCall(ticket, status, actions)) return;
   if (const auto dir = checkpoint_calls_.AnswerOne(ticket, status, actions); dir.has_value()) {
     if (!checkpoint_calls_.Any([&](const std::string& other) { return other == *dir; })) checkpoints_.Withdraw(*dir);
     return;

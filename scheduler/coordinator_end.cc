@@ -96,6 +96,9 @@ void Coordinator::EndEverything(DeferredActions& actions) {
   table_calls_.AnswerAll(status, actions);
   barrier_calls_.AnswerAll(status, actions);
   assignment_calls_.AnswerAll(status, actions);
+  join_group_calls_.AnswerAll(status, actions);
+  exchange_calls_.AnswerAll(status, actions);
+  watch_group_calls_.AnswerAll(status, actions);
   evaluation_calls_.AnswerAll(status, actions);
   checkpoint_calls_.AnswerAll(status, actions);
   checkpoints_.Abandon();

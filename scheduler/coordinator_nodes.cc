@@ -200,8 +200,11 @@ void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool 
   if (options_.job.consistency().mode() != SYNC) {
     for (const LogicalWorkers::FreeRank& rank : ranks) ReleaseOnServers(rank, actions);
   }
-  assignment_calls_.AnswerIf([&](const AssignmentWanted& wanted) { return wanted.worker == worker.name; },
-                             absl::AbortedError(absl::StrCat(worker.name, " ", how)), actions);
+  const absl::Status gone = absl::AbortedError(absl::StrCat(worker.name, " ", how));
+  assignment_calls_.AnswerIf([&](const AssignmentWanted& wanted) { return wanted.worker == worker.name; }, gone, actions);
+  join_group_calls_.AnswerIf([&](const std::string& node) { return node == worker.name; }, gone, actions);
+  group_.NodeIsGone(worker.name, how);
+  UpdateGroup(actions);
 }
 
 std::vector<const Node*> Coordinator::JoinedServers() const {
@@ -221,6 +224,8 @@ void Coordinator::PlaceRanksOnWorkers(DeferredActions& actions) {
   for (uint32_t rank = 0; rank < logical_workers_.total(); ++rank) before.push_back(logical_workers_.HostOf(rank));
   const std::vector<std::string> changed =
       logical_workers_.Place(running_.Now(), [this]() PAWL_REQUIRES(mu_) { return membership_.NewIncarnation(); });
+  // A worker that insists on its ranks has got them without being told so here.
+  UpdateGroup(actions);
   if (changed.empty()) return;
   gate_.Changed();
   std::map<std::string, std::vector<LogicalWorkers::FreeRank>> gained;

@@ -109,7 +109,11 @@ class LogicalWorkers {
   bool AllHosted() const;
   // The worker that hosts each rank; empty where there is none.
   const std::string& HostOf(uint32_t rank) const { return ranks_[rank].host; }
-  // The same, or where there is none the one that did last.
+  // In whose hands it has this incarnation; is to be given up by them; has done all its steps.
+  uint64_t IncarnationOf(uint32_t rank) const { return ranks_[rank].incarnation; }
+  bool IsLeaving(uint32_t rank) const { return ranks_[rank].leaving; }
+  bool IsFinished(uint32_t rank) const { return ranks_[rank].finished; }
+  // HostOf, or where there is none the one that did last.
   const std::string& LastHostOf(uint32_t rank) const;
   uint32_t total() const { return options_.total; }
   // Ranks that have lost their host before they had finished.

@@ -103,6 +103,23 @@ grpc::ServerUnaryReactor* SchedulerService::GiveUpRanks(grpc::CallbackServerCont
   return Park(coordinator_, &Coordinator::GiveUpRanks, context, request, response);
 }
 
+grpc::ServerUnaryReactor* SchedulerService::JoinGroup(grpc::CallbackServerContext* context,
+                                                      const JoinGroupRequest* request, JoinGroupResponse* response) {
+  return Park(coordinator_, &Coordinator::JoinGroup, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ExchangeInGroup(grpc::CallbackServerContext* context,
+                                                            const ExchangeInGroupRequest* request,
+                                                            ExchangeInGroupResponse* response) {
+  return Park(coordinator_, &Coordinator::ExchangeInGroup, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::WatchGroup(grpc::CallbackServerContext* context,
+                                                       const WatchGroupRequest* request,
+                                                       WatchGroupResponse* response) {
+  return Park(coordinator_, &Coordinator::WatchGroup, context, request, response);
+}
+
 grpc::ServerUnaryReactor* SchedulerService::ReportEvaluation(grpc::CallbackServerContext* context,
                                                              const ReportEvaluationRequest* request,
                                                              ReportEvaluationResponse* response) {

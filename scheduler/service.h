@@ -31,6 +31,13 @@ class SchedulerService final : public Scheduler::CallbackService {
                                           GetAssignmentResponse* response) override;
   grpc::ServerUnaryReactor* GiveUpRanks(grpc::CallbackServerContext* context, const GiveUpRanksRequest* request,
                                         GiveUpRanksResponse* response) override;
+  grpc::ServerUnaryReactor* JoinGroup(grpc::CallbackServerContext* context, const JoinGroupRequest* request,
+                                      JoinGroupResponse* response) override;
+  grpc::ServerUnaryReactor* ExchangeInGroup(grpc::CallbackServerContext* context,
+                                            const ExchangeInGroupRequest* request,
+                                            ExchangeInGroupResponse* response) override;
+  grpc::ServerUnaryReactor* WatchGroup(grpc::CallbackServerContext* context, const WatchGroupRequest* request,
+                                       WatchGroupResponse* response) override;
   grpc::ServerUnaryReactor* ReportEvaluation(grpc::CallbackServerContext* context,
                                              const ReportEvaluationRequest* request,
                                              ReportEvaluationResponse* response) override;

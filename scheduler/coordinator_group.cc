@@ -1,0 +1,156 @@
+// The rpcs of workers that form groups for collective operations.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "scheduler/coordinator.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kOtherRanks[] = "other ranks are assigned to the worker now";
+
+}  // namespace
+
+Ticket Coordinator::JoinGroup(const JoinGroupRequest& request, Done<JoinGroupResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  absl::Status status = CheckCanWait();
+  if (status.ok()) status = FindWorker(request.node(), request.incarnation()).status();
+  if (!status.ok()) {
+    AnswerNow<JoinGroupResponse>(std::move(done), status, actions);
+    return 0;
+  }
+  Ticket ticket = 0;
+  status = group_.Join(request, HostsOfRanks());
+  if (status.ok()) {
+    ticket = ++last_ticket_;
+    join_group_calls_.Park(ticket, request.node(), std::move(done));
+  } else {
+    AnswerNow<JoinGroupResponse>(std::move(done), status, actions);
+    // It waits no longer.
+    join_group_calls_.AnswerIf([&](const std::string& node) { return node == request.node(); }, status, actions);
+  }
+  UpdateGroup(actions);
+  return ticket;
+}
+
+Ticket Coordinator::ExchangeInGroup(const ExchangeInGroupRequest& request, Done<ExchangeInGroupResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  absl::Status status = CheckCanWait();
+  if (status.ok()) status = FindWorker(request.node(), request.incarnation()).status();
+  if (status.ok()) status = group_.Exchange(request);
+  if (!status.ok()) {
+    AnswerNow<ExchangeInGroupResponse>(std::move(done), status, actions);
+    return 0;
+  }
+  const Ticket ticket = ++last_ticket_;
+  exchange_calls_.Park(ticket, {request.generation(), request.name()}, std::move(done));
+  if (const auto values = group_.Values(request.generation(), request.name()); values.ok() && values->has_value()) {
+    exchange_calls_.AnswerIf(
+        [&](const GroupExchange& other) {
+          return other.generation == request.generation() && other.name == request.name();
+        },
+        **values, actions);
+  }
+  return ticket;
+}
+
+Ticket Coordinator::WatchGroup(const WatchGroupRequest& request, Done<WatchGroupResponse> done) {
+  if (RefuseIfTooManyAreHeld(done)) return 0;
+  DeferredActions actions;
+  MutexLock lock(mu_);
+  const Ending ending(*this, actions);
+  absl::Status status = CheckCanWait();
+  if (status.ok()) status = FindWorker(request.node(), request.incarnation()).status();
+  absl::StatusOr<std::optional<std::string>> over = status;
+  if (status.ok()) over = group_.IsOver(request.node(), request.generation());
+  if (over.ok() && !over->has_value()) {
+    const Ticket ticket = ++last_ticket_;
+    watch_group_calls_.Park(ticket, request.generation(), std::move(done));
+    return ticket;
+  }
+  absl::StatusOr<WatchGroupResponse> answer = over.status();
+  if (over.ok()) {
+    answer = WatchGroupResponse();
+    answer->set_reason(**over);
+  }
+  AnswerNow<WatchGroupResponse>(std::move(done), std::move(answer), actions);
+  return 0;
+}
+
+WorkerGroup::Hosts Coordinator::HostsOfRanks() const {
+  WorkerGroup::Hosts hosts;
+  for (uint32_t rank = 0; rank < logical_workers_.total(); ++rank) {
+    hosts.push_back({logical_workers_.HostOf(rank), logical_workers_.IncarnationOf(rank), logical_workers_.IsLeaving(rank),
+                     logical_workers_.IsFinished(rank)});
+  }
+  return hosts;
+}
+
+void Coordinator::UpdateGroup(DeferredActions& actions) {
+  const WorkerGroup& group = group_;
+  if (group.anybody()) {
+    const WorkerGroup::Hosts hosts = HostsOfRanks();
+    for (const std::string& refused : group_.RanksAreHosted(hosts)) {
+      join_group_calls_.AnswerIf([&](const std::string& node) { return node == refused; },
+                                 absl::FailedPreconditionError(kOtherRanks), actions);
+    }
+    // An incarnation's number is saved before anybody hears of it, and never used again, in whatever life of the scheduler.
+    if (group_.Form(hosts, [this]() PAWL_REQUIRES(mu_) { return membership_.NewIncarnation(); })) gate_.Changed();
+  }
+  // All who wait in a group wait in the same one; another one may be there already.
+  std::optional<uint64_t> over;
+  const auto is_over = [&](uint64_t generation) {
+    if (!group.WhyOver(generation).has_value()) return false;
+    over = generation;
+    return true;
+  };
+  if (watch_group_calls_.Any(is_over)) {
+    WatchGroupResponse response;
+    response.set_reason(*group.WhyOver(*over));
+    spdlog::info("group {} is over: {}", *over, response.reason());
+    watch_group_calls_.AnswerIf(is_over, response, actions);
+  }
+  const auto exchanges_in_it = [&](const GroupExchange& exchange) { return is_over(exchange.generation); };
+  if (exchange_calls_.Any(exchanges_in_it)) {
+    exchange_calls_.AnswerIf(exchanges_in_it, absl::AbortedError(*group.WhyOver(*over)), actions);
+  }
+  std::optional<std::string> joined;
+  const auto has_joined = [&](const std::string& node) {
+    if (!group.GroupOf(node).has_value()) return false;
+    joined = node;
+    return true;
+  };
+  while (join_group_calls_.Any(has_joined)) {
+    const std::string node = *joined;
+    const JoinGroupResponse response = *group.GroupOf(node);
+    if (response.place() == 0) {
+      const auto text = [](std::string* out, const GroupMember& member) {
+        absl::StrAppend(out, member.node(), " (", absl::StrJoin(member.ranks(), " "), ")");
+      };
+      spdlog::info("group {} is formed: {}", response.generation(), absl::StrJoin(response.members(), ", ", text));
+    }
+    join_group_calls_.AnswerIf([&](const std::string& other) { return other == node; }, response, actions);
+  }
+}
+
+bool Coordinator::CancelGroupCall(Ticket ticket, const absl::Status& status, DeferredActions& actions) {
+  if (const auto node = join_group_calls_.AnswerOne(ticket, status, actions); node.has_value()) {
+    // Whoever asks once more waits again.
+    if (!join_group_calls_.Any([&](const std::string& other) { return other == *node; })) group_.Withdraw(*node);
+    return true;
+  }
+  return exchange_calls_.AnswerOne(ticket, status, actions).has_value() ||
+         watch_group_calls_.AnswerOne(ticket, status, actions).has_value();
+}
+
+}  // namespace pawl
