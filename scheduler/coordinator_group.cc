@@ -71,20 +71,24 @@ Ticket Coordinator::WatchGroup(const WatchGroupRequest& request, Done<WatchGroup
   const Ending ending(*this, actions);
   absl::Status status = CheckCanWait();
   if (status.ok()) status = FindWorker(request.node(), request.incarnation()).status();
-  absl::StatusOr<std::optional<std::string>> over = status;
-  if (status.ok()) over = group_.IsOver(request.node(), request.generation());
-  if (over.ok() && !over->has_value()) {
-    const Ticket ticket = ++last_ticket_;
-    watch_group_calls_.Park(ticket, request.generation(), std::move(done));
-    return ticket;
+  if (!status.ok()) {
+    AnswerNow<WatchGroupResponse>(std::move(done), status, actions);
+    return 0;
   }
-  absl::StatusOr<WatchGroupResponse> answer = over.status();
-  if (over.ok()) {
-    answer = WatchGroupResponse();
-    answer->set_reason(**over);
+  const absl::StatusOr<std::optional<std::string>> over = group_.IsOver(request.node(), request.generation());
+  if (!over.ok()) {
+    AnswerNow<WatchGroupResponse>(std::move(done), over.status(), actions);
+    return 0;
   }
-  AnswerNow<WatchGroupResponse>(std::move(done), std::move(answer), actions);
-  return 0;
+  if (over->has_value()) {
+    WatchGroupResponse response;
+    response.set_reason(**over);
+    AnswerNow<WatchGroupResponse>(std::move(done), response, actions);
+    return 0;
+  }
+  const Ticket ticket = ++last_ticket_;
+  watch_group_calls_.Park(ticket, request.generation(), std::move(done));
+  return ticket;
 }
 
 WorkerGroup::Hosts Coordinator::HostsOfRanks() const {

@@ -24,17 +24,18 @@ std::string RanksText(const JoinGroupRequest& request) {
 
 }  // namespace
 
-// All that are assigned to the worker, apart from those that have finished, and nothing else.
+// Ranks that are the worker's, and among them all that it is to go on with.
 bool WorkerGroup::Holds(const JoinGroupRequest& request, const Hosts& hosts) {
   for (const GroupRank& rank : request.ranks()) {
     if (rank.rank() >= hosts.size()) return false;
     const HostedRank& hosted = hosts[rank.rank()];
-    if (hosted.node != request.node() || hosted.incarnation != rank.incarnation() || hosted.leaving) return false;
+    if (hosted.node != request.node() || hosted.incarnation != rank.incarnation()) return false;
   }
+  const auto goes_on = [](const HostedRank& hosted) { return !hosted.leaving && !hosted.finished; };
   size_t assigned = 0;
   size_t brought = 0;
-  for (const HostedRank& hosted : hosts) assigned += hosted.node == request.node() && !hosted.leaving && !hosted.finished;
-  for (const GroupRank& rank : request.ranks()) brought += !hosts[rank.rank()].finished;
+  for (const HostedRank& hosted : hosts) assigned += hosted.node == request.node() && goes_on(hosted);
+  for (const GroupRank& rank : request.ranks()) brought += goes_on(hosts[rank.rank()]);
   return brought == assigned;
 }
 

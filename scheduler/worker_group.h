@@ -36,7 +36,7 @@ class WorkerGroup {
     // Empty: it has no host.
     std::string node;
     uint64_t incarnation = 0;
-    // Its host is to give it up: no new group is to begin with that.
+    // Its host is to give it up; until it has, it may bring it or not.
     bool leaving = false;
     bool finished = false;
   };
@@ -47,8 +47,8 @@ class WorkerGroup {
   // is taken for that if it says the same and its caller does not know yet that the group is formed: whoever has called
   // Exchange or IsOver has heard of it, and so wants another one. `request` is the worker's own, of this life.
   //
-  // INVALID_ARGUMENT: no ranks, or not ascending. FAILED_PRECONDITION: they are not all that are assigned to it; it waits
-  // no longer then, if it did.
+  // INVALID_ARGUMENT: no ranks, or not ascending. FAILED_PRECONDITION: some are another's, or anew its own, or some that are
+  // assigned to it are missing; it waits no longer then, if it did.
   absl::Status Join(const JoinGroupRequest& request, const Hosts& hosts);
 
   // Nobody waits any more for the worker's answer.

@@ -67,6 +67,10 @@ class Collective {
   // Ends what is under way and all that is called later with `reason`, soon, whatever the peers do. The first one counts.
   // REQUIRES: reason is not OK.
   virtual void Abort(const absl::Status& reason) = 0;
+
+  // OK until the group is broken or aborted here, as far as this member knows; then why. Costs nothing: who waits for
+  // something else than an operation looks at it often.
+  virtual absl::Status status() const { return absl::OkStatus(); }
 };
 
 }  // namespace pawl

@@ -328,7 +328,13 @@ TEST(CollectiveErrorTest, AbortEndsWhatIsUnderWayAtOnceWithItsReasonAndTheOthers
 
 TEST(CollectiveErrorTest, AbortOfOneThatIsIdleCountsToo) {
   MembersInThreads members(2);
+  EXPECT_TRUE(members.member(0).status().ok());
   members.member(0).Abort(absl::AbortedError("over"));
+  EXPECT_EQ(members.member(0).status(), absl::AbortedError("over"));
+  // Also by one that waits for something else.
+  const MonotonicTime limit = Clock::Real().Now() + kTestTimeout;
+  while (members.member(1).status().ok() && Clock::Real().Now() < limit) std::this_thread::yield();
+  EXPECT_TRUE(absl::IsUnavailable(members.member(1).status())) << members.member(1).status();
   EXPECT_TRUE(absl::IsUnavailable(Sum(members.member(1), std::chrono::hours(1))));
   EXPECT_EQ(Sum(members.member(0)), absl::AbortedError("over"));
 }

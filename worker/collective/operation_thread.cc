@@ -46,11 +46,12 @@ void OperationThread::Add(MonotonicDuration timeout, Operation operation, Collec
 
 void OperationThread::Abort(const absl::Status& reason) { Note(reason).IgnoreError(); }
 
+absl::Status OperationThread::status() const {
+  MutexLock lock(mu_);
+  return failure_;
+}
+
 absl::Status OperationThread::Note(const absl::Status& status) {
-  if (status.ok()) {
-    MutexLock lock(mu_);
-    return failure_;
-  }
   {
     MutexLock lock(mu_);
     if (!failure_.ok()) return failure_;
@@ -61,7 +62,7 @@ absl::Status OperationThread::Note(const absl::Status& status) {
 }
 
 absl::Status OperationThread::RunOne(Entry& entry) {
-  if (const absl::Status failure = Note(absl::OkStatus()); !failure.ok()) return failure;
+  if (absl::Status failure = this->status(); !failure.ok()) return failure;
   const absl::Status status = entry.operation(Clock::Real().Now() + entry.timeout);
   // Whoever has all that it wanted is not told of what came after it.
   return status.ok() ? status : Note(status);

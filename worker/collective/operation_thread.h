@@ -46,6 +46,9 @@ class OperationThread {
   // The same as an operation that fails, whatever runs. The first error counts. REQUIRES: !reason.ok().
   void Abort(const absl::Status& reason) PAWL_EXCLUDES(mu_);
 
+  // The first error; OK while there is none.
+  absl::Status status() const PAWL_EXCLUDES(mu_);
+
   // Aborts, and waits until every `done` has been called, also of operations that those add. Not from a `done`; nobody
   // else adds any meanwhile.
   void Stop() PAWL_EXCLUDES(mu_);
@@ -59,11 +62,11 @@ class OperationThread {
 
   void Run();
   absl::Status RunOne(Entry& entry) PAWL_EXCLUDES(mu_);
-  // What there was before if there was an error; else `status`, which then stays.
+  // What there was before if there was an error; else `status`, which then stays. REQUIRES: !status.ok().
   absl::Status Note(const absl::Status& status) PAWL_EXCLUDES(mu_);
 
   const std::function<void()> interrupt_;
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar changed_;
   absl::Status failure_ PAWL_GUARDED_BY(mu_);
   std::deque<Entry> queue_ PAWL_GUARDED_BY(mu_);

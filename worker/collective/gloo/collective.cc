@@ -386,4 +386,10 @@ void GlooCollective::Barrier(MonotonicDuration timeout, Done done) {
   Add(1, CollectiveType::kUint8, timeout, work, std::move(done));
 }
 
+CollectiveFactory GlooCollectives(const std::string& host) {
+  return [host](size_t size, size_t place) -> absl::StatusOr<std::unique_ptr<ConnectableCollective>> {
+    return GlooCollective::Create({.size = size, .place = place, .host = host});
+  };
+}
+
 }  // namespace pawl

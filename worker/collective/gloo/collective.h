@@ -68,6 +68,7 @@ class GlooCollective final : public ConnectableCollective {
                      MonotonicDuration timeout, Done done) override;
   void Barrier(MonotonicDuration timeout, Done done) override;
   void Abort(const absl::Status& reason) override { thread_->Abort(reason); }
+  absl::Status status() const override { return thread_->status(); }
 
   // By this member since it was made, to all others: payload alone.
   uint64_t bytes_sent() const { return transport_ == nullptr ? 0 : transport_->bytes_sent(); }
@@ -101,6 +102,9 @@ class GlooCollective final : public ConnectableCollective {
   // Made by thread_.
   std::thread watch_;
 };
+
+// Members of this process, reached at `host` as in Options.
+CollectiveFactory GlooCollectives(const std::string& host);
 
 }  // namespace pawl
 

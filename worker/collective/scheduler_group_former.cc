@@ -1,0 +1,172 @@
+#include "worker/collective/scheduler_group_former.h"
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+constexpr char kIntroductions[] = "introductions";
+// The library ends every call at its deadline; this much later it is clear that it does not.
+constexpr std::chrono::seconds kGrace{10};
+
+// Keeps a WatchGroup call under way, and aborts the collective when that says that the group is over. Thread-safe. Held
+// by the calls under way.
+class GroupWatch : public std::enable_shared_from_this<GroupWatch> {
+ public:
+  // `client` outlives the calls, of which it waits for at its end.
+  GroupWatch(Client& client, uint64_t generation, MonotonicDuration timeout, Collective& collective)
+      : client_(client), generation_(generation), timeout_(timeout), collective_(&collective) {}
+
+  void Ask() {
+    WatchGroupRequest request;
+    request.set_generation(generation_);
+    client_.WatchGroup(std::move(request), {.timeout = timeout_},
+                       [self = shared_from_this()](absl::StatusOr<WatchGroupResponse> answer) { self->Hear(answer); });
+  }
+
+  // The collective is not touched any more.
+  void End() {
+    MutexLock lock(mu_);
+    collective_ = nullptr;
+  }
+
+ private:
+  void Hear(const absl::StatusOr<WatchGroupResponse>& answer) {
+    {
+      MutexLock lock(mu_);
+      if (collective_ == nullptr) return;
+      absl::Status why = client_.status();
+      if (why.ok() && answer.ok()) why = absl::AbortedError(absl::StrCat("the group is over: ", answer->reason()));
+      const bool away = absl::IsUnavailable(answer.status()) || absl::IsDeadlineExceeded(answer.status());
+      if (why.ok() && !away) why = answer.status();
+      if (!why.ok()) {
+        collective_->Abort(why);
+        return;
+      }
+    }
+    Ask();
+  }
+
+  Client& client_;
+  const uint64_t generation_;
+  const MonotonicDuration timeout_;
+  Mutex mu_;
+  Collective* collective_ PAWL_GUARDED_BY(mu_);
+};
+
+// A collective with the watch over its group.
+class WatchedCollective final : public Collective {
+ public:
+  WatchedCollective(std::unique_ptr<ConnectableCollective> inner, Client& client, uint64_t generation,
+                    MonotonicDuration watch_timeout)
+      : inner_(std::move(inner)),
+        watch_(std::make_shared<GroupWatch>(client, generation, watch_timeout, *inner_)) {
+    watch_->Ask();
+  }
+  ~WatchedCollective() override { watch_->End(); }
+
+  const std::string& introduction() const { return inner_->introduction(); }
+  void Connect(std::vector<std::string> introductions, MonotonicDuration timeout, Done done) {
+    inner_->Connect(std::move(introductions), timeout, std::move(done));
+  }
+
+  size_t size() const override { return inner_->size(); }
+  size_t place() const override { return inner_->place(); }
+  void AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+                 MonotonicDuration timeout, Done done) override {
+    inner_->AllReduce(input, output, count, type, reduction, timeout, std::move(done));
+  }
+  void Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, size_t root,
+              MonotonicDuration timeout, Done done) override {
+    inner_->Reduce(input, output, count, type, reduction, root, timeout, std::move(done));
+  }
+  void Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout,
+                 Done done) override {
+    inner_->Broadcast(data, count, type, root, timeout, std::move(done));
+  }
+  void AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
+                 Done done) override {
+    inner_->AllGather(input, output, count, type, timeout, std::move(done));
+  }
+  void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+                     MonotonicDuration timeout, Done done) override {
+    inner_->ReduceScatter(input, output, count, type, reduction, timeout, std::move(done));
+  }
+  void Barrier(MonotonicDuration timeout, Done done) override { inner_->Barrier(timeout, std::move(done)); }
+  void Abort(const absl::Status& reason) override { inner_->Abort(reason); }
+  absl::Status status() const override { return inner_->status(); }
+
+ private:
+  const std::unique_ptr<ConnectableCollective> inner_;
+  const std::shared_ptr<GroupWatch> watch_;
+};
+
+}  // namespace
+
+absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& ranks,
+                                                 std::optional<uint64_t> dense_steps, const Interrupt& interrupt) {
+  JoinGroupRequest request;
+  for (const GroupRank& rank : ranks) *request.add_ranks() = rank;
+  request.set_has_state(dense_steps.has_value());
+  request.set_dense_steps(dense_steps.value_or(0));
+  absl::Status last;
+  for (int attempt = 0; attempt < kMaxFormAttempts; ++attempt) {
+    PAWL_RETURN_IF_ERROR(interrupt.reason());
+    auto joined = client_.JoinGroup(request, {.timeout = options_.join_timeout});
+    PAWL_ASSIGN_OR_RETURN(const JoinGroupResponse formed,
+                          Await(joined, options_.join_timeout + kGrace, interrupt, "JoinGroup"));
+    absl::StatusOr<Group> group = Connect(formed, interrupt);
+    if (group.ok()) return group;
+    last = group.status();
+    if (const absl::Status reason = interrupt.reason(); !reason.ok()) return reason;
+    // Another group is asked for where this one has come to nothing; not where the client or the call is wrong.
+    const bool again = absl::IsAborted(last) || absl::IsUnavailable(last) || absl::IsDeadlineExceeded(last);
+    if (!again || !client_.status().ok()) return last;
+    spdlog::info("group {} was not connected: {}", formed.generation(), last.ToString());
+  }
+  return absl::UnavailableError(absl::StrCat(kMaxFormAttempts, " groups were over before they were connected; the last: ",
+                                             last.message()));
+}
+
+absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& formed, const Interrupt& interrupt) {
+  const auto size = static_cast<size_t>(formed.members_size());
+  if (formed.place() >= size || formed.members(static_cast<int>(formed.place())).node() != client_.node()) {
+    return absl::InternalError("the scheduler's answer is malformed: it has no place for this worker");
+  }
+  const MonotonicTime deadline = Clock::Real().Now() + options_.connect_timeout;
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ConnectableCollective> made, factory_(size, formed.place()));
+  auto collective =
+      std::make_unique<WatchedCollective>(std::move(made), client_, formed.generation(), options_.watch_timeout);
+
+  ExchangeInGroupRequest request;
+  request.set_generation(formed.generation());
+  request.set_name(kIntroductions);
+  request.set_value(collective->introduction());
+  auto exchanged = client_.ExchangeInGroup(std::move(request), {.timeout = options_.connect_timeout});
+  PAWL_ASSIGN_OR_RETURN(const ExchangeInGroupResponse introductions,
+                        Await(exchanged, options_.connect_timeout + kGrace, interrupt, "ExchangeInGroup"));
+
+  auto connected = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> ready = connected->get_future();
+  collective->Connect({introductions.values().begin(), introductions.values().end()}, deadline - Clock::Real().Now(),
+                      [connected](absl::Status status) { connected->set_value(std::move(status)); });
+  absl::Status status = Await(ready, options_.connect_timeout + kGrace, interrupt, "connection of the members");
+  if (!status.ok()) return status;
+
+  Group group;
+  group.generation = formed.generation();
+  group.members.assign(formed.members().begin(), formed.members().end());
+  group.place = formed.place();
+  group.collective = std::move(collective);
+  return group;
+}
+
+}  // namespace pawl
