@@ -1,0 +1,237 @@
+// group-member: a worker that trains nothing but makes all-reduces with the others, as a process that can be killed.
+//
+//   group-member --scheduler=127.0.0.1:7000 --notes=member-0.notes
+//
+// It hosts the ranks that it is assigned, and does all-reduce after all-reduce with whoever has the others; each is checked:
+// what a rank puts in depends on the rank alone, so that every group must come to the same sum. It writes one line for each,
+//
+//   nanoseconds (monotonic) generation members step
+//
+// and ends with the job. Exit codes: 0 the job is over or a signal came, 1 it cannot go on, or a sum was wrong, 2 wrong usage.
+#include <cstdint>
+#include <fstream>
+#include <future>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/client.h"
+#include "client_lib/daemon/daemon.h"
+#include "spdlog/spdlog.h"
+#include "worker/collective/gloo/collective.h"
+#include "worker/collective/local_address.h"
+#include "worker/collective/scheduler_group_former.h"
+#include "worker/interrupt.h"
+
+ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler");
+ABSL_FLAG(std::string, notes, "", "file for a line after each all-reduce");
+ABSL_FLAG(uint64_t, elements, uint64_t{2} << 20, "float32 elements of an all-reduce");
+ABSL_FLAG(std::string, node, "", "come back as this node");
+ABSL_FLAG(uint64_t, node_job_id, 0, "of this job");
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kAssignmentTimeout{60};
+constexpr std::chrono::seconds kCallTimeout{30};
+constexpr std::chrono::seconds kOperationTimeout{60};
+// Values repeat with a period that no size of a piece is a multiple of.
+constexpr uint64_t kPeriod = 7;
+
+// The ranks that this process has, as the scheduler says and until it has given them up.
+class HostedRanks {
+ public:
+  explicit HostedRanks(Client& client) : client_(client) { Ask(); }
+
+  // Whether there is a newer assignment that Adopt would take.
+  bool HaveChanged() const { return next_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+
+  // Waits for one until `limit`; gives up the ranks that are not in it.
+  absl::Status Adopt(MonotonicDuration limit, const Interrupt& interrupt) {
+    if (const absl::Status ready = AwaitReady(next_, limit, interrupt, "assignment"); !ready.ok()) {
+      return absl::IsDeadlineExceeded(ready) ? absl::OkStatus() : ready;
+    }
+    const absl::StatusOr<GetAssignmentResponse> answer = next_.get();
+    if (answer.ok()) {
+      version_ = answer->version();
+      total_ = answer->logical_workers_total();
+      GiveUpRanksRequest given_up;
+      std::map<uint32_t, uint64_t> now;
+      for (const LogicalWorkerAssignment& rank : answer->logical_workers()) now[rank.rank()] = rank.incarnation();
+      for (const auto& [rank, incarnation] : ranks_) {
+        if (now.contains(rank)) continue;
+        LogicalWorkerAssignment& to = *given_up.add_logical_workers();
+        to.set_rank(rank);
+        to.set_incarnation(incarnation);
+      }
+      ranks_ = std::move(now);
+      if (given_up.logical_workers_size() > 0) {
+        PAWL_RETURN_IF_ERROR(client_.GiveUpRanks(std::move(given_up), {.timeout = kCallTimeout}).get());
+      }
+    } else if (!absl::IsDeadlineExceeded(answer.status()) && !absl::IsUnavailable(answer.status())) {
+      return answer.status();
+    }
+    Ask();
+    return absl::OkStatus();
+  }
+
+  std::vector<GroupRank> Get() const {
+    std::vector<GroupRank> ranks;
+    for (const auto& [rank, incarnation] : ranks_) {
+      GroupRank& to = ranks.emplace_back();
+      to.set_rank(rank);
+      to.set_incarnation(incarnation);
+    }
+    return ranks;
+  }
+  uint32_t total() const { return total_; }
+
+ private:
+  void Ask() {
+    GetAssignmentRequest request;
+    request.set_newer_than_version(version_);
+    request.set_ready(true);
+    auto promise = std::make_shared<std::promise<absl::StatusOr<GetAssignmentResponse>>>();
+    next_ = promise->get_future();
+    client_.Assignment(std::move(request), {.timeout = kAssignmentTimeout},
+                       [promise](absl::StatusOr<GetAssignmentResponse> answer) { promise->set_value(std::move(answer)); });
+  }
+
+  Client& client_;
+  uint64_t version_ = 0;
+  uint32_t total_ = 0;
+  std::map<uint32_t, uint64_t> ranks_;
+  std::future<absl::StatusOr<GetAssignmentResponse>> next_;
+};
+
+// What one rank puts in at one place.
+float Value(uint32_t rank, uint64_t step, uint64_t i) { return static_cast<float>((rank + 1) * ((i + step) % kPeriod + 1)); }
+
+class Member {
+ public:
+  Member(Client& client, GroupFormer& former, const Interrupt& interrupt)
+      : client_(client),
+        former_(former),
+        interrupt_(interrupt),
+        ranks_(client),
+        notes_(absl::GetFlag(FLAGS_notes), std::ios::app),
+        values_(absl::GetFlag(FLAGS_elements)),
+        sums_(values_.size()) {}
+
+  // Until the interrupt is set or it cannot go on.
+  absl::Status Run() {
+    while (true) {
+      PAWL_RETURN_IF_ERROR(interrupt_.reason());
+      PAWL_RETURN_IF_ERROR(ranks_.Adopt(ranks_.Get().empty() ? kInterruptInterval : MonotonicDuration::zero(), interrupt_));
+      if (ranks_.Get().empty()) continue;
+      absl::StatusOr<Group> group = former_.Form(ranks_.Get(), steps_, interrupt_);
+      if (!group.ok()) {
+        spdlog::info("no group: {}", group.status().ToString());
+        // Other ranks, of which it will hear.
+        PAWL_RETURN_IF_ERROR(ranks_.Adopt(kInterruptInterval, interrupt_));
+        PAWL_RETURN_IF_ERROR(client_.status());
+        continue;
+      }
+      for (const GroupMember& member : group->members) {
+        if (member.has_state()) steps_ = std::max(steps_.value_or(0), member.dense_steps());
+      }
+      spdlog::info("group {} of {} members", group->generation, group->members.size());
+      const absl::Status end = RunGroup(*group);
+      if (absl::IsDataLoss(end)) return end;
+      spdlog::info("the group is over after step {}: {}", steps_.value_or(0), end.ToString());
+    }
+  }
+
+ private:
+  absl::Status RunGroup(Group& group) {
+    while (!ranks_.HaveChanged()) {
+      const uint64_t step = steps_.value_or(0);
+      const std::vector<GroupRank> ranks = ranks_.Get();
+      for (uint64_t i = 0; i < values_.size(); ++i) {
+        values_[i] = 0;
+        for (const GroupRank& rank : ranks) values_[i] += Value(rank.rank(), step, i);
+      }
+      auto ended = std::make_shared<std::promise<absl::Status>>();
+      group.collective->AllReduce(values_.data(), sums_.data(), values_.size(), CollectiveType::kFloat32, Reduction::kSum,
+                                  kOperationTimeout, [ended](absl::Status status) { ended->set_value(std::move(status)); });
+      PAWL_RETURN_IF_ERROR(ended->get_future().get());
+      for (uint64_t i = 0; i < sums_.size(); ++i) {
+        float expected = 0;
+        for (uint32_t rank = 0; rank < ranks_.total(); ++rank) expected += Value(rank, step, i);
+        if (sums_[i] != expected) {
+          return absl::DataLossError(absl::StrCat("step ", step, ": sum ", i, " is ", sums_[i], ", not ", expected));
+        }
+      }
+      steps_ = step + 1;
+      notes_ << Clock::Real().Now().time_since_epoch().count() << ' ' << group.generation << ' ' << group.members.size() << ' '
+             << step << std::endl;
+    }
+    return absl::OkStatus();
+  }
+
+  Client& client_;
+  GroupFormer& former_;
+  const Interrupt& interrupt_;
+  HostedRanks ranks_;
+  std::ofstream notes_;
+  std::vector<float> values_;
+  std::vector<float> sums_;
+  std::optional<uint64_t> steps_;
+};
+
+int Run(EndSignal& signal) {
+  ClientOptions options;
+  options.scheduler = absl::GetFlag(FLAGS_scheduler);
+  options.role = WORKER_ROLE;
+  options.follows_assignment = true;
+  options.node = absl::GetFlag(FLAGS_node);
+  options.node_job_id = absl::GetFlag(FLAGS_node_job_id);
+  options.description = ProcessDescription();
+  if (options.scheduler.empty() || absl::GetFlag(FLAGS_notes).empty()) return UsageError("--scheduler and --notes are needed");
+  const auto host = LocalAddressTowards(options.scheduler);
+  if (!host.ok()) return UsageError(host.status().message());
+  auto client = Client::Connect(options);
+  if (!client.ok()) {
+    spdlog::error("{}", client.status().ToString());
+    return kExitFailed;
+  }
+  Interrupt interrupt;
+  std::atomic<bool> ending{false};
+  std::thread watch([&] {
+    while (!ending && !(*client)->WaitForEnd(kInterruptInterval)) {
+      if (signal.Wait(MonotonicDuration::zero())) break;
+    }
+    interrupt.Set(absl::CancelledError("the job is over, or a signal came"));
+  });
+  absl::Status status;
+  {
+    SchedulerGroupFormer former(**client, GlooCollectives(*host));
+    Member member(**client, former, interrupt);
+    status = member.Run();
+  }
+  ending = true;
+  watch.join();
+  const bool stopped = absl::IsCancelled(status) || (*client)->job_state() >= COMPLETED;
+  if (!stopped) spdlog::error("{}", status.ToString());
+  return stopped ? kExitDone : kExitFailed;
+}
+
+}  // namespace
+}  // namespace pawl
+
+int main(int argc, char** argv) {
+  pawl::SetUpDaemon("group-member",
+                    "all-reduces with the other workers, for tests.\n\n"
+                    "  group-member --scheduler=127.0.0.1:7000 --notes=member-0.notes",
+                    argc, argv);
+  pawl::EndSignal signal;
+  return pawl::Run(signal);
+}

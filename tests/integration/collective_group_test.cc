@@ -1,0 +1,172 @@
+// Processes that make all-reduces with each other, of which one after the other is killed: the others form a new group and
+// go on, and whoever comes is taken in. Every sum is checked by the processes themselves (tests/chaos/group_member).
+//
+// PAWL_KILLS says how many, PAWL_SEED repeats the choices.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/random_number.h"
+#include "tests/harness/generated_data.h"
+#include "tests/integration/cluster_test.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint64_t kKills = 10;
+constexpr size_t kMembers = 3;
+constexpr std::chrono::milliseconds kLease{2000};
+constexpr std::chrono::seconds kWaitTimeout{60};
+constexpr std::chrono::milliseconds kLookInterval{5};
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  uint64_t number = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : otherwise;
+}
+
+// A line of a member's notes.
+struct Note {
+  MonotonicTime when;
+  uint64_t generation = 0;
+  size_t members = 0;
+  uint64_t step = 0;
+};
+
+class CollectiveGroupTest : public ClusterTest {
+ protected:
+  void StartMember(const std::vector<std::string>& flags = {}) {
+    const std::string name = absl::StrCat("member-", started_++);
+    std::vector<std::string> arguments = {absl::StrCat("--scheduler=", cluster_->scheduler_address()),
+                                          absl::StrCat("--notes=", NotesFile(name))};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const absl::Status status = cluster_->AddProcess(name, "tests/chaos/group_member/group-member", arguments);
+    ASSERT_TRUE(status.ok()) << status;
+    living_.push_back(name);
+  }
+  std::string NotesFile(const std::string& name) const { return absl::StrCat(cluster_->folder(), "/", name, ".notes"); }
+
+  std::vector<Note> Notes(const std::string& name) const {
+    std::vector<Note> notes;
+    std::ifstream file(NotesFile(name));
+    int64_t when;
+    for (Note note; file >> when >> note.generation >> note.members >> note.step;) {
+      note.when = MonotonicTime(MonotonicDuration(when));
+      notes.push_back(note);
+    }
+    return notes;
+  }
+
+  // Waits until every living member has made an all-reduce with `members` members in all, after `since`, and so many more;
+  // the time of the last one's first. Nullopt, with the test failed, if that does not come.
+  std::optional<MonotonicTime> WaitForGroup(size_t members, MonotonicTime since, uint64_t more) {
+    const MonotonicTime limit = Clock::Real().Now() + kWaitTimeout;
+    while (Clock::Real().Now() < limit) {
+      std::optional<MonotonicTime> first;
+      bool all = true;
+      uint64_t generation = 0;
+      for (const std::string& name : living_) {
+        if (cluster_->node(name).HasEnded()) {
+          ADD_FAILURE() << name << " " << cluster_->node(name).HowItEnded();
+          return std::nullopt;
+        }
+        const std::vector<Note> notes = Notes(name);
+        const auto begin = std::find_if(notes.begin(), notes.end(),
+                                        [&](const Note& note) { return note.when > since && note.members == members; });
+        if (begin == notes.end() || notes.back().generation != begin->generation ||
+            static_cast<uint64_t>(notes.end() - begin) <= more || (generation != 0 && generation != begin->generation)) {
+          all = false;
+          break;
+        }
+        generation = begin->generation;
+        first = std::max(first.value_or(begin->when), begin->when);
+      }
+      if (all) return first;
+      std::this_thread::sleep_for(kLookInterval);
+    }
+    ADD_FAILURE() << "no group of " << members << " in " << Seconds(kWaitTimeout) << " s";
+    return std::nullopt;
+  }
+
+  ProcessCluster* cluster_ = nullptr;
+  std::vector<std::string> living_;
+  int started_ = 0;
+};
+
+void PrintTimes(const char* what, std::vector<double> times) {
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  std::printf("%s: %zu times, median %.2f s, longest %.2f s\n", what, times.size(), times[times.size() / 2], times.back());
+}
+
+TEST_F(CollectiveGroupTest, SurvivorsOfAKilledMemberFormANewGroupAndTakeTheNextOneIn) {
+  const uint64_t kills = FromEnvironment("PAWL_KILLS", kKills);
+  const uint64_t seed = FromEnvironment("PAWL_SEED", RandomNumber() % 1000000);
+  std::printf("PAWL_SEED=%llu PAWL_KILLS=%llu\n", static_cast<unsigned long long>(seed),
+              static_cast<unsigned long long>(kills));
+  std::mt19937_64 random(seed);
+  const std::string data = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
+  ASSERT_TRUE(WriteClicks({.samples = 100}, data).ok());
+
+  ProcessClusterOptions options;
+  options.job = absl::StrCat("name: 'group' data { train: '", data, "' eval: '", data, "' format: LIBSVM }\n",
+                             "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } }\n",
+                             "batch_size: 6 logical_workers: 6 partitions: 4 elastic: true\n");
+  options.expected_workers = kMembers;
+  options.flags["scheduler"] = {absl::StrCat("--lease_ms=", kLease.count()), "--worker_takeover_grace_s=0.2"};
+  cluster_ = StartCluster(options);
+  ASSERT_NE(cluster_, nullptr);
+  for (size_t i = 0; i < kMembers; ++i) StartMember();
+  ASSERT_TRUE(WaitForGroup(kMembers, MonotonicTime(), 2).has_value());
+
+  std::vector<double> shrinking, joining, returning;
+  for (uint64_t kill = 0; kill < kills; ++kill) {
+    const size_t victim = random() % living_.size();
+    const std::string name = living_[victim];
+    const bool comes_back = random() % 2 == 0;
+    SCOPED_TRACE(testing::Message() << "kill " << kill << ": " << name << (comes_back ? ", which comes back" : ""));
+    const auto node = cluster_->WaitUntilMember(name, kWaitTimeout);
+    ASSERT_TRUE(node.ok()) << node.status();
+    const auto job = cluster_->GetStatus();
+    ASSERT_TRUE(job.ok()) << job.status();
+    // Some all-reduces later, in the midst of one.
+    ASSERT_TRUE(WaitForGroup(kMembers, Clock::Real().Now(), random() % 5).has_value());
+    const MonotonicTime killed = Clock::Real().Now();
+    ASSERT_TRUE(cluster_->Kill(name).ok());
+    living_.erase(living_.begin() + static_cast<std::ptrdiff_t>(victim));
+    if (comes_back) {
+      StartMember({absl::StrCat("--node=", *node), absl::StrCat("--node_job_id=", job->job_id())});
+      const auto together = WaitForGroup(kMembers, killed, 0);
+      ASSERT_TRUE(together.has_value());
+      returning.push_back(Seconds(*together - killed));
+      continue;
+    }
+    const auto without = WaitForGroup(kMembers - 1, killed, 0);
+    ASSERT_TRUE(without.has_value());
+    shrinking.push_back(Seconds(*without - killed));
+    const MonotonicTime joins = Clock::Real().Now();
+    StartMember();
+    const auto together = WaitForGroup(kMembers, joins, 0);
+    ASSERT_TRUE(together.has_value());
+    joining.push_back(Seconds(*together - joins));
+  }
+  PrintTimes("from a kill until the survivors go on without it (a lease of 2 s and 0.2 s of grace in it)", shrinking);
+  PrintTimes("from a joiner's start until all go on with it", joining);
+  PrintTimes("from a kill until all go on with the member that was started again", returning);
+  for (const std::string& name : living_) {
+    cluster_->node(name).Signal(SIGTERM);
+    EXPECT_TRUE(cluster_->node(name).WaitUntil(Clock::Real().Now() + kWaitTimeout)) << name;
+    EXPECT_TRUE(cluster_->node(name).Succeeded()) << name << " " << cluster_->node(name).HowItEnded();
+  }
+}
+
+}  // namespace
+}  // namespace pawl
