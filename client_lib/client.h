@@ -152,10 +152,11 @@ struct CallOptions {
 struct PushItem {
   Table table = {};
   // Sparse: the rows. Gradients of a key that comes more than once are added up, in
-  // the order given here, before they are sent. Dense: empty.
+  // the order given here, before they are sent. Dense: empty for the whole tensor, or some of its blocks
+  // (proto/types.proto, TableKind), ascending.
   absl::Span<const uint64_t> keys = {};
-  // Sparse: row_width floats for each key. Dense: the whole tensor; it goes to the
-  // socket from where it lies.
+  // Sparse: row_width floats for each key. Dense: the whole tensor, or those blocks one after the other; they go to
+  // the socket from where they lie.
   absl::Span<const float> gradients = {};
   // The caller knows that no key comes twice: saves looking.
   bool keys_are_distinct = false;

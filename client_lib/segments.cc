@@ -15,14 +15,13 @@ constexpr uint32_t kPrefetchRows = 8;
 // The widest row of a table (proto/types.proto).
 constexpr size_t kMaxRowWidth = 4096;
 
-// Elements of a block.
+}  // namespace
+
 size_t BlockElements(const Table& table, uint64_t block) {
   return std::min<uint64_t>(kBlockElements, table.elements() - block * kBlockElements);
 }
 
 uint64_t BlockCount(const Table& table) { return (table.elements() + kBlockElements - 1) / kBlockElements; }
-
-}  // namespace
 
 void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<KeyRange>* cuts) {
   cuts->clear();
@@ -44,9 +43,13 @@ void TableCuts::BuildSparse(const Table& table, absl::Span<const uint64_t> keys,
   CountSegments();
 }
 
-void TableCuts::BuildDense(const Table& table, uint32_t partitions) {
-  std::vector<uint64_t> blocks(BlockCount(table));
-  std::iota(blocks.begin(), blocks.end(), 0);
+void TableCuts::BuildDense(const Table& table, uint32_t partitions, absl::Span<const uint64_t> blocks) {
+  std::vector<uint64_t> all;
+  if (blocks.empty()) {
+    all.resize(BlockCount(table));
+    std::iota(all.begin(), all.end(), 0);
+    blocks = all;
+  }
   groups_.Build(table.id(), blocks, partitions, true);
   CutGroups(groups_, KeysPerSegment(table), &cuts_);
   CountSegments();
@@ -98,10 +101,11 @@ void TableCuts::GatherRows(const Table& table, const KeyRange& cut, const float*
   view->Append(begin, cut.count * width * sizeof(float));
 }
 
-void TableCuts::AppendBlocks(const Table& table, const KeyRange& cut, const float* tensor, ByteView* view) const {
+void TableCuts::AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view) const {
   for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) {
-    const uint64_t block = groups_.keys()[i];
-    view->Append(tensor + block * kBlockElements, BlockElements(table, block) * sizeof(float));
+    // Only a tensor's last block, hence the list's, is shorter. Of all blocks the position is the number.
+    view->Append(blocks + groups_.first_position(i) * kBlockElements,
+                 BlockElements(table, groups_.keys()[i]) * sizeof(float));
   }
 }
 

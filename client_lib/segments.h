@@ -31,6 +31,10 @@ struct KeyRange {
 // Cuts every group into runs of at most `keys_per_segment`, in order.
 void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<KeyRange>* cuts);
 
+uint64_t BlockCount(const Table& table);
+// Elements of a block. REQUIRES: block < BlockCount(table).
+size_t BlockElements(const Table& table, uint64_t block);
+
 // Of the rows or blocks of a table.
 uint32_t KeysPerSegment(const Table& table);
 
@@ -38,8 +42,8 @@ uint32_t KeysPerSegment(const Table& table);
 class TableCuts {
  public:
   void BuildSparse(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions, bool distinct);
-  // The blocks of a dense table: the same in every call.
-  void BuildDense(const Table& table, uint32_t partitions);
+  // The blocks of a dense table: the same in every call. `blocks`: those that are meant, ascending; empty: all.
+  void BuildDense(const Table& table, uint32_t partitions, absl::Span<const uint64_t> blocks = {});
 
   const KeyGroups& groups() const { return groups_; }
   absl::Span<const KeyRange> cuts() const { return cuts_; }
@@ -54,8 +58,8 @@ class TableCuts {
   // memory of *this. REQUIRES: AllocateRows was called.
   void AllocateRows(const Table& table);
   void GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view);
-  // Dense: refers to the tensor.
-  void AppendBlocks(const Table& table, const KeyRange& cut, const float* tensor, ByteView* view) const;
+  // Dense: refers to the tensor, or to the blocks of BuildDense, which lie one after the other.
+  void AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view) const;
 
   // Pull: copies the rows or blocks of a cut to their places.
   // REQUIRES: values.size() == ValueBytes(cut).

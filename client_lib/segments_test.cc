@@ -148,6 +148,34 @@ TEST(SegmentsTest, DenseTensorsAreReferredToAndScatteredWhereverFragmentsEnd) {
   }
 }
 
+TEST(SegmentsTest, SomeBlocksOfATensorLieOneAfterTheOther) {
+  const Table table = Dense(9 * kBlockElements + 3);
+  const std::vector<uint64_t> blocks = {1, 4, 8, 9};
+  std::vector<float> values(3 * kBlockElements + 3);
+  std::iota(values.begin(), values.end(), 0.f);
+  TableCuts cuts;
+  cuts.BuildDense(table, 3, blocks);
+  std::map<uint64_t, std::vector<float>> got;
+  for (const KeyRange& cut : cuts.cuts()) {
+    ByteView keys, view;
+    cuts.AppendKeys(cut, &keys);
+    cuts.AppendBlocks(table, cut, values.data(), &view);
+    const std::vector<float> floats = Unpack<float>(view);
+    size_t at = 0;
+    for (const uint64_t block : Unpack<uint64_t>(keys)) {
+      const size_t count = BlockElements(table, block);
+      got[block].assign(floats.begin() + at, floats.begin() + at + count);
+      at += count;
+    }
+  }
+  ASSERT_EQ(got.size(), blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    ASSERT_EQ(got[blocks[i]].size(), i < 3 ? kBlockElements : 3u);
+    EXPECT_EQ(got[blocks[i]].front(), values[i * kBlockElements]);
+    EXPECT_EQ(got[blocks[i]].back(), values[std::min((i + 1) * kBlockElements, values.size()) - 1]);
+  }
+}
+
 TEST(SegmentsTest, ThePoolKeepsNoMoreThanItsBound) {
   TableCutsPool pool;
   std::vector<std::unique_ptr<TableCuts>> used;

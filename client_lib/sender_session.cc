@@ -52,6 +52,24 @@ absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64
   return absl::OkStatus();
 }
 
+// Some blocks of a dense table.
+absl::Status CheckBlocks(size_t index, const Table& table, absl::Span<const uint64_t> blocks, size_t floats) {
+  const std::string where = absl::StrCat("items[", index, "] for table `", table.name(), "`: ");
+  size_t elements = 0;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (blocks[i] >= BlockCount(table)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, "the tensor has ", BlockCount(table), " blocks; there is no block ", blocks[i]));
+    }
+    if (i > 0 && blocks[i] <= blocks[i - 1]) {
+      return absl::InvalidArgumentError(absl::StrCat(where, "blocks must ascend; ", blocks[i], " follows ", blocks[i - 1]));
+    }
+    elements += BlockElements(table, blocks[i]);
+  }
+  if (floats == elements) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(where, "gradients has ", floats, " floats; the blocks have ", elements));
+}
+
 absl::Status CheckCount(size_t items) {
   if (items <= kMaxItemsInCall) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -61,7 +79,12 @@ absl::Status CheckCount(size_t items) {
 absl::Status CheckItems(absl::Span<const PushItem> items) {
   PAWL_RETURN_IF_ERROR(CheckCount(items.size()));
   for (size_t i = 0; i < items.size(); ++i) {
-    PAWL_RETURN_IF_ERROR(CheckItem(i, items[i].table, items[i].keys, items[i].gradients.size(), "gradients"));
+    const PushItem& item = items[i];
+    if (item.table && item.table.dense() && !item.keys.empty()) {
+      PAWL_RETURN_IF_ERROR(CheckBlocks(i, item.table, item.keys, item.gradients.size()));
+    } else {
+      PAWL_RETURN_IF_ERROR(CheckItem(i, item.table, item.keys, item.gradients.size(), "gradients"));
+    }
   }
   return absl::OkStatus();
 }
@@ -156,7 +179,7 @@ class SenderSession::PushCall final : public Call, public std::enable_shared_fro
       cuts_.push_back(session_->core_->cuts_pool().Get());
       TableCuts& cuts = *cuts_.back();
       if (item.table.dense()) {
-        cuts.BuildDense(item.table, partitions);
+        cuts.BuildDense(item.table, partitions, item.keys);
       } else {
         cuts.BuildSparse(item.table, item.keys, partitions, item.keys_are_distinct);
         cuts.AllocateRows(item.table);

@@ -60,11 +60,16 @@ void Checkpoints::NoteProgress(MonotonicTime now, uint64_t step) {
   second_step_ = step;
 }
 
+uint64_t Checkpoints::RoundUp(uint64_t step) const {
+  const uint64_t beyond = step % step_multiple_;
+  return beyond == 0 ? step : step + (step_multiple_ - beyond);
+}
+
 std::optional<uint64_t> Checkpoints::DueStep(uint64_t step) const {
   const uint64_t every = policy_.every_steps();
   if (every == 0) return std::nullopt;
   const uint64_t after = std::max(step + lead_, last_asked_);
-  const uint64_t due = (after / every + 1) * every;
+  const uint64_t due = RoundUp((after / every + 1) * every);
   // Not long before: somebody else may want one meanwhile.
   if (due > after + std::max(kCheckpointReach, steps_per_s_)) return std::nullopt;
   return due;
@@ -75,7 +80,7 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
   if (under_way_.has_value()) return std::nullopt;
   // The end of the training is never passed.
   const auto within = [&](uint64_t wanted) { return last_step == 0 || wanted <= last_step; };
-  uint64_t soon = std::max(step + lead_, last_asked_) + 1;
+  uint64_t soon = RoundUp(std::max(step + lead_, last_asked_) + 1);
   if (last_step > step && last_step > last_asked_) soon = std::min(soon, last_step);
   const auto begin = [&](uint64_t at, std::string dir, bool urgent) {
     last_asked_ = at;

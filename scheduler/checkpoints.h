@@ -28,8 +28,10 @@ inline constexpr size_t kMaxWantedFolders = 64;
 // passed in. Not thread-safe.
 class Checkpoints {
  public:
-  // The policy of the job, with its defaults filled in.
-  Checkpoints(const CheckpointPolicy& policy, MonotonicTime now) : policy_(policy), last_begun_(now) {}
+  // The policy of the job, with its defaults filled in. `step_multiple`, above 0: only its multiples, and the last step, are
+  // cut at (dense_path: ALLREDUCE: where the workers write the dense parameters to the servers).
+  Checkpoints(const CheckpointPolicy& policy, MonotonicTime now, uint64_t step_multiple = 1)
+      : policy_(policy), step_multiple_(step_multiple), last_begun_(now) {}
 
   struct Order {
     uint64_t step = 0;
@@ -70,7 +72,11 @@ class Checkpoints {
   // The multiple of every_steps to cut at, if it is time to ask for it.
   std::optional<uint64_t> DueStep(uint64_t step) const;
 
+  // The next step that may be cut at, `step` itself included.
+  uint64_t RoundUp(uint64_t step) const;
+
   const CheckpointPolicy policy_;
+  const uint64_t step_multiple_;
   // Folders in which one is wanted, each once, in the order of asking.
   std::deque<std::string> wanted_;
   std::optional<Order> under_way_;

@@ -48,6 +48,17 @@ TEST_F(CheckpointsTest, EverySoManyStepsAtMultiplesThatNobodyHasReached) {
   EXPECT_EQ(Next(checkpoints, 33), 40u);
 }
 
+TEST_F(CheckpointsTest, CutsAreOnlyWhereTheDensePartIsWritten) {
+  Checkpoints checkpoints(Policy(10, 0), clock_.Now(), 25);
+  EXPECT_EQ(Next(checkpoints, 18), 25u) << "20 rounded up";
+  checkpoints.Completed("/own/a", 5);
+  ASSERT_TRUE(checkpoints.Request("/asked").ok());
+  EXPECT_EQ(Next(checkpoints, 26), 50u) << "as soon as can be";
+  checkpoints.Completed("/asked/a", 5);
+  ASSERT_TRUE(checkpoints.Request("/asked").ok());
+  EXPECT_EQ(Next(checkpoints, 51, 60), 60u) << "the last step is one too";
+}
+
 TEST_F(CheckpointsTest, WhoTrainsFastIsAskedEarlier) {
   Checkpoints checkpoints = Make(1000);
   EXPECT_EQ(Next(checkpoints, 0), 0u);

@@ -53,7 +53,9 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
                         .takeover_grace = options_.worker_takeover_grace}),
       tables_(options_.job),
       evaluations_(options_.job),
-      checkpoints_(options_.job.checkpoint(), created_),
+      checkpoints_(options_.job.checkpoint(), created_,
+                   options_.job.dense_path() == ALLREDUCE ? std::max<uint64_t>(options_.job.all_reduce().write_back_steps(), 1)
+                                                          : 1),
       planned_(created_),
       figures_saved_(created_) {
   MutexLock lock(mu_);

@@ -173,6 +173,12 @@ void FillDefaults(Job& job, uint32_t workers) {
   if (job.logical_workers() == 0) job.set_logical_workers(workers > 0 ? workers : 1);
   if (job.consistency().mode() == CONSISTENCY_MODE_UNSPECIFIED) job.mutable_consistency()->set_mode(SYNC);
   if (job.dense_path() == DENSE_PATH_UNSPECIFIED) job.set_dense_path(SERVER);
+  if (job.dense_path() == ALLREDUCE) {
+    AllReduce& all_reduce = *job.mutable_all_reduce();
+    if (all_reduce.bucket_bytes() == 0) all_reduce.set_bucket_bytes(uint64_t{1} << 20);
+    if (all_reduce.write_back_steps() == 0) all_reduce.set_write_back_steps(100);
+  }
+  if (job.micro_batches() == 0) job.set_micro_batches(1);
   if (job.replicas() == 0) job.set_replicas(1);
   if (job.durability() == DURABILITY_UNSPECIFIED) job.set_durability(LOG);
   if (job.has_checkpoint() && job.checkpoint().keep() == 0) job.mutable_checkpoint()->set_keep(3);

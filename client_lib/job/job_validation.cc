@@ -17,6 +17,9 @@
 #include "client_lib/job/table_validation.h"
 
 namespace pawl {
+
+bool IsServeOnly(const Job& job) { return !job.has_data() && !job.has_model(); }
+
 namespace {
 
 template <typename... Parts>
@@ -356,6 +359,34 @@ absl::Status ValidateConsistency(const Job& job, uint32_t logical_workers) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateAllReduce(const Job& job) {
+  const AllReduce& all_reduce = job.all_reduce();
+  if (job.dense_path() != ALLREDUCE) {
+    if (job.has_all_reduce()) return Invalid("all_reduce is set, but dense_path is not ALLREDUCE");
+    return absl::OkStatus();
+  }
+  if (IsServeOnly(job)) {
+    return Invalid("dense_path is ALLREDUCE, but the job has no model, whose dense part the workers would train");
+  }
+  if (job.consistency().backup_workers() > 0) {
+    return Invalid("consistency.backup_workers is ", job.consistency().backup_workers(),
+                   ", but with dense_path: ALLREDUCE every logical worker takes part in every step; use SERVER");
+  }
+  if (all_reduce.bucket_bytes() != 0 &&
+      (all_reduce.bucket_bytes() < kMinBucketBytes || all_reduce.bucket_bytes() > kMaxBucketBytes)) {
+    return Invalid("all_reduce.bucket_bytes is ", all_reduce.bucket_bytes(), "; it must be ", kMinBucketBytes, " to ",
+                   kMaxBucketBytes, ", or 0 for the default");
+  }
+  if (all_reduce.write_back_steps() > kMaxWriteBackSteps) {
+    return Invalid("all_reduce.write_back_steps is ", all_reduce.write_back_steps(), "; at most ", kMaxWriteBackSteps,
+                   " are possible");
+  }
+  if (all_reduce.sharded_optimizer()) {
+    return absl::UnimplementedError("all_reduce.sharded_optimizer is not available yet; leave it out");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateReplication(const Job& job, uint32_t servers) {
   if (job.replicas() > kMaxReplicas) {
     return Invalid("replicas is ", job.replicas(), "; at most ", kMaxReplicas, " are possible");
@@ -384,8 +415,6 @@ absl::Status ValidateReplication(const Job& job, uint32_t servers) {
 
 }  // namespace
 
-bool IsServeOnly(const Job& job) { return !job.has_data() && !job.has_model(); }
-
 absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   PAWL_RETURN_IF_ERROR(ValidateName(job.name()));
   if (job.has_model() && !job.has_data()) return Invalid("data is missing; a job with a model needs data to train on");
@@ -403,13 +432,18 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
     return Invalid("partitions is ", job.partitions(), "; at most ", kMaxPartitions, " are possible");
   }
   if (!DensePath_IsValid(job.dense_path())) {
-    return Invalid("dense_path is ", static_cast<int>(job.dense_path()), "; it must be SERVER");
+    return Invalid("dense_path is ", static_cast<int>(job.dense_path()), "; it must be SERVER or ALLREDUCE");
   }
-  if (job.dense_path() == ALLREDUCE) {
-    return absl::UnimplementedError("dense_path: ALLREDUCE is not available yet; use dense_path: SERVER");
+  PAWL_RETURN_IF_ERROR(ValidateAllReduce(job));
+  if (job.micro_batches() > kMaxMicroBatches) {
+    return Invalid("micro_batches is ", job.micro_batches(), "; at most ", kMaxMicroBatches, " are possible");
   }
   PAWL_RETURN_IF_ERROR(ValidateReplication(job, options.servers));
   PAWL_RETURN_IF_ERROR(ValidateConsistency(job, logical_workers));
+  if (job.optimizer().has_assign()) return Invalid("optimizer.assign is set, which trains nothing; set one that learns");
+  if (job.sparse_optimizer().has_assign()) {
+    return Invalid("sparse_optimizer.assign is set, which trains nothing; set one that learns");
+  }
   if (job.has_optimizer()) PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.optimizer(), "optimizer"));
   if (job.has_sparse_optimizer()) PAWL_RETURN_IF_ERROR(ValidateOptimizer(job.sparse_optimizer(), "sparse_optimizer"));
   if (IsServeOnly(job)) {

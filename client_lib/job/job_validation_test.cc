@@ -74,8 +74,24 @@ TEST(JobValidationTest, ImpossibleValuesOfTheJobAreNamed) {
   ExpectRefused({"batch_size=0"}, "batch_size is 0");
   ExpectRefused({"batch_size=3"}, "batch_size is 3");
   ExpectRefused({"epochs=1000001"}, "epochs is 1000001");
-  ExpectRefused({"dense_path=ALLREDUCE"}, "use dense_path: SERVER", absl::StatusCode::kUnimplemented);
+  ExpectRefused({"micro_batches=65537"}, "micro_batches is 65537");
   ExpectRefused({"optimizer.adagrad.learning_rate=-1"}, "optimizer.adagrad.learning_rate is -1");
+}
+
+TEST(JobValidationTest, AllReduceHasLimits) {
+  EXPECT_EQ(Validate(Changed({"dense_path=ALLREDUCE"})), absl::OkStatus());
+  EXPECT_EQ(Validate(Changed({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1024", "micro_batches=4"})), absl::OkStatus());
+  ExpectRefused({"all_reduce.bucket_bytes=2048"}, "dense_path is not ALLREDUCE");
+  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1023"}, "all_reduce.bucket_bytes is 1023");
+  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1073741825"}, "all_reduce.bucket_bytes is 1073741825");
+  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.write_back_steps=1000001"}, "all_reduce.write_back_steps is 1000001");
+  ExpectRefused({"dense_path=ALLREDUCE", "consistency.backup_workers=1"}, "consistency.backup_workers is 1");
+  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.sharded_optimizer=true"}, "all_reduce.sharded_optimizer",
+                absl::StatusCode::kUnimplemented);
+  Job job;
+  job.set_name("tables");
+  job.set_dense_path(ALLREDUCE);
+  EXPECT_NE(Validate(job).message().find("no model"), absl::string_view::npos);
 }
 
 TEST(JobValidationTest, OptimizerAndModelAndDataBelongTogether) {

@@ -231,6 +231,8 @@ TEST(UpdateRuleTest, BitsArePinned) {
   std::mt19937 random(13);
   uint32_t crc = 0;
   for (const Optimizer& spec : AllSpecs()) {
+    // It has no arithmetic, and came later.
+    if (spec.has_assign()) continue;
     const auto rule = *UpdateRule::Create(spec);
     const size_t floats = kWidth + rule->SlotCount(kWidth);
     std::vector<float> row = MixedNumbers(floats, random);

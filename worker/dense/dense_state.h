@@ -1,0 +1,95 @@
+// A process's copy of the dense parameters.
+#ifndef PAWL_WORKER_DENSE_DENSE_STATE_H_
+#define PAWL_WORKER_DENSE_DENSE_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "server/optimizer/update_rule.h"
+#include "worker/dense/dense_layout.h"
+#include "worker/interrupt.h"
+
+namespace pawl {
+
+// The weights and slots of all buckets. A bucket's version is the number of steps that its parameters are after; those of
+// different buckets differ by at most 1 while a step's gradients are on their way.
+//
+// Weights have two places, for even and for odd versions: version v is read while version v + 1 is written, bucket by
+// bucket. What makes it safe to write version v + 2 over version v is that the gradients of all ranks of this process for
+// step v + 1 are in it, so that none of them reads version v any more. Slots have one place; they are the newest version's.
+//
+// Thread-safe, where the methods do not say otherwise. Published weights may be read without a lock.
+class DenseState {
+ public:
+  // Of a bucket that is not there.
+  static constexpr int64_t kNone = -1;
+
+  DenseState(const DenseLayout& layout, const UpdateRule& rule);
+  DenseState(const DenseState&) = delete;
+  DenseState& operator=(const DenseState&) = delete;
+
+  // Of each bucket.
+  std::vector<int64_t> versions() const;
+  // The lowest of them: the steps that the whole is after. Nothing if there is no state.
+  std::optional<uint64_t> steps() const;
+
+  // The version that a rank reads at `step`: that one, or, where it is gone already (the rank's former host died after the
+  // step's gradients had been reduced), the oldest there is. Waits until there is a state after step - 1 steps at least.
+  // The interrupt's reason, that of Fail, DEADLINE_EXCEEDED.
+  absl::StatusOr<uint64_t> VersionFor(uint64_t step, MonotonicDuration limit, const Interrupt& interrupt) const;
+  // Waits until the table, or all of them, have this version.
+  absl::Status Await(size_t table, uint64_t version, MonotonicDuration limit, const Interrupt& interrupt) const;
+  absl::Status AwaitAll(uint64_t version, MonotonicDuration limit, const Interrupt& interrupt) const;
+  // Ends all waits, for good.
+  void Fail(const absl::Status& reason);
+
+  // REQUIRES: the table has the version, or the one after it.
+  absl::Span<const float> Values(size_t table, uint64_t version) const;
+
+  // The rest is for one thread, the one that writes.
+
+  // Gives the bucket its next version by one update with scale * gradient, and publishes it.
+  void Apply(size_t bucket, float scale, const float* gradient);
+  // Memory to put another version into; Publish makes it readable.
+  float* weights(size_t bucket, uint64_t version);
+  float* slots(size_t bucket);
+  void Publish(size_t bucket, uint64_t version);
+  // What the bucket has becomes this version, without an update. REQUIRES: it has a lower one.
+  void Relabel(size_t bucket, uint64_t version);
+  // There is no state any more. REQUIRES: nobody reads.
+  void Clear();
+
+  // Steps that were counted but brought no update, because all workers had died: updates = version - lost_steps.
+  uint64_t lost_steps() const;
+  void set_lost_steps(uint64_t steps);
+
+ private:
+  template <typename Condition>
+  absl::Status AwaitCondition(Condition condition, MonotonicDuration limit, const Interrupt& interrupt) const
+      PAWL_EXCLUDES(mu_);
+
+  const DenseLayout& layout_;
+  const UpdateRule& rule_;
+
+  std::vector<float> weights_[2];
+  std::vector<float> slots_;
+
+  mutable Mutex mu_;
+  mutable CondVar changed_;
+  std::vector<int64_t> versions_ PAWL_GUARDED_BY(mu_);
+  // The oldest version of which all buckets are there.
+  int64_t oldest_ PAWL_GUARDED_BY(mu_) = kNone;
+  uint64_t lost_steps_ PAWL_GUARDED_BY(mu_) = 0;
+  absl::Status failure_ PAWL_GUARDED_BY(mu_);
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DENSE_DENSE_STATE_H_

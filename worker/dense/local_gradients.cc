@@ -1,0 +1,151 @@
+#include "worker/dense/local_gradients.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace pawl {
+
+void LocalGradients::Expect(uint32_t rank, uint64_t incarnation) {
+  MutexLock lock(mu_);
+  ranks_[rank] = Rank{.incarnation = incarnation};
+  ++changes_;
+  Notify();
+}
+
+void LocalGradients::Begin(uint32_t rank, uint64_t first_step) {
+  auto gradients = std::make_shared<std::vector<float>>(layout_.elements());
+  MutexLock lock(mu_);
+  Rank& begun = ranks_.at(rank);
+  begun.begun = true;
+  begun.first_step = first_step;
+  begun.given.assign(layout_.tables(), false);
+  begun.gradients = std::move(gradients);
+  ++changes_;
+  Notify();
+}
+
+void LocalGradients::End(uint32_t rank) {
+  MutexLock lock(mu_);
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return;
+  if (found->second.step.has_value()) departed_.push_back({rank, std::move(found->second)});
+  ranks_.erase(found);
+  ++changes_;
+  Notify();
+}
+
+uint64_t LocalGradients::changes() const {
+  MutexLock lock(mu_);
+  return changes_;
+}
+
+std::optional<std::vector<GroupRank>> LocalGradients::Ranks() const {
+  MutexLock lock(mu_);
+  std::vector<GroupRank> ranks;
+  for (const auto& [number, rank] : ranks_) {
+    if (!rank.begun) return std::nullopt;
+    GroupRank& to = ranks.emplace_back();
+    to.set_rank(number);
+    to.set_incarnation(rank.incarnation);
+  }
+  return ranks;
+}
+
+uint64_t LocalGradients::EarliestStep() const {
+  MutexLock lock(mu_);
+  uint64_t earliest = UINT64_MAX;
+  for (const auto& [number, rank] : ranks_) {
+    if (rank.begun) earliest = std::min(earliest, rank.first_step);
+  }
+  for (const Departed& departed : departed_) earliest = std::min(earliest, *departed.rank.step);
+  return earliest;
+}
+
+absl::Span<float> LocalGradients::Buffer(uint32_t rank, size_t table) {
+  MutexLock lock(mu_);
+  return absl::MakeSpan(*ranks_.at(rank).gradients).subspan(layout_.table_begin(table), layout_.table_elements(table));
+}
+
+void LocalGradients::Give(uint32_t rank, uint64_t step, size_t table) {
+  MutexLock lock(mu_);
+  Rank& giver = ranks_.at(rank);
+  if (giver.step != step) {
+    giver.step = step;
+    giver.given.assign(layout_.tables(), false);
+    giver.nothing = false;
+  }
+  giver.given[table] = true;
+  Notify();
+}
+
+void LocalGradients::GiveNothing(uint32_t rank, uint64_t step) {
+  MutexLock lock(mu_);
+  Rank& giver = ranks_.at(rank);
+  giver.step = step;
+  giver.nothing = true;
+  Notify();
+}
+
+bool LocalGradients::GaveLocked(const Rank& rank, const DenseBucket& bucket, uint64_t step) const {
+  if (rank.step != step) return false;
+  return rank.nothing || std::all_of(rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.first_table),
+                                     rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.end_table),
+                                     [](bool given) { return given; });
+}
+
+bool LocalGradients::IsComplete(size_t bucket, uint64_t step) const {
+  MutexLock lock(mu_);
+  for (const auto& [number, rank] : ranks_) {
+    if (!rank.begun) return false;
+    if (rank.first_step <= step && !GaveLocked(rank, layout_.buckets()[bucket], step)) return false;
+  }
+  return true;
+}
+
+void LocalGradients::Sum(size_t bucket, uint64_t step, float* sum, absl::Span<float> flags) const {
+  const DenseBucket& part = layout_.buckets()[bucket];
+  // By rank. One whose successor came back to this process contributes to a step in one of its lives at most.
+  std::map<uint32_t, std::shared_ptr<std::vector<float>>> contributions;
+  std::fill(flags.begin(), flags.end(), 0.0f);
+  {
+    MutexLock lock(mu_);
+    const auto add = [&](uint32_t number, const Rank& rank) PAWL_REQUIRES(mu_) {
+      if (!GaveLocked(rank, part, step) || number >= flags.size()) return;
+      flags[number] += 1.0f;
+      if (!rank.nothing) contributions[number] = rank.gradients;
+    };
+    for (const Departed& departed : departed_) add(departed.number, departed.rank);
+    for (const auto& [number, rank] : ranks_) add(number, rank);
+  }
+  bool first = true;
+  for (const auto& [number, gradients] : contributions) {
+    const float* gradient = gradients->data() + part.begin;
+    if (std::exchange(first, false)) {
+      std::memcpy(sum, gradient, part.count * sizeof(float));
+      continue;
+    }
+    for (size_t i = 0; i < part.count; ++i) sum[i] += gradient[i];
+  }
+  if (first) std::fill(sum, sum + part.count, 0.0f);
+}
+
+void LocalGradients::DropBefore(uint64_t step) {
+  MutexLock lock(mu_);
+  departed_.erase(std::remove_if(departed_.begin(), departed_.end(),
+                                 [&](const Departed& departed) { return *departed.rank.step < step; }),
+                  departed_.end());
+}
+
+void LocalGradients::WaitForChange(uint64_t seen, MonotonicTime deadline) {
+  MutexLock lock(mu_);
+  while (events_ == seen && changed_.WaitUntil(mu_, deadline)) {
+  }
+}
+
+uint64_t LocalGradients::events() const {
+  MutexLock lock(mu_);
+  return events_;
+}
+
+}  // namespace pawl
