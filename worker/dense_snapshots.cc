@@ -4,8 +4,35 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
 
 namespace pawl {
+namespace {
+
+// The client library ends a call by its deadline; a little later the library itself is at fault.
+constexpr std::chrono::seconds kGrace{30};
+
+// All tables come with one pull.
+class SnapshotView final : public DenseView {
+ public:
+  SnapshotView(std::shared_ptr<const std::vector<std::vector<float>>> values, std::shared_future<absl::Status> ready,
+               MonotonicDuration timeout)
+      : values_(std::move(values)), ready_(std::move(ready)), timeout_(timeout) {}
+
+  absl::Status Await(const Interrupt& interrupt) override {
+    PAWL_RETURN_IF_ERROR(AwaitReady(ready_, timeout_ + kGrace, interrupt, "pull of dense tables"));
+    return ready_.get();
+  }
+  absl::Status AwaitTable(size_t /*table*/, const Interrupt& /*interrupt*/) override { return absl::OkStatus(); }
+  absl::Span<const float> values(size_t table) const override { return (*values_)[table]; }
+
+ private:
+  const std::shared_ptr<const std::vector<std::vector<float>>> values_;
+  const std::shared_future<absl::Status> ready_;
+  const MonotonicDuration timeout_;
+};
+
+}  // namespace
 
 DenseSnapshots::DenseSnapshots(std::vector<Table> tables) : tables_(std::move(tables)) {
   MutexLock lock(mu_);
@@ -18,11 +45,11 @@ std::shared_ptr<std::vector<std::vector<float>>> DenseSnapshots::NewValues() con
   return values;
 }
 
-absl::StatusOr<DenseSnapshots::Snapshot> DenseSnapshots::At(uint64_t step, Session& session,
-                                                            MonotonicDuration timeout) {
+absl::StatusOr<std::unique_ptr<DenseView>> DenseSnapshots::At(uint64_t step, Session& session,
+                                                              MonotonicDuration timeout) {
   MutexLock lock(mu_);
   Place& place = places_[step % 2];
-  if (place.step == step) return Snapshot{place.values, place.ready};
+  if (place.step == step) return std::make_unique<SnapshotView>(place.values, place.ready, timeout);
   if (place.step.has_value() && *place.step > step) {
     return absl::InternalError(absl::StrCat("the dense parameters of step ", step, " are gone: those of step ",
                                             *place.step, " have their place"));
@@ -44,7 +71,7 @@ absl::StatusOr<DenseSnapshots::Snapshot> DenseSnapshots::At(uint64_t step, Sessi
   session.Pull(items, options, [promise = std::move(promise), values = place.values](absl::Status status) mutable {
     promise.set_value(std::move(status));
   });
-  return Snapshot{place.values, place.ready};
+  return std::make_unique<SnapshotView>(place.values, place.ready, timeout);
 }
 
 }  // namespace pawl

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/client.h"
+#include "worker/dense_source.h"
 
 namespace pawl {
 
@@ -22,21 +23,14 @@ namespace pawl {
 // have not ended step t either, where others ask for step t + 1.
 //
 // Thread-safe. Calls share the memory that they write into.
-class DenseSnapshots {
+class DenseSnapshots final : public DenseSource {
  public:
-  struct Snapshot {
-    // One for each of the tables, whole; to be read once `ready` is and says OK.
-    std::shared_ptr<const std::vector<std::vector<float>>> values;
-    std::shared_future<absl::Status> ready;
-  };
-
   // REQUIRES: all are dense.
   explicit DenseSnapshots(std::vector<Table> tables);
 
-  // The snapshot of `step`: the first rank to ask pulls it through its own session, the others share
-  // it. Good until a snapshot of step + 2 is asked for. INTERNAL for a step out of that order.
-  // REQUIRES: the rank has awaited its snapshot of step - 1, if it asked for any before.
-  absl::StatusOr<Snapshot> At(uint64_t step, Session& session, MonotonicDuration timeout);
+  // The first rank to ask pulls the snapshot of `step` through its own session, the others share it. Good until one of
+  // step + 2 is asked for. INTERNAL for a step out of that order.
+  absl::StatusOr<std::unique_ptr<DenseView>> At(uint64_t step, Session& session, MonotonicDuration timeout) override;
 
  private:
   std::shared_ptr<std::vector<std::vector<float>>> NewValues() const;

@@ -42,6 +42,12 @@ void ProgressBoard::StepEnded(uint32_t rank, uint64_t samples, double loss_sum) 
   publish_(ProgressLocked());
 }
 
+void ProgressBoard::Spent(double training_s, double waiting_s) {
+  MutexLock lock(mu_);
+  training_s_ += training_s;
+  waiting_s_ += waiting_s;
+}
+
 WorkerProgress ProgressBoard::progress() const {
   MutexLock lock(mu_);
   return ProgressLocked();
@@ -63,6 +69,8 @@ WorkerProgress ProgressBoard::ProgressLocked() const {
   progress.set_samples(samples_);
   if (recent_samples_ > 0) progress.set_loss(recent_loss_sum_ / recent_samples_);
   progress.set_steps_total(steps_total_);
+  progress.set_training_s(training_s_);
+  progress.set_waiting_s(waiting_s_);
   return progress;
 }
 

@@ -25,6 +25,9 @@ class ProgressBoard {
   // The rank has ended one more step, with so many samples and that sum of their losses. REQUIRES: Begin(rank).
   void StepEnded(uint32_t rank, uint64_t samples, double loss_sum);
 
+  // A rank has trained for so long, and has waited for so long of that. Goes out with the next change.
+  void Spent(double training_s, double waiting_s);
+
   WorkerProgress progress() const;
 
  private:
@@ -42,6 +45,8 @@ class ProgressBoard {
   std::map<uint32_t, Rank> ranks_ PAWL_GUARDED_BY(mu_);
   // In this process.
   uint64_t samples_ PAWL_GUARDED_BY(mu_) = 0;
+  double training_s_ PAWL_GUARDED_BY(mu_) = 0;
+  double waiting_s_ PAWL_GUARDED_BY(mu_) = 0;
   // Of the last steps, older ones counting less and less.
   double recent_samples_ PAWL_GUARDED_BY(mu_) = 0;
   double recent_loss_sum_ PAWL_GUARDED_BY(mu_) = 0;

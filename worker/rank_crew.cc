@@ -91,6 +91,7 @@ absl::Status RankCrew::Adopt(const GetAssignmentResponse& assignment) {
     if (const auto it = begun_.find(rank.rank()); it != begun_.end() && it->second >= rank.incarnation()) continue;
     begun_[rank.rank()] = rank.incarnation();
     gained.push_back(rank.rank());
+    if (options_.shared.replica != nullptr) options_.shared.replica->Expect(rank.rank(), rank.incarnation());
     auto hosted = std::make_unique<Hosted>(rank, options_.shared.interrupt);
     PAWL_ASSIGN_OR_RETURN(hosted->model, options_.make_model());
     Hosted& life = *hosted;
@@ -118,6 +119,7 @@ absl::Status RankCrew::Host(Hosted& hosted) {
   PAWL_ASSIGN_OR_RETURN(LogicalWorker* const session,
                         Await(taken_over, options_.call_timeout + kGrace, options_.shared.interrupt, "taking a rank over"));
   const uint64_t step = session->step();
+  if (options_.shared.replica != nullptr) options_.shared.replica->Begin(rank, step);
   const Sampler& sampler = options_.shared.sampler;
   const uint64_t counted_from = std::min(options_.counted_from_step, step);
   options_.shared.progress.Begin(rank, step,
@@ -125,7 +127,9 @@ absl::Status RankCrew::Host(Hosted& hosted) {
   if (step > 0) spdlog::info("logical worker {} goes on from step {}", rank, step);
   RankTrainer::Shared shared = options_.shared.With(hosted.interrupt);
   hosted.trainer = std::make_unique<RankTrainer>(shared, *session, std::move(hosted.model));
-  return hosted.trainer->Run();
+  const absl::Status status = hosted.trainer->Run();
+  if (options_.shared.replica != nullptr) options_.shared.replica->End(rank, session->step());
+  return status;
 }
 
 absl::Status RankCrew::HandleEnded() {

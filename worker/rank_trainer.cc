@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "worker/data/batch_slice.h"
 #include "worker/evaluation_report.h"
 
 namespace pawl {
@@ -39,9 +40,19 @@ RankTrainer::RankTrainer(const Shared& shared, LogicalWorker& session, std::uniq
     slot.values.resize(shared_.tables.size());
     slot.gradients.resize(shared_.tables.size());
   }
+  size_t dense = 0;
+  for (const Table& table : shared_.tables) dense_index_.push_back(table.dense() ? dense++ : 0);
 }
 
 RankTrainer::~RankTrainer() = default;
+
+template <typename Call>
+absl::Status RankTrainer::Wait(Call call) {
+  const MonotonicTime begin = Clock::Real().Now();
+  const absl::Status status = call();
+  waiting_s_ += Seconds(Clock::Real().Now() - begin);
+  return status;
+}
 
 absl::Status RankTrainer::Run() {
   const absl::Status status = RunSteps();
@@ -51,7 +62,7 @@ absl::Status RankTrainer::Run() {
 
 bool RankTrainer::Idle() const {
   for (const Slot& slot : slots_) {
-    for (const std::future<absl::Status>* call : {&slot.pulled, &slot.pushed, &slot.ended}) {
+    for (const std::future<absl::Status>* call : {&slot.pulled, &slot.pushed, &slot.written_back, &slot.ended}) {
       if (call->valid() && call->wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
     }
   }
@@ -71,7 +82,10 @@ absl::Status RankTrainer::RunSteps() {
       PAWL_ASSIGN_OR_RETURN(const bool stop, Evaluate(step));
       if (stop) return absl::OkStatus();
     }
-    if (step >= total) return absl::OkStatus();
+    if (step >= total) {
+      // As long as a rank may have to be taken over, its new worker needs a group of all ranks.
+      return shared_.replica == nullptr ? absl::OkStatus() : Meet("end of the dense training");
+    }
     const uint64_t pause = shared_.plan.NextPause(step);
     PAWL_RETURN_IF_ERROR(Train(step, pause));
     step = pause;
@@ -79,19 +93,27 @@ absl::Status RankTrainer::RunSteps() {
 }
 
 absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
+  source_ = shared_.dense;
   PAWL_RETURN_IF_ERROR(StartPull(slots_[begin % kSlots], *train_stream_, begin));
   for (uint64_t step = begin; step < end; ++step) {
     Slot& slot = slots_[step % kSlots];
+    const MonotonicTime began = Clock::Real().Now();
     PAWL_RETURN_IF_ERROR(AwaitPull(slot, &parameters_));
     // Where nothing is waited for nobody has looked.
     PAWL_RETURN_IF_ERROR(shared_.interrupt.reason());
     if (step + 1 < end) PAWL_RETURN_IF_ERROR(StartPull(slots_[(step + 1) % kSlots], *train_stream_, step + 1));
     LossSum loss;
     // A share may be empty: there is nothing to push then, but the step ends for this rank too.
-    if (slot.batch->samples > 0) PAWL_RETURN_IF_ERROR(ComputeAndPush(slot, step, &loss));
+    if (slot.batch->samples > 0) {
+      PAWL_RETURN_IF_ERROR(ComputeAndPush(slot, step, &loss));
+    } else if (shared_.replica != nullptr) {
+      PAWL_RETURN_IF_ERROR(GiveNothing(slot, step));
+    }
+    if (shared_.replica != nullptr && shared_.plan.IsWriteBack(step + 1)) PAWL_RETURN_IF_ERROR(WriteBack(slot, step));
     absl::Status interrupted;
     if (shared_.step_delay > MonotonicDuration::zero()) interrupted = shared_.interrupt.SleepFor(shared_.step_delay);
     EndStep(slot, step, loss);
+    shared_.progress.Spent(Seconds(Clock::Real().Now() - began), std::exchange(waiting_s_, 0));
     PAWL_RETURN_IF_ERROR(interrupted);
   }
   for (Slot& slot : slots_) PAWL_RETURN_IF_ERROR(Finish(slot));
@@ -102,9 +124,9 @@ absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t st
   PAWL_RETURN_IF_ERROR(Finish(slot));
   PAWL_ASSIGN_OR_RETURN(slot.batch, stream.Next(shared_.interrupt));
   slot.stream = &stream;
-  if (shared_.dense != nullptr) {
+  if (source_ != nullptr) {
     // Also for an empty share, since asking is what keeps a rank from running ahead.
-    PAWL_ASSIGN_OR_RETURN(slot.dense, shared_.dense->At(step, session_, shared_.step_timeout));
+    PAWL_ASSIGN_OR_RETURN(slot.dense, source_->At(step, session_, shared_.step_timeout));
   }
   if (slot.batch->samples == 0) return absl::OkStatus();
   pull_items_.clear();
@@ -129,19 +151,85 @@ absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t st
 }
 
 absl::Status RankTrainer::AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters) {
-  if (slot.dense.has_value()) {
-    PAWL_RETURN_IF_ERROR(
-        AwaitReady(slot.dense->ready, shared_.step_timeout + kGrace, shared_.interrupt, "pull of dense tables"));
-    PAWL_RETURN_IF_ERROR(slot.dense->ready.get());
-  }
-  if (slot.pulled.valid()) {
-    PAWL_RETURN_IF_ERROR(Await(slot.pulled, shared_.step_timeout + kGrace, shared_.interrupt, "pull"));
-  }
+  PAWL_RETURN_IF_ERROR(Wait([&] {
+    if (slot.dense != nullptr) PAWL_RETURN_IF_ERROR(slot.dense->Await(shared_.interrupt));
+    if (!slot.pulled.valid()) return absl::OkStatus();
+    return Await(slot.pulled, shared_.step_timeout + kGrace, shared_.interrupt, "pull");
+  }));
   parameters->clear();
-  size_t dense = 0;
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
-    parameters->push_back(IsShared(t) ? (*slot.dense->values)[dense++] : slot.values[t]);
+    parameters->push_back(IsShared(t) ? slot.dense->values(dense_index_[t]) : slot.values[t]);
   }
+  return absl::OkStatus();
+}
+
+absl::Status RankTrainer::GiveNothing(Slot& slot, uint64_t step) {
+  for (size_t t = 0; t < shared_.tables.size(); ++t) {
+    if (!IsReplicated(t)) continue;
+    PAWL_RETURN_IF_ERROR(Wait([&] { return slot.dense->AwaitTable(dense_index_[t], shared_.interrupt); }));
+  }
+  shared_.replica->GiveNothing(rank_, step);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float scale) {
+  const Batch& batch = *slot.batch;
+  const ParameterGate gate = [&](size_t table) {
+    if (!IsShared(table)) return absl::OkStatus();
+    return Wait([&] { return slot.dense->AwaitTable(dense_index_[table], shared_.interrupt); });
+  };
+  const auto hand_in = [&](size_t table) {
+    if (IsReplicated(table)) shared_.replica->Give(rank_, step, dense_index_[table]);
+  };
+  const uint64_t parts = std::min<uint64_t>(std::max(shared_.job.micro_batches(), 1u), batch.samples);
+  if (parts == 1) return model_->ComputeGradients(batch, parameters_, scale, gradients_, hand_in, gate);
+
+  LossSum loss;
+  for (uint64_t part = 0; part < parts; ++part) {
+    SliceBatch(batch, EvaluationShard(batch.samples, static_cast<uint32_t>(part), static_cast<uint32_t>(parts)), &part_);
+    if (part == 1) {
+      part_values_.resize(gradients_.size());
+      part_gradients_.clear();
+      for (size_t t = 0; t < gradients_.size(); ++t) {
+        part_values_[t].resize(gradients_[t].size());
+        part_gradients_.push_back(absl::MakeSpan(part_values_[t]));
+      }
+    }
+    const bool is_last = part + 1 == parts;
+    const GradientSink add = [&](size_t table) {
+      if (part > 0) {
+        float* const sum = gradients_[table].data();
+        const float* const more = part_gradients_[table].data();
+        for (size_t i = 0; i < gradients_[table].size(); ++i) sum[i] += more[i];
+      }
+      if (is_last) hand_in(table);
+    };
+    PAWL_ASSIGN_OR_RETURN(const LossSum of_part, model_->ComputeGradients(part_, parameters_, scale,
+                                                                          part == 0 ? gradients_ : part_gradients_, add, gate));
+    loss.loss_sum += of_part.loss_sum;
+    loss.samples += of_part.samples;
+  }
+  return loss;
+}
+
+absl::Status RankTrainer::WriteBack(Slot& slot, uint64_t step) {
+  // Something of the step was pushed, so that it is to be ended; but not at the price of keeping everybody: whoever is to take
+  // over another rank of this process may be needed for what is waited for.
+  absl::Status status;
+  do {
+    if (!shared_.interrupt.reason().ok()) {
+      status = Wait([&] { return shared_.replica->AwaitSteps(step + 1, kHandOverLimit, shared_.abandon); });
+      break;
+    }
+    status = Wait([&] { return shared_.replica->AwaitSteps(step + 1, shared_.step_timeout, shared_.interrupt); });
+  } while (!status.ok() && !shared_.interrupt.reason().ok() && shared_.abandon.reason().ok());
+  PAWL_RETURN_IF_ERROR(status);
+  slot.share = shared_.replica->WriteBack(*shared_.store, step + 1, rank_);
+  // They have gone on already: the former worker of this rank died when all ranks had given their gradients.
+  if (!slot.share.has_value() || slot.share->items.empty()) return absl::OkStatus();
+  CallOptions options;
+  options.timeout = shared_.step_timeout;
+  session_.Push(slot.share->items, options, FulfilOrEndAll(slot.written_back, "write-back", step));
   return absl::OkStatus();
 }
 
@@ -149,13 +237,17 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
   const Batch& batch = *slot.batch;
   gradients_.clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
+    if (IsReplicated(t)) {
+      gradients_.push_back(shared_.replica->GradientBuffer(rank_, dense_index_[t]));
+      continue;
+    }
     slot.gradients[t].resize(model_->SpanSize(t, batch.keys.size()));
     gradients_.push_back(absl::MakeSpan(slot.gradients[t]));
   }
   const uint64_t step_samples = shared_.sampler.GlobalSize(shared_.sampler.PositionOf(step).step);
   const float scale =
       GradientScale(shared_.job.consistency().mode(), shared_.logical_workers, step_samples, batch.samples);
-  PAWL_ASSIGN_OR_RETURN(*loss, model_->ComputeGradients(batch, parameters_, scale, gradients_));
+  PAWL_ASSIGN_OR_RETURN(*loss, Compute(slot, step, scale));
   if (!std::isfinite(loss->loss_sum)) {
     return absl::InvalidArgumentError(absl::StrCat("the loss of logical worker ", rank_, " at step ", step, " is ",
                                                    loss->loss_sum,
@@ -163,13 +255,14 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
   }
   push_items_.clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
-    if (gradients_[t].empty()) continue;
+    if (gradients_[t].empty() || IsReplicated(t)) continue;
     PushItem& item = push_items_.emplace_back();
     item.table = shared_.tables[t];
     if (!item.table.dense()) item.keys = batch.keys;
     item.gradients = gradients_[t];
     item.keys_are_distinct = true;
   }
+  if (push_items_.empty()) return absl::OkStatus();
   CallOptions options;
   options.timeout = shared_.step_timeout;
   session_.Push(push_items_, options, FulfilOrEndAll(slot.pushed, "push", step));
@@ -198,12 +291,15 @@ void RankTrainer::EndStep(Slot& slot, uint64_t step, const LossSum& loss) {
 }
 
 absl::Status RankTrainer::Finish(Slot& slot) {
-  if (slot.pushed.valid()) {
-    PAWL_RETURN_IF_ERROR(Await(slot.pushed, shared_.step_timeout + kGrace, shared_.interrupt, "push"));
+  const std::pair<std::future<absl::Status>*, absl::string_view> calls[] = {
+      {&slot.pushed, "push"}, {&slot.written_back, "write-back"}, {&slot.ended, "end of the step"}};
+  for (const auto& [call, what] : calls) {
+    if (!call->valid()) continue;
+    PAWL_RETURN_IF_ERROR(Wait([&, call = call, what = what] {
+      return Await(*call, shared_.step_timeout + kGrace, shared_.interrupt, what);
+    }));
   }
-  if (slot.ended.valid()) {
-    PAWL_RETURN_IF_ERROR(Await(slot.ended, shared_.step_timeout + kGrace, shared_.interrupt, "end of the step"));
-  }
+  slot.share.reset();
   slot.dense.reset();
   if (slot.batch != nullptr) slot.stream->Release(std::exchange(slot.batch, nullptr));
   return absl::OkStatus();
@@ -211,20 +307,24 @@ absl::Status RankTrainer::Finish(Slot& slot) {
 
 void RankTrainer::EndStepsUnderWay() {
   for (Slot& slot : slots_) {
-    for (std::future<absl::Status>* call : {&slot.pushed, &slot.ended}) {
+    for (std::future<absl::Status>* call : {&slot.pushed, &slot.written_back, &slot.ended}) {
       if (call->valid()) AwaitReady(*call, shared_.step_timeout + kGrace, shared_.abandon, "end of the step").IgnoreError();
     }
   }
+  // What this rank has given to a dense step goes with this process, unless the others have taken it up.
+  if (shared_.replica != nullptr) {
+    shared_.replica->AwaitSteps(session_.step(), kHandOverLimit, shared_.abandon).IgnoreError();
+  }
 }
 
-absl::Status RankTrainer::Meet(uint64_t evaluation) {
+absl::Status RankTrainer::Meet(absl::string_view place) {
   absl::Status status;
   for (int attempt = 0; attempt < kMaxRendezvousAttempts; ++attempt) {
     // One that dies while it waits fails the barrier for all. They, and its successor, meet again under the next name.
     auto all_there = shared_.rendezvous.Barrier(
-        absl::StrCat("evaluation-", evaluation, attempt == 0 ? "" : absl::StrCat("-again-", attempt)),
+        absl::StrCat(place, attempt == 0 ? "" : absl::StrCat("-again-", attempt)),
         shared_.logical_workers, rank_);
-    status = Await(all_there, kRendezvousTimeout + kGrace, shared_.interrupt, "barrier before the evaluation");
+    status = Await(all_there, kRendezvousTimeout + kGrace, shared_.interrupt, absl::StrCat("barrier `", place, "`"));
     if (!absl::IsAborted(status)) break;
   }
   return status;
@@ -246,10 +346,11 @@ absl::StatusOr<ReportEvaluationResponse> RankTrainer::Report(const std::vector<R
 }
 
 absl::StatusOr<bool> RankTrainer::Evaluate(uint64_t step) {
+  source_ = shared_.evaluation_dense;
   const uint64_t number = shared_.plan.EvaluationNumber(step);
   if (shared_.job.consistency().mode() == BOUNDED || shared_.job.consistency().mode() == ASYNC) {
     // Everybody evaluates, and the best are kept, when all pushes so far have been applied.
-    PAWL_RETURN_IF_ERROR(Meet(number));
+    PAWL_RETURN_IF_ERROR(Meet(absl::StrCat("evaluation-", number)));
   }
   const SampleRange share = EvaluationShard(shared_.eval->size(), rank_, shared_.logical_workers);
   const uint64_t batches = (share.size() + kEvaluationBatchSize - 1) / kEvaluationBatchSize;

@@ -22,7 +22,9 @@
 #include "worker/data/batch_assembler.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
-#include "worker/dense_snapshots.h"
+#include "worker/dense/dense_replica.h"
+#include "worker/dense/dense_store.h"
+#include "worker/dense_source.h"
 #include "worker/interrupt.h"
 #include "worker/model/training_model.h"
 #include "worker/progress_board.h"
@@ -39,6 +41,8 @@ inline constexpr std::chrono::hours kRendezvousTimeout{24};
 // How often ranks meet anew before an evaluation because one of them died there, and how often one reports anew because
 // the scheduler was restarted.
 inline constexpr int kMaxRendezvousAttempts = 100;
+// How long a rank that is to end waits for the other workers to take up its dense gradients.
+inline constexpr std::chrono::seconds kHandOverLimit{1};
 // Samples that a rank evaluates at a time.
 inline constexpr uint64_t kEvaluationBatchSize = 8192;
 
@@ -53,6 +57,10 @@ float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t ste
 // Takes one rank through its steps: batch, pull, gradients, push, end of the step; and through its share of the
 // evaluations. The pull of the next step is on its way while this one is computed (in SYNC the servers
 // park it until its version is there), and the push of the one before while this one is computed.
+//
+// With a replica the dense gradients go there, table by table while the backward pass goes on, and the dense parameters come
+// from there, table by table while the forward pass does. A step ends when the rank has handed its gradients in, but where
+// the dense parameters are written back: that belongs to the step, and waits for those of all ranks.
 //
 // What a rank pushes depends on the job, the data, the rank, the step and what it pulls, not on what else the process
 // hosts or on when it began: a successor takes the rank up at its session's step, an evaluation that is due there
@@ -72,8 +80,13 @@ class RankTrainer {
     const Dataset* eval = nullptr;  // null: no evaluation
     // The model's, in its order, as created.
     const std::vector<Table>& tables;
-    // Null: every rank pulls the dense tables for itself.
-    DenseSnapshots* dense = nullptr;
+    // For training and for evaluations. Null: every rank pulls the dense tables for itself.
+    DenseSource* dense = nullptr;
+    DenseSource* evaluation_dense = nullptr;
+    // dense_path: ALLREDUCE: `dense` is the replica, which takes the dense gradients too, and the store is where it is written
+    // back to. Both null otherwise.
+    DenseReplica* replica = nullptr;
+    const DenseStore* store = nullptr;
     Rendezvous& rendezvous;
     ProgressBoard& progress;
     // The ranks are to end: nothing is begun or waited for any more, but a step of which something was pushed is ended.
@@ -87,8 +100,8 @@ class RankTrainer {
 
     // The same with an interrupt of the rank's own.
     Shared With(Interrupt& own) const {
-      return {job, logical_workers, sampler, plan, train, eval, tables, dense, rendezvous, progress, own, abandon, step_delay,
-              step_timeout};
+      return {job,     logical_workers, sampler,    plan,     train, eval,    tables,     dense,       evaluation_dense,
+              replica, store,           rendezvous, progress, own,   abandon, step_delay, step_timeout};
     }
   };
 
@@ -110,13 +123,15 @@ class RankTrainer {
   struct Slot {
     BatchStream* stream = nullptr;
     Batch* batch = nullptr;
-    // By table; those of tables in `dense` are not used.
+    // By table; those of tables in `dense` are not used, nor the gradients that a replica takes.
     std::vector<std::vector<float>> values;
     std::vector<std::vector<float>> gradients;
-    std::optional<DenseSnapshots::Snapshot> dense;
+    std::unique_ptr<DenseView> dense;
+    std::optional<DenseStore::Share> share;
     // Not valid where nothing was called.
     std::future<absl::Status> pulled;
     std::future<absl::Status> pushed;
+    std::future<absl::Status> written_back;
     std::future<absl::Status> ended;
   };
   // Pulled for, computed on, pushed.
@@ -127,8 +142,8 @@ class RankTrainer {
   absl::Status Train(uint64_t begin, uint64_t end);
   // True: no step is to follow.
   absl::StatusOr<bool> Evaluate(uint64_t step);
-  // Waits until all ranks have come to the evaluation.
-  absl::Status Meet(uint64_t evaluation);
+  // Waits until all ranks have come to the place of this name.
+  absl::Status Meet(absl::string_view place);
   absl::StatusOr<ReportEvaluationResponse> Report(const std::vector<ReportEvaluationRequest>& parts);
 
   // Takes the next batch and sends off its pull for `step`.
@@ -136,6 +151,12 @@ class RankTrainer {
   // Waits for the pull; *parameters are then the spans for the model.
   absl::Status AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters);
   absl::Status ComputeAndPush(Slot& slot, uint64_t step, LossSum* loss);
+  // Sets gradients_ to those of the batch, in job.micro_batches parts, and hands the dense ones to the replica.
+  absl::StatusOr<LossSum> Compute(Slot& slot, uint64_t step, float scale);
+  // The rank has no samples in the step.
+  absl::Status GiveNothing(Slot& slot, uint64_t step);
+  // Pushes the rank's part of the dense parameters as they are after the step.
+  absl::Status WriteBack(Slot& slot, uint64_t step);
   void EndStep(Slot& slot, uint64_t step, const LossSum& loss);
   // A callback that makes `future` ready, and that sets both interrupts if the call has failed: this rank
   // and its peers may be waiting for pulls that only this call would have let through.
@@ -145,7 +166,12 @@ class RankTrainer {
   // Waits until the steps are ended of which something was pushed, as far as it is not to abandon them.
   void EndStepsUnderWay();
 
-  bool IsShared(size_t table) const { return shared_.dense != nullptr && shared_.tables[table].dense(); }
+  // `call` waits for others; so long counts as waiting.
+  template <typename Call>
+  absl::Status Wait(Call call);
+
+  bool IsShared(size_t table) const { return source_ != nullptr && shared_.tables[table].dense(); }
+  bool IsReplicated(size_t table) const { return shared_.replica != nullptr && shared_.tables[table].dense(); }
 
   const Shared shared_;
   const uint32_t rank_;
@@ -156,8 +182,17 @@ class RankTrainer {
   std::optional<BatchAssembler> eval_assembler_;
   std::vector<uint64_t> indices_;
   std::array<Slot, kSlots> slots_;
+  // Where the dense parameters come from at present.
+  DenseSource* source_ = nullptr;
+  // By table; of dense ones the place among these.
+  std::vector<size_t> dense_index_;
+  double waiting_s_ = 0;
   std::vector<absl::Span<const float>> parameters_;
   std::vector<absl::Span<float>> gradients_;
+  // Of micro-batches.
+  Batch part_;
+  std::vector<std::vector<float>> part_values_;
+  std::vector<absl::Span<float>> part_gradients_;
   std::vector<PullItem> pull_items_;
   std::vector<PushItem> push_items_;
   // Their batches are borrowed by calls; the evaluation's stays until the next one.

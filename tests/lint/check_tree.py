@@ -30,7 +30,8 @@ LAYERS = (
     ("server/optimizer", ("proto", "client_lib/base", "server/optimizer")),
     ("server/shard", ("proto", "client_lib/base", "server/optimizer", "server/shard")),
     ("server", ("proto", "client_lib", "server")),
-    ("worker", ("proto", "client_lib", "worker")),
+    # Of the server only its arithmetic: with collectives the workers make the updates that the servers would.
+    ("worker", ("proto", "client_lib", "worker", "server/optimizer")),
     # Of server/storage only the checkpoint store, which servers, scheduler and pawlctl share.
     ("scheduler", ("proto", "client_lib", "scheduler", "server/storage")),
     ("deploy", ("proto", "client_lib", "scheduler", "server/storage", "deploy")),

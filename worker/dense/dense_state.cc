@@ -85,6 +85,10 @@ absl::Span<const float> DenseState::Values(size_t table, uint64_t version) const
   return absl::MakeConstSpan(weights_[version % 2]).subspan(layout_.table_begin(table), layout_.table_elements(table));
 }
 
+absl::Span<const float> DenseState::Slots(size_t table) const {
+  return absl::MakeConstSpan(slots_).subspan(layout_.table_slots_begin(table), layout_.table_slots(table));
+}
+
 void DenseState::Apply(size_t bucket, float scale, const float* gradient) {
   uint64_t version;
   uint64_t lost_steps;

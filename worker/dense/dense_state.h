@@ -52,6 +52,8 @@ class DenseState {
 
   // REQUIRES: the table has the version, or the one after it.
   absl::Span<const float> Values(size_t table, uint64_t version) const;
+  // The table's slots, which belong to its newest version. REQUIRES: nothing is published meanwhile.
+  absl::Span<const float> Slots(size_t table) const;
 
   // The rest is for one thread, the one that writes.
 

@@ -8,7 +8,8 @@ namespace pawl {
 
 void LocalGradients::Expect(uint32_t rank, uint64_t incarnation) {
   MutexLock lock(mu_);
-  ranks_[rank] = Rank{.incarnation = incarnation};
+  ranks_[rank] = Rank();
+  ranks_[rank].incarnation = incarnation;
   ++changes_;
   Notify();
 }
@@ -25,11 +26,11 @@ void LocalGradients::Begin(uint32_t rank, uint64_t first_step) {
   Notify();
 }
 
-void LocalGradients::End(uint32_t rank) {
+void LocalGradients::End(uint32_t rank, uint64_t next_step) {
   MutexLock lock(mu_);
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
-  if (found->second.step.has_value()) departed_.push_back({rank, std::move(found->second)});
+  if (found->second.step.has_value() && *found->second.step < next_step) departed_.push_back({rank, std::move(found->second)});
   ranks_.erase(found);
   ++changes_;
   Notify();
@@ -141,6 +142,11 @@ void LocalGradients::WaitForChange(uint64_t seen, MonotonicTime deadline) {
   MutexLock lock(mu_);
   while (events_ == seen && changed_.WaitUntil(mu_, deadline)) {
   }
+}
+
+void LocalGradients::Wake() {
+  MutexLock lock(mu_);
+  Notify();
 }
 
 uint64_t LocalGradients::events() const {

@@ -26,10 +26,11 @@ class LocalGradients {
  public:
   explicit LocalGradients(const DenseLayout& layout) : layout_(layout) {}
 
-  // The process is to host the rank; its gradients begin with `first_step`; it hosts it no more.
+  // The process is to host the rank; its gradients begin with `first_step`; it hosts it no more, and what it gave for
+  // `next_step` or later counts no more, since its successor begins there.
   void Expect(uint32_t rank, uint64_t incarnation);
   void Begin(uint32_t rank, uint64_t first_step);
-  void End(uint32_t rank);
+  void End(uint32_t rank, uint64_t next_step);
   // Grows with each of these.
   uint64_t changes() const;
   // Ascending; nothing while one that is expected has not begun.
@@ -53,7 +54,9 @@ class LocalGradients {
 
   // Until something is given or changes, or the deadline.
   void WaitForChange(uint64_t seen, MonotonicTime deadline);
-  // Grows with everything given and every change.
+  // Ends what waits for a change.
+  void Wake();
+  // Grows with everything given, every change and every Wake.
   uint64_t events() const;
 
  private:

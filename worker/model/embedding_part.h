@@ -26,6 +26,7 @@ class EmbeddingPart {
 
   // Sets vectors[samples, width()].
   void Forward(ModelStep& step, Matrix vectors) const {
+    step.await(table_);
     step.stream.PoolRows(step.entries, PoolOver::kField, step.parameters[table_], dim_, vectors);
   }
   void Backward(ModelStep& step, ConstMatrix vectors_gradient) const {

@@ -10,15 +10,20 @@ LinearPart::LinearPart(const DataShape& shape, Bias bias, TableList& tables) : n
 
 void LinearPart::Forward(ModelStep& step, Matrix outputs) const {
   if (sparse_table_.has_value()) {
+    step.await(*sparse_table_);
     step.stream.PoolRows(step.entries, PoolOver::kSample, step.parameters[*sparse_table_], 1, outputs);
   } else {
     step.stream.Zero(outputs.data, outputs.rows * sizeof(float));
   }
   if (numeric_table_.has_value()) {
+    step.await(*numeric_table_);
     const ConstMatrix weights(step.parameters[*numeric_table_], numeric_count_, 1, 1);
     step.stream.Gemm(Transpose::kNo, Transpose::kNo, 1, step.numerics, weights, 1, outputs);
   }
-  if (bias_table_.has_value()) step.stream.AddBias(step.parameters[*bias_table_], outputs);
+  if (bias_table_.has_value()) {
+    step.await(*bias_table_);
+    step.stream.AddBias(step.parameters[*bias_table_], outputs);
+  }
 }
 
 void LinearPart::Backward(ModelStep& step, ConstMatrix output_gradients) const {

@@ -26,6 +26,8 @@ absl::Status MlpLayers::Forward(ModelStep& step, ConstMatrix input, Write write,
     if (!is_last) {
       PAWL_ASSIGN_OR_RETURN(result, step.Allocate(layer.outputs));
     }
+    step.await(layer.weight_table);
+    step.await(layer.bias_table);
     const ConstMatrix weight(step.parameters[layer.weight_table], layer.inputs, layer.outputs, layer.outputs);
     const float beta = is_last && write == Write::kAdd ? 1 : 0;
     step.stream.Gemm(Transpose::kNo, Transpose::kNo, 1, input, weight, beta, result);

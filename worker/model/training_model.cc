@@ -178,7 +178,8 @@ absl::StatusOr<const T*> TrainingModel::ToDevice(absl::Span<const T> host) {
 }
 
 absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch,
-                                                   absl::Span<const absl::Span<const float>> parameters) {
+                                                   absl::Span<const absl::Span<const float>> parameters,
+                                                   const ParameterGate& gate, absl::Status* gate_status) {
   workspace_.Reset();
   ModelStep step(*stream_, workspace_);
   step.samples = batch.samples;
@@ -191,10 +192,28 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch,
   PAWL_ASSIGN_OR_RETURN(step.entries.entry_value, ToDevice<float>(batch.entry_value));
   PAWL_ASSIGN_OR_RETURN(const float* numerics, ToDevice<float>(batch.numerics));
   step.numerics = ConstMatrix(numerics, batch.samples, batch.numeric_count, batch.numeric_count);
+  if (gate == nullptr || device_.SharesHostMemory()) {
+    for (const absl::Span<const float> values : parameters) {
+      PAWL_ASSIGN_OR_RETURN(const float* data, ToDevice<float>(values));
+      step.parameters.push_back(data);
+    }
+    step.await = [gate, gate_status](size_t table) {
+      if (gate != nullptr && gate_status->ok()) *gate_status = gate(table);
+    };
+    return step;
+  }
+  std::vector<float*> places;
   for (const absl::Span<const float> values : parameters) {
-    PAWL_ASSIGN_OR_RETURN(const float* data, ToDevice<float>(values));
+    PAWL_ASSIGN_OR_RETURN(float* data, workspace_.Allocate<float>(values.size()));
+    places.push_back(data);
     step.parameters.push_back(data);
   }
+  step.await = [this, gate, gate_status, parameters, places = std::move(places)](size_t table) {
+    if (gate_status->ok()) *gate_status = gate(table);
+    if (gate_status->ok()) {
+      stream_->CopyToDevice(parameters[table].data(), parameters[table].size() * sizeof(float), places[table]);
+    }
+  };
   return step;
 }
 
@@ -202,7 +221,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
                                                         absl::Span<const absl::Span<const float>> parameters,
                                                         float gradient_scale,
                                                         absl::Span<const absl::Span<float>> gradients,
-                                                        const GradientSink& sink) {
+                                                        const GradientSink& sink, const ParameterGate& gate) {
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   if (gradients.size() != tables_.size()) return WrongSize("gradients", tables_.size(), gradients.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
@@ -215,7 +234,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
   // Tables whose gradient is on its way to the host, in the order of finishing.
   std::vector<size_t> in_flight;
   const absl::Status enqueued =
-      EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, &result, &in_flight);
+      EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, gate, &result, &in_flight);
   // Also after an error: the stream may still use the caller's memory.
   const absl::Status done = stream_->Synchronize();
   PAWL_RETURN_IF_ERROR(enqueued);
@@ -228,9 +247,10 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
 
 absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                              float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                             const GradientSink& sink, LossSum* result,
+                                             const GradientSink& sink, const ParameterGate& gate, LossSum* result,
                                              std::vector<size_t>* in_flight) {
-  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters));
+  absl::Status gate_status;
+  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, gate, &gate_status));
   const bool shares_host_memory = device_.SharesHostMemory();
   for (const absl::Span<float> gradient : gradients) {
     float* data = gradient.data();
@@ -253,6 +273,7 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
   PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
   PAWL_ASSIGN_OR_RETURN(const Matrix output_gradients, step.Allocate(network_->output_count()));
   PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
+  PAWL_RETURN_IF_ERROR(gate_status);
   switch (loss_) {
     case SOFTMAX_CROSS_ENTROPY:
       stream_->SoftmaxLoss(outputs, labels, gradient_scale, output_gradients, loss_sum);
@@ -283,7 +304,8 @@ absl::Status TrainingModel::Predict(const Batch& batch, absl::Span<const absl::S
 
 absl::Status TrainingModel::EnqueueOutputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                            absl::Span<float> host_outputs) {
-  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters));
+  absl::Status gate_status;
+  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, nullptr, &gate_status));
   PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
   PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
   stream_->CopyToHost(outputs.data, host_outputs.size() * sizeof(float), host_outputs.data());

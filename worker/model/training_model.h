@@ -39,6 +39,10 @@ struct LossSum {
 // its gradient may travel while the others are computed.
 using GradientSink = std::function<void(size_t table)>;
 
+// Called with the index of a table before its parameters are read for the first time in a step, by the thread that computes,
+// in the order in which the forward pass needs them: it waits until they are there. An error ends the computation.
+using ParameterGate = std::function<absl::Status(size_t table)>;
+
 // Holds no parameters: they come with every call, one span for each table in the
 // order of tables(). A dense table's span is the whole tensor, a sparse one's
 // holds the rows of batch.keys in that order, [keys, row_width].
@@ -68,10 +72,11 @@ class TrainingModel {
   // Sets `gradients`, spans like those of `parameters`, to those of the sum of the
   // losses of the samples, times gradient_scale. Values that are not finite go
   // through to the gradients. INVALID_ARGUMENT for a batch that is not of the
-  // shape, bad labels or spans of a wrong size: nothing has been written then.
+  // shape, bad labels or spans of a wrong size: nothing has been written then. The
+  // gate's error: the same.
   absl::StatusOr<LossSum> ComputeGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                            float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                           const GradientSink& sink = nullptr);
+                                           const GradientSink& sink = nullptr, const ParameterGate& gate = nullptr);
 
   // Replaces *predictions. Errors as above.
   absl::Status Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
@@ -83,15 +88,17 @@ class TrainingModel {
 
   absl::Status CheckInputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const;
   absl::Status CheckLabels(const Batch& batch) const;
-  // A step with the batch and the parameters in device memory.
-  absl::StatusOr<ModelStep> BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters);
+  // A step with the batch in device memory, and the parameters when the gate has let them in; *gate_status is its first error.
+  absl::StatusOr<ModelStep> BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+                                      const ParameterGate& gate, absl::Status* gate_status);
   template <typename T>
   absl::StatusOr<const T*> ToDevice(absl::Span<const T> host);
   // Gives the stream all of the work; the caller synchronizes. in_flight: the
   // tables whose sink is to be called then.
   absl::Status EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                 float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                const GradientSink& sink, LossSum* result, std::vector<size_t>* in_flight);
+                                const GradientSink& sink, const ParameterGate& gate, LossSum* result,
+                                std::vector<size_t>* in_flight);
   absl::Status EnqueueOutputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                               absl::Span<float> host_outputs);
   void Evaluate(const Batch& batch, absl::Span<const float> outputs, Predictions* predictions) const;

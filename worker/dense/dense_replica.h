@@ -1,0 +1,177 @@
+// The dense part of a model, trained by the workers among themselves.
+#ifndef PAWL_WORKER_DENSE_DENSE_REPLICA_H_
+#define PAWL_WORKER_DENSE_DENSE_REPLICA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
+#include "client_lib/client.h"
+#include "server/optimizer/update_rule.h"
+#include "worker/collective/group_former.h"
+#include "worker/dense/dense_layout.h"
+#include "worker/dense/dense_state.h"
+#include "worker/dense/dense_store.h"
+#include "worker/dense/local_gradients.h"
+#include "worker/dense_source.h"
+#include "worker/interrupt.h"
+
+namespace pawl {
+
+// This process's copy of the dense parameters and slots, and the thread that keeps it equal to those of the other processes:
+// after each step the gradients of all ranks are added up by collectives, and every process makes the same update.
+//
+// # A step
+//
+// Ranks hand in their gradients table by table while their backward passes go on. When all ranks of the process have given
+// those of a bucket, their sum, in rank order, travels. When the sum over all processes is there, divided by V as the
+// servers do, the bucket's parameters are updated, and the forward pass of the next step may read them while other buckets
+// still travel.
+//
+// All members must start the buckets in one order, whichever are ready where. Member 0 says in which: of the buckets that
+// are ready with it the first one in the order of need. Behind the gradients of each bucket travels the number of the next
+// (others add 0 to it), if member 0 knows it by then; otherwise it is broadcast when it does. The others then wait until the
+// bucket is ready with them too. Nobody waits in a circle: ranks wait for buckets of earlier steps alone, so each bucket
+// of a step becomes ready everywhere once the step before is complete, whatever the order of this step's; and no bucket of
+// a step is started before all buckets of the step before have ended here, since none is complete before.
+//
+// With each bucket travels a flag of each rank, so that all see whose gradients are in the sum.
+//
+// # Groups
+//
+// A group is formed with all ranks that the process hosts, once those that it is to have are taken over. Then members
+// compare the versions of their buckets, and each bucket goes from the member with the highest (of those the lowest place)
+// to those with lower ones: that serves whoever has joined, and whoever lacks the end of a step that others have. If nobody
+// has anything, member 0 loads what the servers keep. When an operation fails, the group is over or the process's ranks
+// change, a group is formed anew; the sums of what is not finished are made again from the gradients, which are kept until
+// the step is finished, those of ranks that have moved on included.
+//
+// A rank that has ended step t elsewhere before it came here takes no part in dense step t: if its host lives, its
+// contribution is there; if not, it is lost with that. A rank that is still to end a step that the dense parameters have
+// left behind computes its sparse gradients again, with the oldest dense parameters that are there, and its dense ones are
+// not used. The sum is divided by V all the same.
+//
+// If all workers die at once, the parameters are those of the last write-back, at most write_back_steps old, while the
+// servers' sparse part goes on where it was.
+//
+// Thread-safe, but for what is said of a rank's own thread.
+class DenseReplica final : public DenseSource {
+ public:
+  struct Options {
+    uint32_t logical_workers = 1;
+    // Of each dense table of the model, in the order of need.
+    std::vector<uint64_t> elements;
+    Optimizer optimizer;
+    uint64_t bucket_bytes = uint64_t{1} << 20;
+    // How long a collective operation may wait for the slowest member's gradients.
+    MonotonicDuration timeout = std::chrono::minutes(10);
+    // How long to wait before a group is asked for again after a refusal or a failure.
+    MonotonicDuration retry_interval = std::chrono::milliseconds(100);
+    // From where the parameters come that nobody has: DenseStore::Load.
+    std::function<absl::StatusOr<uint64_t>(const Interrupt& interrupt, DenseState& state)> load;
+  };
+
+  // `former` outlives it. INVALID_ARGUMENT for an impossible optimizer.
+  static absl::StatusOr<std::unique_ptr<DenseReplica>> Create(Options options, GroupFormer& former);
+  // Leaves the group. REQUIRES: nobody waits for anything here.
+  ~DenseReplica() override;
+
+  // The process is to host the rank and takes it over; it has it, at this step; it has it no more.
+  void Expect(uint32_t rank, uint64_t incarnation) { gradients_.Expect(rank, incarnation); }
+  void Begin(uint32_t rank, uint64_t first_step) { gradients_.Begin(rank, first_step); }
+  // `next_step`: what it gave for this one and later ones its successor gives again.
+  void End(uint32_t rank, uint64_t next_step) { gradients_.End(rank, next_step); }
+
+  absl::StatusOr<std::unique_ptr<DenseView>> At(uint64_t step, Session& session, MonotonicDuration timeout) override;
+
+  // By the thread of a rank that has begun, in each step: where its gradient of a dense table goes, and that it is there; or
+  // that the rank has no samples. REQUIRES of both: all tables of the step have been awaited.
+  absl::Span<float> GradientBuffer(uint32_t rank, size_t table) { return gradients_.Buffer(rank, table); }
+  void Give(uint32_t rank, uint64_t step, size_t table) { gradients_.Give(rank, step, table); }
+  void GiveNothing(uint32_t rank, uint64_t step) { gradients_.GiveNothing(rank, step); }
+
+  // Waits until the parameters are after so many steps, all of them.
+  absl::Status AwaitSteps(uint64_t steps, MonotonicDuration limit, const Interrupt& interrupt) const {
+    return state_.AwaitAll(steps, limit, interrupt);
+  }
+  // The same for one table.
+  absl::Status AwaitTable(size_t table, uint64_t steps, MonotonicDuration limit, const Interrupt& interrupt) const {
+    return state_.Await(table, steps, limit, interrupt);
+  }
+  // A rank's part of writing the parameters back; nothing if they are not, or no more, after so many steps exactly.
+  // REQUIRES: by the thread of a rank that has given its gradients of step `steps` - 1 and not of the next.
+  std::optional<DenseStore::Share> WriteBack(const DenseStore& store, uint64_t steps, uint32_t rank) const;
+
+  const DenseLayout& layout() const { return layout_; }
+  const UpdateRule& rule() const { return *rule_; }
+
+ private:
+  // A bucket on its way.
+  struct Flight {
+    size_t bucket = 0;
+    uint64_t step = 0;
+    // The bucket's gradients, the ranks' flags, the next bucket's number.
+    std::vector<float> sum;
+    std::vector<float> reduced;
+    std::future<absl::Status> done;
+  };
+
+  DenseReplica(Options options, std::unique_ptr<const UpdateRule> rule, GroupFormer& former);
+
+  // The thread.
+  void Drive();
+  absl::StatusOr<std::vector<GroupRank>> AwaitRanks();
+  // Until the group is over, which is why it returns.
+  absl::Status TakePart(Collective& collective);
+  absl::Status Synchronize(Collective& collective);
+  absl::Status LoadIfNobodyHasAny(Collective& collective, std::vector<int64_t>& all, int64_t earliest);
+  absl::Status Exchange(Collective& collective, const std::vector<int64_t>& all);
+  absl::Status RunSteps(Collective& collective);
+  // The bucket to begin with, as member 0 says it.
+  absl::StatusOr<size_t> AwaitChoice(Collective& collective, uint64_t step);
+  // The first bucket, in the order of need, that is ready here and was not started.
+  std::optional<size_t> Ready(uint64_t step) const;
+  absl::Status AwaitComplete(Collective& collective, size_t bucket, uint64_t step);
+  void StartBucket(Collective& collective, size_t bucket, uint64_t step, Flight& flight);
+  absl::Status Finish(Flight& flight);
+
+  // Waits for the end of an operation; aborts the collective if the process is to leave the group meanwhile.
+  absl::Status AwaitEnd(Collective& collective, std::future<absl::Status>& done);
+  // OK, or why this member has to leave the group.
+  absl::Status StillIn(const Collective& collective) const;
+  std::vector<int64_t> State() const;
+  // The process cannot go on.
+  absl::Status Fatal(const absl::Status& status);
+
+  const Options options_;
+  const std::unique_ptr<const UpdateRule> rule_;
+  const DenseLayout layout_;
+  GroupFormer& former_;
+  DenseState state_;
+  LocalGradients gradients_;
+
+  // Of the thread alone. LocalGradients::changes() when the group was formed.
+  uint64_t changes_ = 0;
+  bool failed_ = false;
+  // Buckets of the step under way that were started in this group.
+  std::vector<bool> started_;
+  Flight flights_[2];
+
+  Interrupt stop_;
+  std::thread thread_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DENSE_DENSE_REPLICA_H_

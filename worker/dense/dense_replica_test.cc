@@ -1,0 +1,381 @@
+#include "worker/dense/dense_replica.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "worker/collective/fake_group.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint32_t kRanks = 4;
+constexpr std::chrono::minutes kLimit{1};
+// Three tables; with buckets of 1 KiB the first two share one.
+const std::vector<uint64_t> kElements = {20, 30, 300};
+
+// Multiples of 1/8 near 0, so that sums of them are exact in any order.
+float Gradient(uint32_t rank, uint64_t step, size_t element, float weight) {
+  const uint64_t mixed = (rank + 1) * 7919 + (step + 1) * 104729 + element * 31;
+  return static_cast<float>(static_cast<int>(mixed % 17) - 8) / 8 + (weight > 0 ? 0.125f : -0.125f);
+}
+float InitialWeight(size_t element) { return static_cast<float>(static_cast<int>(element % 5) - 2); }
+
+Optimizer Momentum() {
+  Optimizer spec;
+  spec.mutable_momentum()->set_learning_rate(0.5f);
+  spec.mutable_momentum()->set_momentum(0.5f);
+  return spec;
+}
+
+// What the servers know: the initial parameters, those of the last write-back, and where each rank is.
+struct Servers {
+  std::array<std::atomic<uint64_t>, kRanks> clocks = {};
+  uint64_t stored_steps = 0;
+  std::atomic<int> loads = 0;
+};
+
+// A worker process: its ranks are threads that make up gradients from the parameters that they read.
+class Process {
+ public:
+  Process(FakeGroups& groups, Servers& servers, std::string name, uint64_t last_step, uint64_t bucket_bytes = 1024)
+      : groups_(groups), servers_(servers), name_(std::move(name)), last_step_(last_step), former_(groups.Join(name_)) {
+    DenseReplica::Options options;
+    options.logical_workers = kRanks;
+    options.elements = kElements;
+    options.optimizer = Momentum();
+    options.bucket_bytes = bucket_bytes;
+    options.retry_interval = std::chrono::milliseconds(1);
+    options.load = [this](const Interrupt&, DenseState& state) -> absl::StatusOr<uint64_t> {
+      ++servers_.loads;
+      const DenseLayout& layout = replica_->layout();
+      for (size_t b = 0; b < layout.buckets().size(); ++b) {
+        const DenseBucket& bucket = layout.buckets()[b];
+        for (size_t i = 0; i < bucket.count; ++i) state.weights(b, servers_.stored_steps)[i] = InitialWeight(bucket.begin + i);
+        std::fill_n(state.slots(b), bucket.slots_count, 0.0f);
+      }
+      for (size_t b = 0; b < layout.buckets().size(); ++b) state.Publish(b, servers_.stored_steps);
+      return servers_.stored_steps;
+    };
+    replica_ = *DenseReplica::Create(std::move(options), *former_);
+  }
+  ~Process() { Stop(); }
+
+  // Hosts these ranks from where the servers say.
+  void Host(const std::vector<uint32_t>& ranks) {
+    for (const uint32_t rank : ranks) replica_->Expect(rank, 1);
+    for (const uint32_t rank : ranks) {
+      replica_->Begin(rank, servers_.clocks[rank]);
+      threads_[rank] = std::thread([this, rank] { Run(rank); });
+    }
+  }
+  // As if all at once it were not there any more.
+  void Kill() {
+    killed_ = true;
+    groups_.Kill(name_);
+    Stop();
+  }
+  void Stop() {
+    for (Interrupt& interrupt : interrupts_) interrupt.Set(absl::CancelledError("stopped"));
+    Join();
+    replica_.reset();
+  }
+  void Join() {
+    for (auto& [rank, thread] : threads_) thread.join();
+    threads_.clear();
+  }
+  // The rank is to be another's, after the step under way.
+  void Release(uint32_t rank) {
+    interrupts_[rank].Set(absl::CancelledError("released"));
+    threads_.at(rank).join();
+    threads_.erase(rank);
+  }
+  // All weights, after so many steps.
+  std::vector<float> Weights(uint64_t steps) {
+    EXPECT_TRUE(replica_->AwaitSteps(steps, kLimit, Interrupt()).ok());
+    NeverSession session;
+    auto view = *replica_->At(steps, session, kLimit);
+    EXPECT_TRUE(view->Await(Interrupt()).ok());
+    std::vector<float> weights;
+    for (size_t t = 0; t < kElements.size(); ++t) {
+      const auto values = view->values(t);
+      weights.insert(weights.end(), values.begin(), values.end());
+    }
+    return weights;
+  }
+  DenseReplica& replica() { return *replica_; }
+  // Called by each rank in each step, before its gradients.
+  std::function<void(uint32_t rank, uint64_t step)> in_step;
+
+  class NeverSession final : public Session {
+    void Push(absl::Span<const PushItem>, const CallOptions&, Callback) override { std::abort(); }
+    void Pull(absl::Span<const PullItem>, const CallOptions&, Callback) override { std::abort(); }
+    void PushPull(absl::Span<const PushItem>, absl::Span<const PullItem>, const CallOptions&, Callback) override {
+      std::abort();
+    }
+  };
+
+ private:
+  void Run(uint32_t rank) {
+    const absl::Status status = RunSteps(rank);
+    EXPECT_TRUE(status.ok() || !interrupts_[rank].reason().ok()) << status;
+    if (!status.ok() && !killed_) replica_->End(rank, servers_.clocks[rank]);
+  }
+  absl::Status RunSteps(uint32_t rank) {
+    NeverSession session;
+    for (uint64_t step = servers_.clocks[rank]; step < last_step_; ++step) {
+      auto view = *replica_->At(step, session, kLimit);
+      Interrupt& interrupt = interrupts_[rank];
+      if (absl::Status status = view->Await(interrupt); !status.ok()) return status;
+      for (size_t t = 0; t < kElements.size(); ++t) {
+        if (absl::Status status = view->AwaitTable(t, interrupt); !status.ok()) return status;
+      }
+      if (in_step != nullptr) in_step(rank, step);
+      if (absl::Status status = interrupt.reason(); !status.ok()) return status;
+      for (size_t t = kElements.size(); t-- > 0;) {
+        const auto values = view->values(t);
+        const auto gradient = replica_->GradientBuffer(rank, t);
+        for (size_t i = 0; i < values.size(); ++i) {
+          gradient[i] = Gradient(rank, step, replica_->layout().table_begin(t) + i, values[i]);
+        }
+        replica_->Give(rank, step, t);
+      }
+      servers_.clocks[rank] = step + 1;
+    }
+    return absl::OkStatus();
+  }
+
+  FakeGroups& groups_;
+  Servers& servers_;
+  const std::string name_;
+  const uint64_t last_step_;
+  std::unique_ptr<GroupFormer> former_;
+  std::unique_ptr<DenseReplica> replica_;
+  std::atomic<bool> killed_ = false;
+  // By rank.
+  std::array<Interrupt, kRanks> interrupts_;
+  std::map<uint32_t, std::thread> threads_;
+};
+
+// The same training as a plain loop.
+std::vector<float> Reference(uint64_t steps, uint64_t first_step = 0) {
+  const auto rule = *UpdateRule::Create(Momentum());
+  std::vector<float> weights;
+  for (size_t i = 0; i < 350; ++i) weights.push_back(InitialWeight(i));
+  std::vector<float> slots(350);
+  for (uint64_t step = first_step; step < steps; ++step) {
+    std::vector<float> sum(350);
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += Gradient(rank, step, i, weights[i]);
+    }
+    rule->Apply({step, step}, 1.0f / kRanks, sum.data(), sum.size(), 0, sum.size(), weights.data(), slots.data());
+  }
+  return weights;
+}
+
+TEST(DenseReplicaTest, AnyNumberOfProcessesTrainsAsAPlainLoop) {
+  constexpr uint64_t kSteps = 12;
+  const std::vector<std::vector<std::vector<uint32_t>>> placements = {
+      {{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}, {{3}, {1}, {2}, {0}}};
+  for (const uint64_t bucket_bytes : {1024, 1 << 20}) {
+    for (const auto& placement : placements) {
+      FakeGroups groups(kRanks);
+      Servers servers;
+      std::vector<std::unique_ptr<Process>> processes;
+      for (const auto& ranks : placement) {
+        processes.push_back(std::make_unique<Process>(groups, servers, "p" + std::to_string(ranks[0]), kSteps, bucket_bytes));
+        processes.back()->Host(ranks);
+      }
+      for (auto& process : processes) EXPECT_EQ(process->Weights(kSteps), Reference(kSteps));
+      EXPECT_EQ(servers.loads, 1);
+      EXPECT_EQ(groups.groups_formed(), 1u);
+      for (auto& process : processes) process->Join();
+    }
+  }
+}
+
+TEST(DenseReplicaTest, TheSameStepsComeOutWhereverTheGroupBreaks) {
+  constexpr uint64_t kSteps = 4;
+  const std::vector<float> expected = Reference(kSteps);
+  const std::vector<std::set<std::string>> who_sees_it = {{"a"}, {"b"}, {"c"}, {"a", "b"}, {"a", "b", "c"}};
+  for (uint64_t number = 0; number < 24; ++number) {
+    for (const auto& failing : who_sees_it) {
+      FakeGroups groups(kRanks);
+      Servers servers;
+      uint64_t counter = 0;
+      groups.BeforeEach([&](const FakeGroups::Operation&) { return counter++ == number ? failing : std::set<std::string>(); });
+      Process a(groups, servers, "a", kSteps);
+      Process b(groups, servers, "b", kSteps);
+      Process c(groups, servers, "c", kSteps);
+      a.Host({0});
+      b.Host({1, 2});
+      c.Host({3});
+      for (Process* process : {&a, &b, &c}) {
+        ASSERT_EQ(process->Weights(kSteps), expected) << "operation " << number << ", " << failing.size() << " see it";
+      }
+      for (Process* process : {&a, &b, &c}) process->Join();
+    }
+  }
+}
+
+TEST(DenseReplicaTest, TheSurvivorsGoOnWhereverAProcessDies) {
+  constexpr uint64_t kSteps = 6;
+  for (uint64_t number = 4; number < 24; number += 1) {
+    FakeGroups groups(kRanks);
+    Servers servers;
+    std::atomic<bool> reached = false;
+    uint64_t counter = 0;
+    groups.BeforeEach([&](const FakeGroups::Operation&) -> std::set<std::string> {
+      if (counter++ != number) return {};
+      reached = true;
+      // The survivors see the end of the operation or not, and see it differently.
+      return number % 2 == 0 ? std::set<std::string>{"b", "c"} : std::set<std::string>{"a", "c"};
+    });
+    Process a(groups, servers, "a", kSteps);
+    Process b(groups, servers, "b", kSteps);
+    auto c = std::make_unique<Process>(groups, servers, "c", kSteps);
+    a.Host({0});
+    b.Host({1, 2});
+    c->Host({3});
+    while (!reached) std::this_thread::yield();
+    c->Kill();
+    // What it had not ended is done again.
+    b.Host({3});
+    EXPECT_EQ(a.Weights(kSteps), b.Weights(kSteps)) << number;
+    EXPECT_EQ(servers.loads, 1);
+    for (Process* process : {&a, &b}) process->Join();
+    for (const auto& clock : servers.clocks) EXPECT_EQ(clock, kSteps);
+  }
+}
+
+TEST(DenseReplicaTest, AProcessThatJoinsGetsTheStateFromTheOthers) {
+  constexpr uint64_t kSteps = 20;
+  FakeGroups groups(kRanks);
+  Servers servers;
+  Process a(groups, servers, "a", kSteps);
+  Process joiner(groups, servers, "joiner", kSteps);
+  auto b = std::make_unique<Process>(groups, servers, "b", kSteps);
+  std::atomic<uint64_t> step = 0;
+  std::atomic<bool> go_on = false;
+  // Rank 3 stops before its gradients of step 10, which all the others have given: nothing of it is lost.
+  b->in_step = [&](uint32_t rank, uint64_t at) {
+    step = at;
+    while (at == 10 && rank == 3 && !go_on) std::this_thread::yield();
+  };
+  a.Host({0, 1});
+  b->Host({2, 3});
+  while (step < 10 || servers.clocks[0] < 11 || servers.clocks[1] < 11 || servers.clocks[2] < 11) std::this_thread::yield();
+  std::thread killer([&] { b->Stop(); });
+  go_on = true;
+  killer.join();
+  // Rank 2's share of step 10 has gone with its process, which nobody waited for; rank 3's is made by the joiner.
+  joiner.Host({2, 3});
+  EXPECT_EQ(a.Weights(kSteps), joiner.Weights(kSteps));
+  EXPECT_EQ(servers.loads, 1);
+  a.Join();
+  joiner.Join();
+}
+
+TEST(DenseReplicaTest, ARankThatMovesWithinTheGroupLosesNothing) {
+  constexpr uint64_t kSteps = 12;
+  FakeGroups groups(kRanks);
+  Servers servers;
+  Process a(groups, servers, "a", kSteps);
+  Process b(groups, servers, "b", kSteps);
+  std::atomic<bool> waits = false;
+  std::atomic<bool> go_on = false;
+  // Rank 0 holds step 5 up until rank 1, which has ended it, is another process's.
+  a.in_step = [&](uint32_t rank, uint64_t step) {
+    if (rank != 0 || step != 5) return;
+    waits = true;
+    while (!go_on) std::this_thread::yield();
+  };
+  a.Host({0, 1});
+  b.Host({2, 3});
+  while (!waits || servers.clocks[1] < 6) std::this_thread::yield();
+  a.Release(1);
+  b.Host({1});
+  go_on = true;
+  EXPECT_EQ(a.Weights(kSteps), Reference(kSteps));
+  EXPECT_EQ(b.Weights(kSteps), Reference(kSteps));
+  EXPECT_GT(groups.groups_formed(), 1u);
+  a.Join();
+  b.Join();
+}
+
+TEST(DenseReplicaTest, WithoutAnyWorkerLeftTheServersHaveIt) {
+  constexpr uint64_t kSteps = 12;
+  FakeGroups groups(kRanks);
+  Servers servers;
+  // Written back after 5 steps; two ranks have ended step 7, two have not.
+  servers.stored_steps = 5;
+  const uint64_t clocks[] = {8, 7, 8, 7};
+  for (uint32_t rank = 0; rank < kRanks; ++rank) servers.clocks[rank] = clocks[rank];
+  Process a(groups, servers, "a", kSteps);
+  Process b(groups, servers, "b", kSteps);
+  std::atomic<uint64_t> first_seen = UINT64_MAX;
+  b.in_step = [&](uint32_t, uint64_t step) { first_seen = std::min<uint64_t>(first_seen, step); };
+  a.Host({0, 1});
+  b.Host({2, 3});
+  EXPECT_EQ(a.Weights(kSteps), b.Weights(kSteps));
+  EXPECT_EQ(servers.loads, 1);
+  EXPECT_EQ(first_seen, 7u);
+  a.Join();
+  b.Join();
+  for (const auto& clock : servers.clocks) EXPECT_EQ(clock, kSteps);
+}
+
+TEST(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
+  FakeGroups groups(kRanks);
+  Servers servers;
+  std::atomic<int> buckets = 0;
+  std::atomic<bool> seen = false;
+  Process a(groups, servers, "a", 2);
+  Process b(groups, servers, "b", 2);
+  // The last bucket of step 0 does not arrive before somebody has read the first table of step 1.
+  groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
+    if (operation.kind != "AllReduce" || operation.count < 50 || buckets++ != 1) return {};
+    std::vector<int64_t> versions;
+    const MonotonicTime limit = Clock::Real().Now() + kLimit;
+    Interrupt none;
+    for (size_t t = 0; t < 3 && Clock::Real().Now() < limit; ++t) {
+      seen = seen || a.replica().AwaitTable(t, 1, std::chrono::seconds(5), none).ok();
+    }
+    return {};
+  });
+  a.Host({0, 1});
+  b.Host({2, 3});
+  EXPECT_EQ(a.Weights(2), Reference(2));
+  EXPECT_TRUE(seen);
+  a.Join();
+  b.Join();
+}
+
+TEST(DenseReplicaTest, AGradientThatIsNotFiniteEndsTheTraining) {
+  FakeGroups groups(kRanks);
+  Servers servers;
+  Process a(groups, servers, "a", 0);
+  a.Host({0, 1, 2, 3});
+  ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    for (size_t t = 3; t-- > 0;) {
+      a.replica().GradientBuffer(rank, t)[0] = rank == 2 ? std::numeric_limits<float>::infinity() : 0;
+      a.replica().Give(rank, 0, t);
+    }
+  }
+  const absl::Status status = a.replica().AwaitSteps(1, kLimit, Interrupt());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("diverged"), absl::string_view::npos) << status;
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,121 @@
+#include "worker/dense/local_gradients.h"
+
+#include <algorithm>
+
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+class LocalGradientsTest : public testing::Test {
+ protected:
+  LocalGradientsTest() : layout_({2, 1}, *SgdRule(), 1), gradients_(layout_) {}
+
+  static const UpdateRule* SgdRule() {
+    static const auto* const kRule = [] {
+      Optimizer spec;
+      spec.mutable_sgd()->set_learning_rate(0.5f);
+      return (*UpdateRule::Create(spec)).release();
+    }();
+    return kRule;
+  }
+  void Host(uint32_t rank, uint64_t first_step) {
+    gradients_.Expect(rank, rank + 100);
+    gradients_.Begin(rank, first_step);
+  }
+  void GiveAll(uint32_t rank, uint64_t step, float value) {
+    for (const size_t table : {1, 0}) {
+      const auto buffer = gradients_.Buffer(rank, table);
+      std::fill(buffer.begin(), buffer.end(), value);
+      gradients_.Give(rank, step, table);
+    }
+  }
+  // The sum of bucket 0, then the flags.
+  std::vector<float> Sum(uint64_t step) {
+    std::vector<float> sum(2 + 4);
+    gradients_.Sum(0, step, sum.data(), absl::MakeSpan(sum).subspan(2));
+    return sum;
+  }
+
+  const DenseLayout layout_;
+  LocalGradients gradients_;
+};
+
+TEST_F(LocalGradientsTest, ABucketIsCompleteWhenAllRanksHaveGivenItsTables) {
+  Host(0, 5);
+  Host(2, 5);
+  EXPECT_FALSE(gradients_.IsComplete(1, 5));
+  gradients_.Give(0, 5, 1);
+  gradients_.Give(2, 5, 1);
+  EXPECT_TRUE(gradients_.IsComplete(1, 5));
+  EXPECT_FALSE(gradients_.IsComplete(0, 5));
+  GiveAll(0, 5, 1);
+  GiveAll(2, 5, 2);
+  EXPECT_TRUE(gradients_.IsComplete(0, 5));
+  EXPECT_FALSE(gradients_.IsComplete(0, 6));
+  EXPECT_EQ(Sum(5), (std::vector<float>{3, 3, 1, 0, 1, 0}));
+}
+
+TEST_F(LocalGradientsTest, SumsAreInRankOrderWhoeverIsFirst) {
+  for (const uint32_t rank : {2, 0, 1}) Host(rank, 5);
+  GiveAll(2, 5, -1e8f);
+  GiveAll(1, 5, 1.0f);
+  GiveAll(0, 5, 1e8f);
+  EXPECT_EQ(Sum(5)[0], (1e8f + 1.0f) + -1e8f);
+}
+
+TEST_F(LocalGradientsTest, ARankWithoutSamplesCounts) {
+  Host(0, 5);
+  Host(1, 5);
+  GiveAll(0, 5, 1);
+  gradients_.GiveNothing(1, 5);
+  EXPECT_TRUE(gradients_.IsComplete(0, 5));
+  EXPECT_EQ(Sum(5), (std::vector<float>{1, 1, 1, 1, 0, 0}));
+}
+
+TEST_F(LocalGradientsTest, ARankThatHasEndedTheStepElsewhereIsNotWaitedFor) {
+  Host(0, 5);
+  Host(1, 6);
+  GiveAll(0, 5, 1);
+  EXPECT_TRUE(gradients_.IsComplete(0, 5));
+  EXPECT_EQ(Sum(5), (std::vector<float>{1, 1, 1, 0, 0, 0}));
+  EXPECT_EQ(gradients_.EarliestStep(), 5u);
+}
+
+TEST_F(LocalGradientsTest, ARankLeavesItsContributionBehindIfItHasEndedTheStep) {
+  Host(0, 5);
+  Host(1, 5);
+  GiveAll(0, 5, 1);
+  GiveAll(1, 5, 2);
+  gradients_.End(1, 6);
+  EXPECT_EQ(Sum(5), (std::vector<float>{3, 3, 1, 1, 0, 0}));
+  // It comes back for the next step, which must not touch what it left.
+  Host(1, 6);
+  EXPECT_EQ(Sum(5), (std::vector<float>{3, 3, 1, 1, 0, 0}));
+  gradients_.DropBefore(6);
+  EXPECT_EQ(Sum(5), (std::vector<float>{1, 1, 1, 0, 0, 0}));
+}
+
+TEST_F(LocalGradientsTest, WhatTheSuccessorGivesAgainIsNotLeftBehind) {
+  Host(0, 5);
+  GiveAll(0, 5, 1);
+  gradients_.End(0, 5);
+  EXPECT_EQ(Sum(5), (std::vector<float>{0, 0, 0, 0, 0, 0}));
+}
+
+TEST_F(LocalGradientsTest, RanksAreKnownWhenAllThatAreExpectedHaveBegun) {
+  EXPECT_TRUE(gradients_.Ranks()->empty());
+  Host(1, 5);
+  gradients_.Expect(0, 7);
+  EXPECT_FALSE(gradients_.Ranks().has_value());
+  EXPECT_FALSE(gradients_.IsComplete(0, 5));
+  const uint64_t changes = gradients_.changes();
+  gradients_.Begin(0, 5);
+  EXPECT_GT(gradients_.changes(), changes);
+  ASSERT_EQ(gradients_.Ranks()->size(), 2u);
+  EXPECT_EQ(gradients_.Ranks()->front().rank(), 0u);
+  EXPECT_EQ(gradients_.Ranks()->front().incarnation(), 7u);
+}
+
+}  // namespace
+}  // namespace pawl
