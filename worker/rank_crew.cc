@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/clock.h"
@@ -85,13 +86,18 @@ absl::Status RankCrew::Adopt(const GetAssignmentResponse& assignment) {
     lost.push_back(rank);
     hosted->interrupt.Set(absl::CancelledError("another worker is to have the rank"));
   }
-  std::vector<uint32_t> gained;
+  std::vector<LogicalWorkerAssignment> new_ranks;
   for (const LogicalWorkerAssignment& rank : assignment.logical_workers()) {
     // One that has ended here since the scheduler wrote this.
     if (const auto it = begun_.find(rank.rank()); it != begun_.end() && it->second >= rank.incarnation()) continue;
     begun_[rank.rank()] = rank.incarnation();
-    gained.push_back(rank.rank());
+    new_ranks.push_back(rank);
+    // All before the first one begins: a group is to be formed once for all of them.
     if (options_.shared.replica != nullptr) options_.shared.replica->Expect(rank.rank(), rank.incarnation());
+  }
+  std::vector<uint32_t> gained;
+  for (const LogicalWorkerAssignment& rank : new_ranks) {
+    gained.push_back(rank.rank());
     auto hosted = std::make_unique<Hosted>(rank, options_.shared.interrupt);
     PAWL_ASSIGN_OR_RETURN(hosted->model, options_.make_model());
     Hosted& life = *hosted;
@@ -114,9 +120,13 @@ absl::Status RankCrew::Adopt(const GetAssignmentResponse& assignment) {
 
 absl::Status RankCrew::Host(Hosted& hosted) {
   const uint32_t rank = hosted.assignment.rank();
+  LogicalWorker* session = nullptr;
+  const absl::Cleanup end = [&] {
+    if (options_.shared.replica != nullptr) options_.shared.replica->End(rank, session == nullptr ? 0 : session->step());
+  };
   auto taken_over = client_.TakeOver(hosted.assignment, {.timeout = options_.call_timeout});
   // To its end also if the rank is to be given up: nobody else can have it before.
-  PAWL_ASSIGN_OR_RETURN(LogicalWorker* const session,
+  PAWL_ASSIGN_OR_RETURN(session,
                         Await(taken_over, options_.call_timeout + kGrace, options_.shared.interrupt, "taking a rank over"));
   const uint64_t step = session->step();
   if (options_.shared.replica != nullptr) options_.shared.replica->Begin(rank, step);
@@ -127,9 +137,7 @@ absl::Status RankCrew::Host(Hosted& hosted) {
   if (step > 0) spdlog::info("logical worker {} goes on from step {}", rank, step);
   RankTrainer::Shared shared = options_.shared.With(hosted.interrupt);
   hosted.trainer = std::make_unique<RankTrainer>(shared, *session, std::move(hosted.model));
-  const absl::Status status = hosted.trainer->Run();
-  if (options_.shared.replica != nullptr) options_.shared.replica->End(rank, session->step());
-  return status;
+  return hosted.trainer->Run();
 }
 
 absl::Status RankCrew::HandleEnded() {

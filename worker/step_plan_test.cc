@@ -78,5 +78,18 @@ TEST(StepPlanTest, ASuccessorInTheMiddleFindsTheSamePauses) {
   EXPECT_FALSE(StepPlan(JobOf(2, 8, 0, /*has_eval=*/false), 10).IsPause(20));
 }
 
+TEST(StepPlanTest, DenseParametersAreWrittenBackEverySoManyStepsAtPausesAndAtTheEnd) {
+  Job job;
+  job.set_epochs(2);
+  job.mutable_data()->set_eval("eval");
+  job.mutable_all_reduce()->set_write_back_steps(4);
+  const StepPlan plan(job, 7);
+  std::vector<uint64_t> steps;
+  for (uint64_t step = 0; step <= 14; ++step) {
+    if (plan.IsWriteBack(step)) steps.push_back(step);
+  }
+  EXPECT_EQ(steps, (std::vector<uint64_t>{4, 7, 8, 12, 14}));
+}
+
 }  // namespace
 }  // namespace pawl

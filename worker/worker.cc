@@ -19,10 +19,15 @@
 #include "client_lib/client.h"
 #include "proto/job.pb.h"
 #include "proto/scheduler.pb.h"
+#include "server/optimizer/update_rule.h"
 #include "spdlog/spdlog.h"
+#include "worker/collective/group_former.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
+#include "worker/dense/dense_replica.h"
+#include "worker/dense/dense_store.h"
 #include "worker/dense_snapshots.h"
+#include "worker/dense_source.h"
 #include "worker/device/open_device.h"
 #include "worker/last_words.h"
 #include "worker/model/training_model.h"
@@ -127,8 +132,8 @@ absl::Status CheckJob(const Job& job) {
   if (job.data().train().empty()) {
     return absl::InvalidArgumentError("data.train: is not set; there is nothing to train on");
   }
-  if (job.dense_path() == ALLREDUCE) {
-    return absl::UnimplementedError("dense_path: ALLREDUCE is not there yet; use SERVER");
+  if (job.dense_path() == ALLREDUCE && job.all_reduce().sharded_optimizer()) {
+    return absl::UnimplementedError("all_reduce.sharded_optimizer is not available yet; leave it out");
   }
   return absl::OkStatus();
 }
@@ -145,6 +150,10 @@ struct Training {
   std::optional<StepPlan> plan;
   std::vector<Table> tables;
   std::unique_ptr<DenseSnapshots> dense;
+  // dense_path: ALLREDUCE, for a model with dense tables.
+  std::unique_ptr<GroupFormer> group_former;
+  std::unique_ptr<DenseStore> dense_store;
+  std::unique_ptr<DenseReplica> replica;
   std::unique_ptr<ClientRendezvous> rendezvous;
   std::unique_ptr<ProgressBoard> progress;
   // Set when one rank has failed, the process is to end or the job is over.
@@ -185,16 +194,75 @@ class EndWatcher {
   std::thread thread_;
 };
 
-absl::Status CreateTables(Client& client, const TrainingModel& model, Training& training) {
+absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(Client& /*client*/) {
+  return absl::UnimplementedError("dense_path: ALLREDUCE is not there yet; use SERVER");
+}
+
+absl::StatusOr<Table> CreateTable(Client& client, const TableSpec& spec, const Interrupt& interrupt) {
   const MonotonicDuration timeout = AtLeastPatience(kCallTimeout, client);
+  auto created = client.CreateTable(spec, {.timeout = timeout});
+  auto table = Await(created, timeout + kGrace, interrupt, "creation of a table");
+  if (!table.ok()) return Annotate(table.status(), absl::StrCat("table ", spec.name()));
+  return table;
+}
+
+// The tables of the model's order, whose dense ones are as `dense` has them, and the tables that `dense` has besides.
+absl::Status CreateTables(Client& client, const TrainingModel& model, const std::vector<TableSpec>& dense,
+                          Training& training, std::vector<Table>* dense_tables) {
   // One after the other on every worker: ids are given in the order of creation and say which partition a key is in, so
   // the order must not depend on which message arrives first.
+  auto next = dense.begin();
   for (const TableSpec& spec : model.tables()) {
-    auto created = client.CreateTable(spec, {.timeout = timeout});
-    auto table = Await(created, timeout + kGrace, training.interrupt, "creation of a table");
-    if (!table.ok()) return Annotate(table.status(), absl::StrCat("table ", spec.name()));
-    training.tables.push_back(*std::move(table));
+    const bool replicated = spec.kind() == DENSE && next != dense.end();
+    PAWL_ASSIGN_OR_RETURN(Table table, CreateTable(client, replicated ? *next++ : spec, training.interrupt));
+    if (replicated) dense_tables->push_back(table);
+    training.tables.push_back(std::move(table));
   }
+  for (; next != dense.end(); ++next) {
+    PAWL_ASSIGN_OR_RETURN(Table table, CreateTable(client, *next, training.interrupt));
+    dense_tables->push_back(std::move(table));
+  }
+  return absl::OkStatus();
+}
+
+// The tables, and the copy of the dense ones where the workers train these.
+absl::Status PrepareTables(Client& client, const TrainingModel& model, uint32_t logical_workers, Training& training) {
+  const Job& job = training.job;
+  std::vector<TableSpec> dense;
+  for (const TableSpec& spec : model.tables()) {
+    if (spec.kind() == DENSE) dense.push_back(spec);
+  }
+  std::vector<Table> dense_tables;
+  if (job.dense_path() != ALLREDUCE || dense.empty()) {
+    PAWL_RETURN_IF_ERROR(CreateTables(client, model, {}, training, &dense_tables));
+  } else {
+    DenseReplica::Options options;
+    options.logical_workers = logical_workers;
+    options.optimizer = job.optimizer();
+    options.bucket_bytes = job.all_reduce().bucket_bytes();
+    options.timeout = AtLeastPatience(kStepTimeout, client);
+    PAWL_ASSIGN_OR_RETURN(const auto rule, UpdateRule::Create(job.optimizer()));
+    PAWL_RETURN_IF_ERROR(CreateTables(client, model, DenseStore::Specs(dense, *rule), training, &dense_tables));
+    for (size_t i = 0; i < dense.size(); ++i) options.elements.push_back(dense_tables[i].elements());
+    options.load = [&client, &training, timeout = options.timeout](const Interrupt& interrupt, DenseState& state) {
+      return training.dense_store->Load(client.free_running(), timeout, interrupt, state);
+    };
+    PAWL_ASSIGN_OR_RETURN(training.group_former, MakeGroupFormer(client));
+    PAWL_ASSIGN_OR_RETURN(training.replica, DenseReplica::Create(std::move(options), *training.group_former));
+    training.dense_store =
+        std::make_unique<DenseStore>(training.replica->layout(), training.replica->rule(), std::move(dense_tables));
+  }
+
+  // Evaluations pull the dense tables anyway.
+  const bool is_sync = job.consistency().mode() != ASYNC && job.consistency().mode() != BOUNDED;
+  if (dense.empty() || (training.replica == nullptr && (!is_sync || job.consistency().backup_workers() > 0))) {
+    return absl::OkStatus();
+  }
+  std::vector<Table> pulled;
+  for (const Table& table : training.tables) {
+    if (table.dense()) pulled.push_back(table);
+  }
+  training.dense = std::make_unique<DenseSnapshots>(std::move(pulled));
   return absl::OkStatus();
 }
 
@@ -226,20 +294,14 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
     return TrainingModel::Create(training.job, training.data.train->shape(), *training.device);
   };
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model, make_model());
-  PAWL_RETURN_IF_ERROR(CreateTables(client, *model, training));
-  if (job.consistency().mode() != ASYNC && job.consistency().mode() != BOUNDED &&
-      job.consistency().backup_workers() == 0) {
-    std::vector<Table> dense;
-    for (const Table& table : training.tables) {
-      if (table.dense()) dense.push_back(table);
-    }
-    if (!dense.empty()) training.dense = std::make_unique<DenseSnapshots>(std::move(dense));
-  }
+  PAWL_RETURN_IF_ERROR(PrepareTables(client, *model, logical_workers, training));
 
   training.rendezvous = std::make_unique<ClientRendezvous>(client);
   training.progress =
       std::make_unique<ProgressBoard>(training.plan->total_steps(),
                                       [&client](const WorkerProgress& progress) { client.SetProgress(progress); });
+  DenseSource* dense = training.dense.get();
+  if (training.replica != nullptr) dense = training.replica.get();
   const RankTrainer::Shared shared{.job = job,
                                    .logical_workers = logical_workers,
                                    .sampler = *training.sampler,
@@ -247,7 +309,10 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                                    .train = *training.data.train,
                                    .eval = training.data.eval.get(),
                                    .tables = training.tables,
-                                   .dense = training.dense.get(),
+                                   .dense = dense,
+                                   .evaluation_dense = training.dense.get(),
+                                   .replica = training.replica.get(),
+                                   .store = training.dense_store.get(),
                                    .rendezvous = *training.rendezvous,
                                    .progress = *training.progress,
                                    .interrupt = training.interrupt,
@@ -353,6 +418,9 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrup
     if (status.ok()) status = Train(*training);
   }
   WorkerOutcome outcome = Conclude(**client, leave, *training, std::move(status));
+  // Its thread uses the client, and no call of the client borrows its memory.
+  training->replica.reset();
+  training->group_former.reset();
   client->reset();
   return outcome;
 }

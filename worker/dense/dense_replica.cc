@@ -88,6 +88,7 @@ DenseReplica::DenseReplica(Options options, std::unique_ptr<const UpdateRule> ru
 
 DenseReplica::~DenseReplica() {
   stop_.Set(absl::CancelledError("the process leaves the group"));
+  gradients_.Wake();
   thread_.join();
 }
 

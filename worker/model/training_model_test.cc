@@ -276,6 +276,49 @@ TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItsGradientIsFinal) {
   EXPECT_TRUE(std::is_sorted(layers.rbegin(), layers.rend()));
 }
 
+TEST_P(TrainingModelTest, NothingOfATableIsReadBeforeItsGateIsOpen) {
+  const Batch batch = RandomBatch(GetParam(), 20, 15, random_);
+  const size_t keys = batch.keys.size();
+  TableValues parameters(*model_, keys, 0);
+  parameters.Randomize(0.3f, random_);
+  TableValues expected(*model_, keys, -1);
+  ASSERT_TRUE(model_->ComputeGradients(batch, parameters.spans(), 0.5f, expected.mutable_spans()).ok());
+
+  SeparateMemoryDevice separate;
+  auto other = TrainingModel::Create(job_, GetParam().shape, separate);
+  ASSERT_TRUE(other.ok()) << other.status();
+  for (TrainingModel* model : {model_.get(), other->get()}) {
+    TableValues late(*model, keys, std::numeric_limits<float>::quiet_NaN());
+    std::vector<size_t> opened;
+    const auto gate = [&](size_t table) {
+      late[table] = parameters[table];
+      opened.push_back(table);
+      return absl::OkStatus();
+    };
+    // Spans stay where they are when values are copied into them.
+    TableValues gradients(*model, keys, -1);
+    ASSERT_TRUE(model->ComputeGradients(batch, late.spans(), 0.5f, gradients.mutable_spans(), nullptr, gate).ok());
+    EXPECT_TRUE(gradients == expected);
+    // In the order of the tables, each once.
+    EXPECT_TRUE(std::is_sorted(opened.begin(), opened.end()));
+    EXPECT_EQ(opened.size(), model->tables().size());
+  }
+}
+
+TEST_P(TrainingModelTest, AGateThatFailsEndsTheStepWithoutGradients) {
+  const Batch batch = RandomBatch(GetParam(), 20, 15, random_);
+  TableValues parameters(*model_, batch.keys.size(), 0.1f);
+  TableValues gradients(*model_, batch.keys.size(), -1);
+  const TableValues untouched(*model_, batch.keys.size(), -1);
+  int finished = 0;
+  const auto result =
+      model_->ComputeGradients(batch, parameters.spans(), 0.5f, gradients.mutable_spans(), [&](size_t) { ++finished; },
+                               [&](size_t) { return absl::CancelledError("enough"); });
+  EXPECT_EQ(result.status(), absl::CancelledError("enough"));
+  EXPECT_EQ(finished, 0);
+  EXPECT_TRUE(gradients == untouched);
+}
+
 TEST_P(TrainingModelTest, TablesHaveTheirShapesInitializersAndOptimizers) {
   Job job = job_;
   job.mutable_sparse_optimizer()->mutable_adagrad()->set_learning_rate(0.5f);
