@@ -234,7 +234,9 @@ TEST(AllReduceTrainerTest, TwoRunsGiveTheSameBits) {
   for (int run = 0; run < 3; ++run) {
     Cluster cluster({.processes = {{0, 1}, {2, 3}}});
     cluster.RunAllOk();
-    if (first.has_value()) EXPECT_EQ(cluster.servers_->parameters(), *first);
+    if (first.has_value()) {
+      EXPECT_EQ(cluster.servers_->parameters(), *first);
+    }
     first = cluster.servers_->parameters();
   }
 }
