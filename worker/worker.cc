@@ -21,7 +21,10 @@
 #include "proto/scheduler.pb.h"
 #include "server/optimizer/update_rule.h"
 #include "spdlog/spdlog.h"
+#include "worker/collective/gloo/collective.h"
 #include "worker/collective/group_former.h"
+#include "worker/collective/local_address.h"
+#include "worker/collective/scheduler_group_former.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/dense/dense_replica.h"
@@ -194,8 +197,10 @@ class EndWatcher {
   std::thread thread_;
 };
 
-absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(Client& /*client*/) {
-  return absl::UnimplementedError("dense_path: ALLREDUCE is not there yet; use SERVER");
+// For collectives in the host's memory, over TCP.
+absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions& options, Client& client) {
+  PAWL_ASSIGN_OR_RETURN(const std::string host, LocalAddressTowards(options.scheduler));
+  return std::make_unique<SchedulerGroupFormer>(client, GlooCollectives(host));
 }
 
 absl::StatusOr<Table> CreateTable(Client& client, const TableSpec& spec, const Interrupt& interrupt) {
@@ -226,7 +231,8 @@ absl::Status CreateTables(Client& client, const TrainingModel& model, const std:
 }
 
 // The tables, and the copy of the dense ones where the workers train these.
-absl::Status PrepareTables(Client& client, const TrainingModel& model, uint32_t logical_workers, Training& training) {
+absl::Status PrepareTables(const WorkerOptions& options, Client& client, const TrainingModel& model,
+                           uint32_t logical_workers, Training& training) {
   const Job& job = training.job;
   std::vector<TableSpec> dense;
   for (const TableSpec& spec : model.tables()) {
@@ -236,19 +242,19 @@ absl::Status PrepareTables(Client& client, const TrainingModel& model, uint32_t 
   if (job.dense_path() != ALLREDUCE || dense.empty()) {
     PAWL_RETURN_IF_ERROR(CreateTables(client, model, {}, training, &dense_tables));
   } else {
-    DenseReplica::Options options;
-    options.logical_workers = logical_workers;
-    options.optimizer = job.optimizer();
-    options.bucket_bytes = job.all_reduce().bucket_bytes();
-    options.timeout = AtLeastPatience(kStepTimeout, client);
+    DenseReplica::Options replica;
+    replica.logical_workers = logical_workers;
+    replica.optimizer = job.optimizer();
+    replica.bucket_bytes = job.all_reduce().bucket_bytes();
+    replica.timeout = AtLeastPatience(kStepTimeout, client);
     PAWL_ASSIGN_OR_RETURN(const auto rule, UpdateRule::Create(job.optimizer()));
     PAWL_RETURN_IF_ERROR(CreateTables(client, model, DenseStore::Specs(dense, *rule), training, &dense_tables));
-    for (size_t i = 0; i < dense.size(); ++i) options.elements.push_back(dense_tables[i].elements());
-    options.load = [&client, &training, timeout = options.timeout](const Interrupt& interrupt, DenseState& state) {
+    for (size_t i = 0; i < dense.size(); ++i) replica.elements.push_back(dense_tables[i].elements());
+    replica.load = [&client, &training, timeout = replica.timeout](const Interrupt& interrupt, DenseState& state) {
       return training.dense_store->Load(client.free_running(), timeout, interrupt, state);
     };
-    PAWL_ASSIGN_OR_RETURN(training.group_former, MakeGroupFormer(client));
-    PAWL_ASSIGN_OR_RETURN(training.replica, DenseReplica::Create(std::move(options), *training.group_former));
+    PAWL_ASSIGN_OR_RETURN(training.group_former, MakeGroupFormer(options, client));
+    PAWL_ASSIGN_OR_RETURN(training.replica, DenseReplica::Create(std::move(replica), *training.group_former));
     training.dense_store =
         std::make_unique<DenseStore>(training.replica->layout(), training.replica->rule(), std::move(dense_tables));
   }
@@ -294,7 +300,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
     return TrainingModel::Create(training.job, training.data.train->shape(), *training.device);
   };
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model, make_model());
-  PAWL_RETURN_IF_ERROR(PrepareTables(client, *model, logical_workers, training));
+  PAWL_RETURN_IF_ERROR(PrepareTables(options, client, *model, logical_workers, training));
 
   training.rendezvous = std::make_unique<ClientRendezvous>(client);
   training.progress =

@@ -7,23 +7,6 @@
 namespace pawl {
 namespace {
 
-size_t SizeOf(CollectiveType type) {
-  switch (type) {
-    case CollectiveType::kInt8:
-    case CollectiveType::kUint8:
-      return 1;
-    case CollectiveType::kFloat16:
-    case CollectiveType::kBfloat16:
-      return 2;
-    case CollectiveType::kInt32:
-    case CollectiveType::kUint32:
-    case CollectiveType::kFloat32:
-      return 4;
-    default:
-      return 8;
-  }
-}
-
 template <typename T>
 void Reduce(const std::vector<const void*>& inputs, size_t count, Reduction reduction, void* output) {
   T* const out = static_cast<T*>(output);
@@ -51,7 +34,7 @@ void Reduce(const std::vector<const void*>& inputs, size_t count, Reduction redu
 }
 
 std::vector<char> Reduced(const std::vector<const void*>& inputs, size_t count, CollectiveType type, Reduction reduction) {
-  std::vector<char> result(count * SizeOf(type));
+  std::vector<char> result(count * BytesOf(type));
   switch (type) {
     case CollectiveType::kFloat32:
       Reduce<float>(inputs, count, reduction, result.data());
@@ -270,7 +253,7 @@ void FakeGroups::EndLocked(Live& live, const absl::Status& reason) {
 
 void FakeGroups::CarryOut(std::vector<Call>& calls) {
   const Call& first = calls.front();
-  const size_t size = SizeOf(first.type);
+  const size_t size = BytesOf(first.type);
   std::vector<const void*> inputs;
   for (const Call& call : calls) {
     // Members that disagree would wait for each other for ever, or worse.
