@@ -5,12 +5,12 @@
 #include <unistd.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "client_lib/base/host_port.h"
-#include "client_lib/base/status_macros.h"
 
 namespace pawl {
 namespace {
@@ -36,12 +36,14 @@ std::string AddressTowards(const addrinfo& destination) {
 
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& addresses) {
   for (const std::string& address : std::vector<std::string>(absl::StrSplit(addresses, ','))) {
-    PAWL_ASSIGN_OR_RETURN(const HostPort where, ParseHostPort(address));
-    const std::string host(absl::StripSuffix(absl::StripPrefix(where.host, "["), "]"));
+    const absl::StatusOr<HostPort> where = ParseHostPort(address);
+    if (!where.ok()) return where.status();
+    std::string host = where->host;
+    if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
     addrinfo hints = {};
     hints.ai_socktype = SOCK_DGRAM;
     addrinfo* found = nullptr;
-    if (getaddrinfo(host.c_str(), absl::StrCat(where.port).c_str(), &hints, &found) != 0) continue;
+    if (getaddrinfo(host.c_str(), absl::StrCat(where->port).c_str(), &hints, &found) != 0) continue;
     const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> destinations(found, &freeaddrinfo);
     for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
       if (std::string own = AddressTowards(*each); !own.empty()) return own;
