@@ -162,7 +162,9 @@ void Coordinator::HasAdopted(const GetRoutingRequest& request, DeferredActions& 
   if (!found.ok() || (*found)->role != SERVER_ROLE || (*found)->adopted_epoch >= request.newer_than_epoch()) return;
   (*found)->adopted_epoch = request.newer_than_epoch();
   (*found)->adopted_at = running_.Now();
-  if (state_.over() || !director_.CompleteHandovers(membership_.Present(SERVER_ROLE))) return;
+  // Every server comes here with every routing.
+  if (state_.over() || !director_.handing_over()) return;
+  if (!director_.CompleteHandovers(membership_.Present(SERVER_ROLE))) return;
   RoutingHasChanged(actions);
 }
 

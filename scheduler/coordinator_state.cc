@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/container/flat_hash_map.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/routing.h"
 #include "spdlog/spdlog.h"
@@ -57,8 +58,13 @@ GetStatusResponse Coordinator::Status() const {
     status.mutable_checkpoint()->set_restored_step(restore_->step());
   }
 
-  const std::vector<uint32_t> replicas =
-      told_.routing == nullptr ? std::vector<uint32_t>() : ReplicaCounts(*told_.routing);
+  absl::flat_hash_map<uint64_t, uint32_t> replicas_of_incarnation;
+  if (told_.routing != nullptr) {
+    const std::vector<uint32_t> replicas = ReplicaCounts(*told_.routing);
+    for (size_t server = 0; server < replicas.size(); ++server) {
+      replicas_of_incarnation[told_.routing->servers(static_cast<int>(server)).incarnation()] = replicas[server];
+    }
+  }
   double loss_sum = 0;
   size_t ranks_hosted = 0;
   for (const Node* node : membership_.All()) {
@@ -77,10 +83,8 @@ GetStatusResponse Coordinator::Status() const {
       shown.set_zone(node->zone);
       shown.set_standby(!node->gone && director_.StandsBy(*node));
       if (!final_counters_.has_value() && !node->gone) AddCounters(node->counters, *status.mutable_counters());
-      for (size_t server = 0; server < replicas.size(); ++server) {
-        if (told_.routing->servers(static_cast<int>(server)).incarnation() == node->incarnation) {
-          shown.set_partitions(replicas[server]);
-        }
+      if (const auto it = replicas_of_incarnation.find(node->incarnation); it != replicas_of_incarnation.end()) {
+        shown.set_partitions(it->second);
       }
     }
     if (node->role == WORKER_ROLE) {

@@ -295,8 +295,9 @@ std::vector<const Node*> Membership::All() const {
 
 std::vector<const Node*> Membership::Present(Role role) const {
   std::vector<const Node*> present;
-  for (const auto& [key, node] : nodes_) {
-    if (node.role == role && !node.gone) present.push_back(&node);
+  // Of the other roles there may be many more.
+  for (auto it = nodes_.lower_bound({role, 0}); it != nodes_.end() && it->second.role == role; ++it) {
+    if (!it->second.gone) present.push_back(&it->second);
   }
   return present;
 }

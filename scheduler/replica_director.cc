@@ -218,6 +218,11 @@ std::vector<ServerNumber> ReplicaDirector::Unsettled(MonotonicTime now) const {
   return unsettled;
 }
 
+bool ReplicaDirector::handing_over() const {
+  return std::any_of(placement_.partitions.begin(), placement_.partitions.end(),
+                     [](const ReplicaSet& set) { return set.yielding != kNoServer; });
+}
+
 bool ReplicaDirector::CompleteHandovers(const std::vector<const Node*>& servers) {
   if (!placed()) return false;
   std::map<uint32_t, ServerNumber> yielding;

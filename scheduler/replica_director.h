@@ -83,6 +83,8 @@ class ReplicaDirector {
   bool DropSilent(const Node& primary, const HeartbeatRequest& report, const Membership& membership, MonotonicTime now);
   // Of servers that write nothing down, if nothing_yet: what they took with them begins anew on others.
   bool BeginAnew(const std::vector<const Node*>& servers);
+  // Some primary hands over.
+  bool handing_over() const;
   // What need not wait for a step: a primary that hands over has heard of it.
   bool CompleteHandovers(const std::vector<const Node*>& servers);
   // With move == false only what is under way is completed.

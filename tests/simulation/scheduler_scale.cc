@@ -153,10 +153,10 @@ class Measurement {
       counters.set_parameter_bytes(options_.parameter_bytes / options_.servers);
     }
     // The last server that speaks makes them all.
-    for (size_t i = 0; i + 1 < options_.servers; ++i) Beat(nodes_[i]);
+    for (size_t i = 0; i + 1 < options_.servers; ++i) error_.Update(Beat(nodes_[i]));
     Save();
     const Stopwatch placement;
-    Beat(nodes_[options_.servers - 1]);
+    error_.Update(Beat(nodes_[options_.servers - 1]));
     figures_["first_placement_ms"] = placement.Milliseconds();
     const Stopwatch save;
     Save();
@@ -223,7 +223,7 @@ class Measurement {
       table_ = routing;
     } else {
       absl::StatusOr<RoutingTable> whole = ApplyRoutingChanges(table_, routing);
-      if (!whole.ok()) error_ = whole.status();
+      error_.Update(whole.status());
       if (whole.ok()) table_ = *std::move(whole);
       smallest_change_bytes_ = std::min(smallest_change_bytes_, bytes);
       largest_change_bytes_ = std::max(largest_change_bytes_, bytes);
@@ -293,8 +293,7 @@ class Measurement {
           nodes_[i].role == SERVER_ROLE ? MonotonicDuration(kHeartbeatInterval) : MonotonicDuration(kWorkerInterval);
       const auto every = static_cast<uint64_t>(interval / MonotonicDuration(kTickInterval));
       if (!nodes_[i].alive || (ticks_ + i) % every != 0) continue;
-      const absl::Status status = Beat(nodes_[i]);
-      if (!status.ok()) error_ = status;
+      error_.Update(Beat(nodes_[i]));
     }
     const Stopwatch tick;
     coordinator_->Tick();

@@ -1,0 +1,226 @@
+// What pushes notice of partitions that move: a sparse table on two servers, pushed to all the time, while a third one takes its
+// share. Prints one JSON object.
+//
+//   bazel run -c opt //tests/perf:moves
+//   bazel run -c opt //tests/perf:moves -- --rows=2000000 --row_width=128 --replicas=2 --repair_bytes_per_s=50000000
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "client_lib/base/status_macros.h"
+#include "client_lib/client.h"
+#include "nlohmann/json.hpp"
+#include "tests/harness/process_cluster.h"
+#include "tests/perf/call_pipeline.h"
+#include "tests/perf/zipf_keys.h"
+
+ABSL_FLAG(uint64_t, rows, 2000000, "rows of the table");
+ABSL_FLAG(uint32_t, row_width, 128, "floats in a row");
+ABSL_FLAG(uint32_t, partitions, 64, "partitions of the job");
+ABSL_FLAG(uint32_t, replicas, 1, "replicas of each partition");
+ABSL_FLAG(std::string, durability, "MEMORY", "the job's");
+ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{200} << 20, "what a server copies a second, at most");
+ABSL_FLAG(uint32_t, keys_in_call, 4000, "keys of one push");
+ABSL_FLAG(uint32_t, calls_in_flight, 4, "pushes under way at a time");
+ABSL_FLAG(double, seconds, 5, "how long it is measured before and after");
+
+namespace pawl {
+namespace {
+
+constexpr std::chrono::seconds kMoveTimeout{300};
+constexpr std::chrono::milliseconds kWindow{100};
+constexpr uint32_t kKeySets = 16;
+// After the last acknowledgement the pipeline ends by itself.
+constexpr double kLongestRunS = 900;
+
+// The acknowledged keys, window by window, since its construction. Thread-safe.
+class Throughput {
+ public:
+  void Add(uint64_t keys) {
+    keys_.fetch_add(keys, std::memory_order_relaxed);
+    const int64_t now = Clock::Real().Now().time_since_epoch().count();
+    const int64_t gap = now - last_.exchange(now);
+    int64_t longest = longest_gap_.load();
+    while (gap > longest && !longest_gap_.compare_exchange_weak(longest, gap)) {
+    }
+  }
+  uint64_t keys() const { return keys_.load(std::memory_order_relaxed); }
+  // Since the last call.
+  double TakeLongestGapMs() { return 1000 * Seconds(MonotonicDuration(longest_gap_.exchange(0))); }
+
+ private:
+  std::atomic<uint64_t> keys_{0};
+  std::atomic<int64_t> last_{Clock::Real().Now().time_since_epoch().count()};
+  std::atomic<int64_t> longest_gap_{0};
+};
+
+// From its construction to Json().
+class Phase {
+ public:
+  explicit Phase(Throughput& throughput) : throughput_(throughput), keys_(throughput.keys()) { throughput_.TakeLongestGapMs(); }
+  double KeysPerSecond() const { return static_cast<double>(throughput_.keys() - keys_) / Seconds(Clock::Real().Now() - begin_); }
+  nlohmann::ordered_json Json() {
+    return {{"seconds", Seconds(Clock::Real().Now() - begin_)},
+            {"keys_per_s", KeysPerSecond()},
+            {"longest_without_acknowledgement_ms", throughput_.TakeLongestGapMs()}};
+  }
+
+ private:
+  Throughput& throughput_;
+  const uint64_t keys_;
+  const MonotonicTime begin_ = Clock::Real().Now();
+};
+
+absl::StatusOr<nlohmann::ordered_json> Measure() {
+  const uint64_t rows = absl::GetFlag(FLAGS_rows);
+  const uint32_t keys_in_call = absl::GetFlag(FLAGS_keys_in_call);
+  const uint32_t calls_in_flight = absl::GetFlag(FLAGS_calls_in_flight);
+  const std::string repair = absl::StrCat("--repair_bytes_per_s=", absl::GetFlag(FLAGS_repair_bytes_per_s));
+  ProcessClusterOptions options;
+  options.job = absl::StrCat("name: 'moves' seed: 1 elastic: true consistency { mode: ASYNC } partitions: ",
+                             absl::GetFlag(FLAGS_partitions), " durability: ", absl::GetFlag(FLAGS_durability));
+  options.servers = 2;
+  options.replicas = absl::GetFlag(FLAGS_replicas);
+  // All processes share the machine's cores.
+  options.flags["scheduler"] = {"--lease_ms=2000"};
+  for (const char* const server : {"server-0", "server-1"}) options.flags[server] = {repair};
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessCluster> cluster, ProcessCluster::Start(options));
+  ClientOptions client_options;
+  client_options.scheduler = cluster->scheduler_address();
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(client_options));
+  TableSpec spec;
+  spec.set_name("table");
+  spec.set_kind(SPARSE);
+  spec.set_row_width(absl::GetFlag(FLAGS_row_width));
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.01f);
+  PAWL_ASSIGN_OR_RETURN(const Table table, client->CreateTable(spec).get());
+  Session& session = client->free_running();
+
+  struct Slot {
+    std::vector<uint64_t> keys;
+    std::vector<float> floats;
+  };
+  std::vector<Slot> slots(calls_in_flight);
+  for (Slot& slot : slots) slot.floats.assign(size_t{keys_in_call} * spec.row_width(), 1e-3f);
+  PAWL_RETURN_IF_ERROR(RunCalls(calls_in_flight, rows / keys_in_call, [&](uint32_t slot, uint64_t call, Callback done) {
+                         slots[slot].keys.resize(keys_in_call);
+                         for (size_t i = 0; i < keys_in_call; ++i) slots[slot].keys[i] = ZipfKeys::KeyOf(call * keys_in_call + i);
+                         session.Push({{.table = table, .keys = slots[slot].keys, .gradients = slots[slot].floats,
+                                        .keys_are_distinct = true}},
+                                      {}, std::move(done));
+                       }).status());
+  ZipfKeys zipf(rows, /*seed=*/1);
+  std::vector<std::vector<uint64_t>> key_sets;
+  for (uint32_t i = 0; i < kKeySets; ++i) key_sets.push_back(zipf.Distinct(keys_in_call));
+
+  Throughput throughput;
+  std::atomic<bool> over{false};
+  std::atomic<uint64_t> next{0};
+  absl::Status pushed;
+  // Ends when the first push after `over` fails for it.
+  std::thread pusher([&] {
+    pushed = RunPipeline(calls_in_flight, kLongestRunS,
+                         [&](uint32_t slot, Callback done) {
+                           if (over) {
+                             done(absl::CancelledError("over"));
+                             return;
+                           }
+                           session.Push({{.table = table, .keys = key_sets[next++ % kKeySets], .gradients = slots[slot].floats}}, {},
+                                        [&, done = std::move(done)](absl::Status status) mutable {
+                                          if (status.ok()) throughput.Add(keys_in_call);
+                                          done(std::move(status));
+                                        });
+                         })
+                 .status();
+  });
+  const auto measure = [&]() -> absl::StatusOr<nlohmann::ordered_json> {
+    const auto for_a_while = std::chrono::duration<double>(absl::GetFlag(FLAGS_seconds));
+    nlohmann::ordered_json figures = {{"rows", rows},
+                                      {"row_width", spec.row_width()},
+                                      {"partitions", absl::GetFlag(FLAGS_partitions)},
+                                      {"replicas", absl::GetFlag(FLAGS_replicas)},
+                                      {"durability", absl::GetFlag(FLAGS_durability)},
+                                      {"repair_bytes_per_s", absl::GetFlag(FLAGS_repair_bytes_per_s)}};
+    // Until caches and connections are warm.
+    std::this_thread::sleep_for(for_a_while / 2);
+    Phase before(throughput);
+    std::this_thread::sleep_for(for_a_while);
+    const double steady = before.KeysPerSecond();
+    figures["before"] = before.Json();
+
+    PAWL_RETURN_IF_ERROR(cluster->AddServer({repair}));
+    PAWL_RETURN_IF_ERROR(cluster->WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; }, kMoveTimeout).status());
+    Phase during(throughput);
+    std::vector<double> windows;
+    MonotonicTime window_began = Clock::Real().Now();
+    uint64_t window_keys = throughput.keys();
+    PAWL_ASSIGN_OR_RETURN(const GetStatusResponse rest, cluster->WaitFor(
+                                                            [&](const GetStatusResponse& status) {
+                                                              const MonotonicTime now = Clock::Real().Now();
+                                                              if (now - window_began >= kWindow) {
+                                                                const uint64_t keys = throughput.keys();
+                                                                windows.push_back(static_cast<double>(keys - window_keys) /
+                                                                                  Seconds(now - window_began));
+                                                                window_began = now;
+                                                                window_keys = keys;
+                                                              }
+                                                              return status.moves().at_rest();
+                                                            },
+                                                            kMoveTimeout));
+    const double moving = during.KeysPerSecond();
+    figures["during"] = during.Json();
+    std::sort(windows.begin(), windows.end());
+    if (!windows.empty()) {
+      figures["during"]["windows_of_100_ms"] = {{"least_keys_per_s", windows.front()},
+                                                {"tenth_keys_per_s", windows[windows.size() / 10]},
+                                                {"median_keys_per_s", windows[windows.size() / 2]}};
+    }
+    Phase after(throughput);
+    std::this_thread::sleep_for(for_a_while);
+    figures["after"] = after.Json();
+    figures["during_of_before"] = moving / steady;
+    const MovesStatus& moves = rest.moves();
+    const double parameter_bytes = static_cast<double>(rest.counters().parameter_bytes());
+    // The new one's share of all replicas.
+    const double ideal = static_cast<double>(rows) * spec.row_width() * sizeof(float) * absl::GetFlag(FLAGS_replicas) / 3;
+    figures["moved"] = {{"replicas", moves.replicas_moved()}, {"bytes", moves.bytes_moved()}, {"ideal_bytes", ideal},
+                        {"parameter_bytes_of_all_servers", parameter_bytes}};
+    figures["pauses_ms"] = {{"handovers", moves.handovers()}, {"p50", moves.pause_ms_p50()}, {"p99", moves.pause_ms_p99()},
+                            {"max", moves.pause_ms_max()}};
+    return figures;
+  };
+  absl::StatusOr<nlohmann::ordered_json> figures = measure();
+  over = true;
+  pusher.join();
+  if (figures.ok() && !absl::IsCancelled(pushed)) return pushed;
+  return figures;
+}
+
+}  // namespace
+}  // namespace pawl
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("measures what pushes notice of partitions that move");
+  absl::ParseCommandLine(argc, argv);
+  // As the daemons do (client_lib/daemon/daemon.cc).
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  const absl::StatusOr<nlohmann::ordered_json> figures = pawl::Measure();
+  if (!figures.ok()) {
+    std::fprintf(stderr, "moves: %s\n", figures.status().ToString().c_str());
+    return 1;
+  }
+  std::printf("%s\n", figures->dump(2).c_str());
+  return 0;
+}
