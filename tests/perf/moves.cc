@@ -166,7 +166,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     std::vector<double> windows;
     MonotonicTime window_began = Clock::Real().Now();
     uint64_t window_keys = throughput.keys();
-    PAWL_ASSIGN_OR_RETURN(const GetStatusResponse rest, cluster->WaitFor(
+    PAWL_RETURN_IF_ERROR(cluster->WaitFor(
                                                             [&](const GetStatusResponse& status) {
                                                               const MonotonicTime now = Clock::Real().Now();
                                                               if (now - window_began >= kWindow) {
@@ -178,7 +178,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
                                                               }
                                                               return status.moves().at_rest();
                                                             },
-                                                            kMoveTimeout));
+                                                            kMoveTimeout).status());
     const double moving = during.KeysPerSecond();
     figures["during"] = during.Json();
     std::sort(windows.begin(), windows.end());
@@ -191,8 +191,10 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     std::this_thread::sleep_for(for_a_while);
     figures["after"] = after.Json();
     figures["during_of_before"] = moving / steady;
-    const MovesStatus& moves = rest.moves();
-    const double parameter_bytes = static_cast<double>(rest.counters().parameter_bytes());
+    // The new primaries have told of their pauses by now.
+    PAWL_ASSIGN_OR_RETURN(const GetStatusResponse last, cluster->GetStatus());
+    const MovesStatus& moves = last.moves();
+    const double parameter_bytes = static_cast<double>(last.counters().parameter_bytes());
     // The new one's share of all replicas.
     const double ideal = static_cast<double>(rows) * spec.row_width() * sizeof(float) * absl::GetFlag(FLAGS_replicas) / 3;
     figures["moved"] = {{"replicas", moves.replicas_moved()}, {"bytes", moves.bytes_moved()}, {"ideal_bytes", ideal},
