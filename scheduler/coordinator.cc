@@ -96,17 +96,17 @@ void Coordinator::Tell(View view, DeferredActions& actions) {
   };
   // Many wait, and most for the same.
   while (const std::optional<RoutingWanted> wanted = routing_calls_.FindKey(is_older)) {
-    routing_calls_.AnswerIf([&](const RoutingWanted& other) { return other == *wanted; }, ToldRouting(*wanted), actions);
+    routing_calls_.AnswerIf([&](const RoutingWanted& other) { return other == *wanted; }, *ToldRouting(*wanted), actions);
   }
 }
 
-RoutingTable Coordinator::ToldRouting(const RoutingWanted& wanted) const {
+std::shared_ptr<const RoutingTable> Coordinator::ToldRouting(const RoutingWanted& wanted) const {
   if (wanted.accepts_changes) {
     if (std::optional<RoutingTable> changes = routing_history_.Since(wanted.newer_than, *told_.routing); changes.has_value()) {
-      return *std::move(changes);
+      return std::make_shared<const RoutingTable>(*std::move(changes));
     }
   }
-  return *told_.routing;
+  return told_.routing;
 }
 
 std::optional<UnsavedState> Coordinator::TakeUnsaved() {

@@ -229,7 +229,7 @@ class Coordinator {
   bool RefuseIfTooManyAreHeld(Done<Response>& done) PAWL_EXCLUDES(mu_);
   View PresentView() PAWL_REQUIRES(mu_);
   // What has been told, to who asks for it. REQUIRES: that is newer.
-  RoutingTable ToldRouting(const RoutingWanted& wanted) const PAWL_REQUIRES(mu_);
+  std::shared_ptr<const RoutingTable> ToldRouting(const RoutingWanted& wanted) const PAWL_REQUIRES(mu_);
   // `view` is saved.
   void Tell(View view, DeferredActions& actions) PAWL_REQUIRES(mu_);
 

@@ -21,8 +21,8 @@ Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTab
   const RoutingWanted wanted = {request.newer_than_epoch(), request.accepts_changes()};
   const bool over_is_told = told_.state == state_.state() && state_.over();
   if (!over_is_told && told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
-    // It is saved, whatever else is not.
-    AnswerNow<RoutingTable>(std::move(done), ToldRouting(wanted), at_once);
+    // It is saved, whatever else is not. A whole table takes long to copy, and not under the lock.
+    at_once.Add([done = std::move(done), routing = ToldRouting(wanted)]() mutable { done(*routing); });
     return 0;
   }
   if (const absl::Status status = CheckCanWait(); !status.ok()) {

@@ -114,6 +114,8 @@ GetStatusResponse Coordinator::Status() const {
   }
   status.set_steps(steps.value_or(0));
   *status.mutable_moves() = director_.Moves(now);
+  // What is shown of the nodes is as it was told.
+  if (told_.routing == nullptr || told_.routing->epoch() != director_.epoch()) status.mutable_moves()->set_at_rest(false);
   *status.mutable_scale() = scale_;
   if (ranks_hosted > 0) status.set_loss(loss_sum / static_cast<double>(ranks_hosted));
   if (final_counters_.has_value()) *status.mutable_counters() = *final_counters_;

@@ -1,5 +1,6 @@
-// How the scheduler does with a cluster of a certain size: the real Coordinator, and as many nodes as that is, which do nothing but
-// send heartbeats, follow the routing and copy replicas as fast as they may. Simulated time for them, processor time for the scheduler.
+// How the scheduler does with a cluster of a certain size: the real Coordinator, and as many nodes as that is, which do
+// nothing but send heartbeats, follow the routing and copy replicas as fast as they may. Simulated time for them, processor
+// time for the scheduler.
 #ifndef PAWL_TESTS_SIMULATION_SCHEDULER_SCALE_H_
 #define PAWL_TESTS_SIMULATION_SCHEDULER_SCALE_H_
 
