@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -38,8 +37,9 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& addresses) {
   for (const std::string& address : std::vector<std::string>(absl::StrSplit(addresses, ','))) {
     const absl::StatusOr<HostPort> where = ParseHostPort(address);
     if (!where.ok()) return where.status();
-    std::string host = where->host;
-    if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+    // The brackets of an IPv6 address are no part of it.
+    const bool bracketed = where->host.front() == '[';
+    const std::string host = bracketed ? where->host.substr(1, where->host.size() - 2) : where->host;
     addrinfo hints = {};
     hints.ai_socktype = SOCK_DGRAM;
     addrinfo* found = nullptr;
