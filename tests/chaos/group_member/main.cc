@@ -8,6 +8,8 @@
 //   nanoseconds (monotonic) generation members step
 //
 // and ends with the job. Exit codes: 0 the job is over or a signal came, 1 it cannot go on, or a sum was wrong, 2 wrong usage.
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <fstream>
 #include <future>
@@ -40,7 +42,8 @@ ABSL_FLAG(uint64_t, node_job_id, 0, "of this job");
 namespace pawl {
 namespace {
 
-constexpr std::chrono::seconds kAssignmentTimeout{60};
+// Of a question that is answered when there is something new.
+constexpr std::chrono::hours kAssignmentTimeout{1};
 constexpr std::chrono::seconds kCallTimeout{30};
 constexpr std::chrono::seconds kOperationTimeout{60};
 // Values repeat with a period that no size of a piece is a multiple of.
@@ -152,7 +155,7 @@ class Member {
 
  private:
   absl::Status RunGroup(Group& group) {
-    while (!ranks_.HaveChanged()) {
+    while (!ranks_.HaveChanged() && interrupt_.reason().ok()) {
       const uint64_t step = steps_.value_or(0);
       const std::vector<GroupRank> ranks = ranks_.Get();
       for (uint64_t i = 0; i < values_.size(); ++i) {
