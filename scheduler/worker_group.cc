@@ -142,7 +142,7 @@ absl::Status WorkerGroup::Exchange(const ExchangeInGroupRequest& request) {
   }
   if (exchange_bytes_ + request.value().size() > kMaxGroupExchangeBytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the group has exchanged ", exchange_bytes_, " bytes; at most ", kMaxGroupExchangeBytes, " are possible"));
+        absl::StrCat("the group has exchanged ", exchange_bytes_, " bytes; ", kMaxGroupExchangeBytes, " are the limit"));
   }
   exchange_bytes_ += request.value().size();
   auto& values = exchanges_[request.name()];

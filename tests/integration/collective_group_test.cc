@@ -2,11 +2,13 @@
 // go on, and whoever comes is taken in. Every sum is checked by the processes themselves (tests/chaos/group_member).
 //
 // PAWL_KILLS says how many, PAWL_SEED repeats the choices.
+#include <signal.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -43,6 +45,31 @@ struct Note {
 
 class CollectiveGroupTest : public ClusterTest {
  protected:
+  // A cluster with all members in a group.
+  void Begin(bool fixed_ports = false) {
+    const std::string data = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
+    ASSERT_TRUE(WriteClicks({.samples = 100}, data).ok());
+    ProcessClusterOptions options;
+    options.job = absl::StrCat("name: 'group' data { train: '", data, "' eval: '", data, "' format: LIBSVM }\n",
+                               "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } }\n",
+                               "batch_size: 6 logical_workers: 6 partitions: 4 elastic: true\n");
+    options.expected_workers = kMembers;
+    options.fixed_ports = fixed_ports;
+    options.flags["scheduler"] = {absl::StrCat("--lease_ms=", kLease.count()), "--worker_takeover_grace_s=0.2"};
+    cluster_ = StartCluster(options);
+    ASSERT_NE(cluster_, nullptr);
+    for (size_t i = 0; i < kMembers; ++i) StartMember();
+    ASSERT_TRUE(WaitForGroup(kMembers, MonotonicTime(), 2).has_value());
+  }
+  // They are asked to, and do.
+  void EndMembers() {
+    for (const std::string& name : living_) cluster_->node(name).Signal(SIGTERM);
+    for (const std::string& name : living_) {
+      EXPECT_TRUE(cluster_->node(name).WaitUntil(Clock::Real().Now() + kWaitTimeout)) << name;
+      EXPECT_TRUE(cluster_->node(name).Succeeded()) << name << " " << cluster_->node(name).HowItEnded();
+    }
+  }
+
   void StartMember(const std::vector<std::string>& flags = {}) {
     const std::string name = absl::StrCat("member-", started_++);
     std::vector<std::string> arguments = {absl::StrCat("--scheduler=", cluster_->scheduler_address()),
@@ -113,20 +140,7 @@ TEST_F(CollectiveGroupTest, SurvivorsOfAKilledMemberFormANewGroupAndTakeTheNextO
   std::printf("PAWL_SEED=%llu PAWL_KILLS=%llu\n", static_cast<unsigned long long>(seed),
               static_cast<unsigned long long>(kills));
   std::mt19937_64 random(seed);
-  const std::string data = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
-  ASSERT_TRUE(WriteClicks({.samples = 100}, data).ok());
-
-  ProcessClusterOptions options;
-  options.job = absl::StrCat("name: 'group' data { train: '", data, "' eval: '", data, "' format: LIBSVM }\n",
-                             "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } }\n",
-                             "batch_size: 6 logical_workers: 6 partitions: 4 elastic: true\n");
-  options.expected_workers = kMembers;
-  options.flags["scheduler"] = {absl::StrCat("--lease_ms=", kLease.count()), "--worker_takeover_grace_s=0.2"};
-  cluster_ = StartCluster(options);
-  ASSERT_NE(cluster_, nullptr);
-  for (size_t i = 0; i < kMembers; ++i) StartMember();
-  ASSERT_TRUE(WaitForGroup(kMembers, MonotonicTime(), 2).has_value());
-
+  ASSERT_NO_FATAL_FAILURE(Begin());
   std::vector<double> shrinking, joining, returning;
   for (uint64_t kill = 0; kill < kills; ++kill) {
     const size_t victim = random() % living_.size();
@@ -161,11 +175,25 @@ TEST_F(CollectiveGroupTest, SurvivorsOfAKilledMemberFormANewGroupAndTakeTheNextO
   PrintTimes("from a kill until the survivors go on without it (a lease of 2 s and 0.2 s of grace in it)", shrinking);
   PrintTimes("from a joiner's start until all go on with it", joining);
   PrintTimes("from a kill until all go on with the member that was started again", returning);
-  for (const std::string& name : living_) {
-    cluster_->node(name).Signal(SIGTERM);
-    EXPECT_TRUE(cluster_->node(name).WaitUntil(Clock::Real().Now() + kWaitTimeout)) << name;
-    EXPECT_TRUE(cluster_->node(name).Succeeded()) << name << " " << cluster_->node(name).HowItEnded();
+  EndMembers();
+}
+
+TEST_F(CollectiveGroupTest, SchedulerThatIsAwayEndsNoGroupAndAnotherOneIsFormedWhenItIsBack) {
+  ASSERT_NO_FATAL_FAILURE(Begin(/*fixed_ports=*/true));
+  const uint64_t generation = Notes(living_[0]).back().generation;
+  ASSERT_TRUE(cluster_->Kill("scheduler").ok());
+  // For longer than its lease.
+  const MonotonicTime away = Clock::Real().Now();
+  ASSERT_TRUE(WaitForGroup(kMembers, away + kLease, 5).has_value());
+  EXPECT_EQ(Notes(living_[0]).back().generation, generation);
+  ASSERT_TRUE(cluster_->Restart("scheduler").ok());
+  const MonotonicTime back = Clock::Real().Now();
+  while (Notes(living_[0]).back().generation == generation && Clock::Real().Now() - back < kWaitTimeout) {
+    std::this_thread::sleep_for(kLookInterval);
   }
+  EXPECT_GT(Notes(living_[0]).back().generation, generation);
+  EXPECT_TRUE(WaitForGroup(kMembers, Clock::Real().Now(), 2).has_value());
+  EndMembers();
 }
 
 }  // namespace

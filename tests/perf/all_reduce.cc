@@ -1,4 +1,4 @@
-// How fast gradients are summed between processes: all-reduces of 64 MiB over loopback, beside what one TCP connection carries.
+// How fast gradients are summed: all-reduces of 64 MiB over loopback, beside what one TCP connection carries.
 //
 //   bazel run -c opt //tests/perf:all_reduce
 //

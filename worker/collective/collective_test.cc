@@ -122,7 +122,8 @@ TEST_P(CollectiveTest, EveryOperationDoesWhatAPlainLoopDoesForEveryTypeAndSize) 
           const size_t place = member.place();
           const std::vector<char> input = Encode(Input(place, count), type);
           const auto all_reduce = [&](const void* from, void* to) {
-            return Wait([&](Done done) { member.AllReduce(from, to, count, type, reduction, kTestTimeout, std::move(done)); });
+            return Wait(
+                [&](Done done) { member.AllReduce(from, to, count, type, reduction, kTestTimeout, std::move(done)); });
           };
           std::vector<char> source = input;
           std::vector<char> output(input.size(), 'x');
@@ -160,8 +161,9 @@ TEST_P(CollectiveTest, EveryOperationDoesWhatAPlainLoopDoesForEveryTypeAndSize) 
           if (reduction != Reduction::kSum) return;
 
           std::vector<char> data = place == root ? input : std::vector<char>(input.size(), 'x');
-          EXPECT_TRUE(
-              Wait([&](Done done) { member.Broadcast(data.data(), count, type, root, kTestTimeout, std::move(done)); }).ok());
+          EXPECT_TRUE(Wait([&](Done done) {
+                        member.Broadcast(data.data(), count, type, root, kTestTimeout, std::move(done));
+                      }).ok());
           EXPECT_EQ(data, Encode(Input(root, count), type)) << "broadcast from " << root;
 
           std::vector<char> all(gathered.size(), 'x');
@@ -436,7 +438,8 @@ TEST(CollectiveConnectTest, MemberThatIsGoneDoesNotConnect) {
 }
 
 TEST(CollectiveConnectTest, MalformedIntroductionsAreRefused) {
-  for (const std::string& bad : {std::string(), std::string("\x05" "abc"), std::string(1, '\0'), std::string("\x01" "a\x01" "b")}) {
+  for (const std::string& bad :
+       {std::string(), std::string("\x05" "abc"), std::string(1, '\0'), std::string("\x01" "a\x01" "b")}) {
     MembersInThreads members(2, /*connect=*/false);
     const absl::Status status = Wait([&](Done done) {
       members.member(0).Connect({members.introductions()[0], bad}, kTestTimeout, std::move(done));

@@ -7,7 +7,8 @@
 //
 //   nanoseconds (monotonic) generation members step
 //
-// and ends with the job. Exit codes: 0 the job is over or a signal came, 1 it cannot go on, or a sum was wrong, 2 wrong usage.
+// and ends with the job. Exit codes: 0 the job is over or a signal came, 1 it cannot go on, or a sum was wrong, 2 wrong
+// usage.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -174,8 +175,8 @@ class Member {
         }
       }
       steps_ = step + 1;
-      notes_ << Clock::Real().Now().time_since_epoch().count() << ' ' << group.generation << ' ' << group.members.size() << ' '
-             << step << std::endl;
+      notes_ << Clock::Real().Now().time_since_epoch().count() << ' ' << group.generation << ' ' << group.members.size()
+             << ' ' << step << std::endl;
     }
     return absl::OkStatus();
   }
@@ -198,7 +199,8 @@ int Run(EndSignal& signal) {
   options.node = absl::GetFlag(FLAGS_node);
   options.node_job_id = absl::GetFlag(FLAGS_node_job_id);
   options.description = ProcessDescription();
-  if (options.scheduler.empty() || absl::GetFlag(FLAGS_notes).empty()) return UsageError("--scheduler and --notes are needed");
+  const bool complete = !options.scheduler.empty() && !absl::GetFlag(FLAGS_notes).empty();
+  if (!complete) return UsageError("--scheduler and --notes are needed");
   const auto host = LocalAddressTowards(options.scheduler);
   if (!host.ok()) return UsageError(host.status().message());
   auto client = Client::Connect(options);

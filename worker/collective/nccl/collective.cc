@@ -197,7 +197,9 @@ void NcclCollective::Add(MonotonicDuration timeout, std::function<absl::Status(M
 }
 
 absl::Status NcclCollective::CheckCall(CollectiveType type, Reduction reduction, size_t root) const {
-  if (!TypeOf(type).has_value()) return absl::InvalidArgumentError(absl::StrCat("there is no type ", static_cast<int>(type)));
+  if (!TypeOf(type).has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no type ", static_cast<int>(type)));
+  }
   if (!ReductionOf(reduction).has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("there is no reduction ", static_cast<int>(reduction)));
   }

@@ -1,7 +1,7 @@
 // The collective of processes on GPUs: NCCL.
 //
-// STATE: compiled and linked against NCCL 2.28 and CUDA 13, and run only as far as that goes on a machine without a GPU (that
-// making one there is refused). No operation of it has ever run.
+// STATE: compiled and linked against NCCL 2.28 and CUDA 13, and run only as far as that goes on a machine without a GPU
+// (making one there is refused). No operation of it has ever run.
 #ifndef PAWL_WORKER_COLLECTIVE_NCCL_COLLECTIVE_H_
 #define PAWL_WORKER_COLLECTIVE_NCCL_COLLECTIVE_H_
 
