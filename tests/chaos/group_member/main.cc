@@ -16,6 +16,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -116,8 +117,14 @@ class HostedRanks {
   std::future<absl::StatusOr<GetAssignmentResponse>> next_;
 };
 
-// What one rank puts in at one place.
-float Value(uint32_t rank, uint64_t step, uint64_t i) { return static_cast<float>((rank + 1) * ((i + step) % kPeriod + 1)); }
+// What these ranks put in at the places 0 to kPeriod - 1, after which it comes again.
+std::vector<float> Values(const std::vector<uint32_t>& ranks, uint64_t step) {
+  std::vector<float> values(kPeriod);
+  for (uint64_t i = 0; i < kPeriod; ++i) {
+    for (const uint32_t rank : ranks) values[i] += static_cast<float>((rank + 1) * ((i + step) % kPeriod + 1));
+  }
+  return values;
+}
 
 class Member {
  public:
@@ -158,21 +165,19 @@ class Member {
   absl::Status RunGroup(Group& group) {
     while (!ranks_.HaveChanged() && interrupt_.reason().ok()) {
       const uint64_t step = steps_.value_or(0);
-      const std::vector<GroupRank> ranks = ranks_.Get();
-      for (uint64_t i = 0; i < values_.size(); ++i) {
-        values_[i] = 0;
-        for (const GroupRank& rank : ranks) values_[i] += Value(rank.rank(), step, i);
-      }
+      std::vector<uint32_t> own, all(ranks_.total());
+      for (const GroupRank& rank : ranks_.Get()) own.push_back(rank.rank());
+      std::iota(all.begin(), all.end(), 0);
+      const std::vector<float> input = Values(own, step);
+      for (uint64_t i = 0; i < values_.size(); ++i) values_[i] = input[i % kPeriod];
       auto ended = std::make_shared<std::promise<absl::Status>>();
       group.collective->AllReduce(values_.data(), sums_.data(), values_.size(), CollectiveType::kFloat32, Reduction::kSum,
                                   kOperationTimeout, [ended](absl::Status status) { ended->set_value(std::move(status)); });
       PAWL_RETURN_IF_ERROR(ended->get_future().get());
+      const std::vector<float> expected = Values(all, step);
       for (uint64_t i = 0; i < sums_.size(); ++i) {
-        float expected = 0;
-        for (uint32_t rank = 0; rank < ranks_.total(); ++rank) expected += Value(rank, step, i);
-        if (sums_[i] != expected) {
-          return absl::DataLossError(absl::StrCat("step ", step, ": sum ", i, " is ", sums_[i], ", not ", expected));
-        }
+        if (sums_[i] == expected[i % kPeriod]) continue;
+        return absl::DataLossError(absl::StrCat("step ", step, ": sum ", i, " is ", sums_[i], ", not ", expected[i % kPeriod]));
       }
       steps_ = step + 1;
       notes_ << Clock::Real().Now().time_since_epoch().count() << ' ' << group.generation << ' ' << group.members.size()
