@@ -28,6 +28,7 @@ namespace {
 constexpr size_t kPieceBytes = size_t{1} << 20;
 // Gloo's own have lower ones (gloo/types.h).
 constexpr uint8_t kReduceScatterSlotPrefix = 0x40;
+constexpr char kLate[] = "a member did not come in time";
 
 // Gloo writes to sockets without asking for no SIGPIPE. Blocked, it does not end the process; threads that are started
 // inherit that.
@@ -56,12 +57,12 @@ absl::Status StatusOfException(MonotonicTime deadline) {
   try {
     throw;
   } catch (const gloo::IoException& exception) {
-    if (late) return absl::DeadlineExceededError("a member did not come in time");
+    if (late) return absl::DeadlineExceededError(kLate);
     return absl::UnavailableError(exception.what());
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("there is not enough memory");
   } catch (const std::exception& exception) {
-    if (late) return absl::DeadlineExceededError("a member did not come in time");
+    if (late) return absl::DeadlineExceededError(kLate);
     return absl::InternalError(exception.what());
   }
 }
@@ -217,8 +218,9 @@ void GlooCollective::WatchFormerMember() {
   const size_t former = (options_.place + options_.size - 1) % options_.size;
   transport_->AwaitBreak(static_cast<int>(former));
   // A wait that lasts too long makes Gloo break all connections, before that operation has ended.
-  if (Clock::Real().Now() >= transport_->deadline()) return;
-  thread_->Abort(absl::UnavailableError(absl::StrCat("the connection with member ", former, " is broken")));
+  const bool late = Clock::Real().Now() >= transport_->deadline();
+  thread_->Abort(late ? absl::DeadlineExceededError(kLate)
+                      : absl::UnavailableError(absl::StrCat("the connection with member ", former, " is broken")));
 }
 
 void GlooCollective::Add(size_t count, CollectiveType type, MonotonicDuration timeout,

@@ -34,6 +34,7 @@ inline constexpr size_t kMaxGlooMembers = 128;
 //
 // Each operation that fails, whatever the reason, and one more than kMaxQueuedOperations break the group. An error closes
 // the connections, and everybody watches the connection with the member before: so all break at once, whatever they do.
+// Abort wakes what runs at once, and then takes up to 10 ms for each connection that it closes.
 //
 // Absences: the connections are neither encrypted nor authenticated, and each pair of members listens at a port of the
 // system's choice until it is connected: the network between workers must be one that can be trusted.
