@@ -93,8 +93,8 @@ class CollectiveGroupTest : public ClusterTest {
     return notes;
   }
 
-  // Waits until every living member has made an all-reduce with `members` members in all, after `since`, and so many more;
-  // the time of the last one's first. Nullopt, with the test failed, if that does not come.
+  // Waits until every living member has made an all-reduce in one group of `members` members, after `since`, and so many
+  // more; the time of the last one's first. Nullopt, with the test failed, if that does not come.
   std::optional<MonotonicTime> WaitForGroup(size_t members, MonotonicTime since, uint64_t more) {
     const MonotonicTime limit = Clock::Real().Now() + kWaitTimeout;
     while (Clock::Real().Now() < limit) {
@@ -107,10 +107,12 @@ class CollectiveGroupTest : public ClusterTest {
           return std::nullopt;
         }
         const std::vector<Note> notes = Notes(name);
-        const auto begin = std::find_if(notes.begin(), notes.end(),
-                                        [&](const Note& note) { return note.when > since && note.members == members; });
-        if (begin == notes.end() || notes.back().generation != begin->generation ||
-            static_cast<uint64_t>(notes.end() - begin) <= more || (generation != 0 && generation != begin->generation)) {
+        // Of the group that it is in now.
+        const auto begin = std::find_if(notes.begin(), notes.end(), [&](const Note& note) {
+          return note.when > since && note.members == members && note.generation == notes.back().generation;
+        });
+        if (begin == notes.end() || static_cast<uint64_t>(notes.end() - begin) <= more ||
+            (generation != 0 && generation != begin->generation)) {
           all = false;
           break;
         }
