@@ -33,6 +33,12 @@ ReplicaDirector::Options DirectorOptions(const Coordinator::Options& options) {
   return director;
 }
 
+// The steps at which checkpoints may be cut are multiples of it: where the servers have the dense parameters too.
+uint64_t CutMultiple(const Job& job) {
+  if (job.dense_path() != ALLREDUCE) return 1;
+  return std::max<uint64_t>(job.all_reduce().write_back_steps(), 1);
+}
+
 }  // namespace
 
 Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& servers, const SchedulerState* restored)
@@ -53,9 +59,7 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
                         .takeover_grace = options_.worker_takeover_grace}),
       tables_(options_.job),
       evaluations_(options_.job),
-      checkpoints_(options_.job.checkpoint(), created_,
-                   options_.job.dense_path() == ALLREDUCE ? std::max<uint64_t>(options_.job.all_reduce().write_back_steps(), 1)
-                                                          : 1),
+      checkpoints_(options_.job.checkpoint(), created_, CutMultiple(options_.job)),
       planned_(created_),
       figures_saved_(created_) {
   MutexLock lock(mu_);

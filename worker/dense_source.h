@@ -29,7 +29,7 @@ class DenseView {
   virtual absl::Span<const float> values(size_t table) const = 0;
 };
 
-// Thread-safe. Implementations: DenseSnapshots, pulled from the servers, and DenseReplica, which the workers keep themselves.
+// Thread-safe. Implementations: DenseSnapshots, pulled from the servers; DenseReplica, which the workers keep themselves.
 class DenseSource {
  public:
   virtual ~DenseSource() = default;

@@ -204,8 +204,9 @@ absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float sc
       }
       if (is_last) hand_in(table);
     };
-    PAWL_ASSIGN_OR_RETURN(const LossSum of_part, model_->ComputeGradients(part_, parameters_, scale,
-                                                                          part == 0 ? gradients_ : part_gradients_, add, gate));
+    const std::vector<absl::Span<float>>& gradients = part == 0 ? gradients_ : part_gradients_;
+    PAWL_ASSIGN_OR_RETURN(const LossSum of_part,
+                          model_->ComputeGradients(part_, parameters_, scale, gradients, add, gate));
     loss.loss_sum += of_part.loss_sum;
     loss.samples += of_part.samples;
   }
@@ -213,8 +214,8 @@ absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float sc
 }
 
 absl::Status RankTrainer::WriteBack(Slot& slot, uint64_t step) {
-  // Something of the step was pushed, so that it is to be ended; but not at the price of keeping everybody: whoever is to take
-  // over another rank of this process may be needed for what is waited for.
+  // Something of the step was pushed, so that it is to be ended; but a rank that is to end does not keep everybody: whoever
+  // is to take over another rank of this process may be needed for what it waits for.
   absl::Status status;
   do {
     if (!shared_.interrupt.reason().ok()) {

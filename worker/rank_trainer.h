@@ -83,8 +83,8 @@ class RankTrainer {
     // For training and for evaluations. Null: every rank pulls the dense tables for itself.
     DenseSource* dense = nullptr;
     DenseSource* evaluation_dense = nullptr;
-    // dense_path: ALLREDUCE: `dense` is the replica, which takes the dense gradients too, and the store is where it is written
-    // back to. Both null otherwise.
+    // dense_path: ALLREDUCE: `dense` is the replica, which takes the dense gradients too, and the store is where it is
+    // written back to. Both null otherwise.
     DenseReplica* replica = nullptr;
     const DenseStore* store = nullptr;
     Rendezvous& rendezvous;

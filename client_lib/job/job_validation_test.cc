@@ -80,7 +80,8 @@ TEST(JobValidationTest, ImpossibleValuesOfTheJobAreNamed) {
 
 TEST(JobValidationTest, AllReduceHasLimits) {
   EXPECT_EQ(Validate(Changed({"dense_path=ALLREDUCE"})), absl::OkStatus());
-  EXPECT_EQ(Validate(Changed({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1024", "micro_batches=4"})), absl::OkStatus());
+  EXPECT_EQ(Validate(Changed({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1024", "micro_batches=4"})),
+            absl::OkStatus());
   ExpectRefused({"all_reduce.bucket_bytes=2048"}, "dense_path is not ALLREDUCE");
   ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1023"}, "all_reduce.bucket_bytes is 1023");
   ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1073741825"}, "all_reduce.bucket_bytes is 1073741825");

@@ -32,8 +32,8 @@ class AllReduceTest : public ClusterTest {
     ProcessClusterOptions options;
     options.job = absl::StrCat("name: 'dense' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
                                "model { deepfm { dim: 4 hidden: [32, 16] } } optimizer { adam { learning_rate: 0.003 } }\n",
-                               "consistency { ", mode, " } batch_size: 100 partitions: 8 logical_workers: 4 epochs: ", kEpochs,
-                               "\n", settings, "\n");
+                               "consistency { ", mode, " } batch_size: 100 partitions: 8 logical_workers: 4\n",
+                               "epochs: ", kEpochs, "\n", settings, "\n");
     options.servers = 2;
     options.workers = workers;
     options.flags["scheduler"] = {"--lease_ms=3000", "--worker_takeover_grace_s=1"};

@@ -321,7 +321,8 @@ void FakeGroups::Run() {
     mu_.Lock();
     for (size_t p = 0; p < calls.size(); ++p) {
       const bool fails = failing.contains(ready->nodes[p]);
-      ended_.emplace_back(std::move(calls[p].done), fails ? absl::UnavailableError("the connection broke") : absl::OkStatus());
+      ended_.emplace_back(std::move(calls[p].done),
+                          fails ? absl::UnavailableError("the connection broke") : absl::OkStatus());
     }
     if (!failing.empty()) EndLocked(*ready, absl::UnavailableError("a member was lost"));
   }

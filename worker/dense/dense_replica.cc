@@ -323,8 +323,8 @@ void DenseReplica::StartBucket(Collective& collective, size_t bucket, uint64_t s
       flight.sum.back() = static_cast<float>(*next + 1);
     }
   }
-  collective.AllReduce(flight.sum.data(), flight.reduced.data(), flight.sum.size(), CollectiveType::kFloat32, Reduction::kSum,
-                       options_.timeout, Fulfil(flight.done));
+  collective.AllReduce(flight.sum.data(), flight.reduced.data(), flight.sum.size(), CollectiveType::kFloat32,
+                       Reduction::kSum, options_.timeout, Fulfil(flight.done));
 }
 
 absl::Status DenseReplica::Finish(Flight& flight) {

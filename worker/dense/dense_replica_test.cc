@@ -60,7 +60,8 @@ class Process {
       const DenseLayout& layout = replica_->layout();
       for (size_t b = 0; b < layout.buckets().size(); ++b) {
         const DenseBucket& bucket = layout.buckets()[b];
-        for (size_t i = 0; i < bucket.count; ++i) state.weights(b, servers_.stored_steps)[i] = InitialWeight(bucket.begin + i);
+        float* const weights = state.weights(b, servers_.stored_steps);
+        for (size_t i = 0; i < bucket.count; ++i) weights[i] = InitialWeight(bucket.begin + i);
         std::fill_n(state.slots(b), bucket.slots_count, 0.0f);
       }
       for (size_t b = 0; b < layout.buckets().size(); ++b) state.Publish(b, servers_.stored_steps);
@@ -192,7 +193,8 @@ TEST(DenseReplicaTest, AnyNumberOfProcessesTrainsAsAPlainLoop) {
       Servers servers;
       std::vector<std::unique_ptr<Process>> processes;
       for (const auto& ranks : placement) {
-        processes.push_back(std::make_unique<Process>(groups, servers, "p" + std::to_string(ranks[0]), kSteps, bucket_bytes));
+        const std::string name = "p" + std::to_string(ranks[0]);
+        processes.push_back(std::make_unique<Process>(groups, servers, name, kSteps, bucket_bytes));
         processes.back()->Host(ranks);
       }
       for (auto& process : processes) EXPECT_EQ(process->Weights(kSteps), Reference(kSteps));
@@ -212,7 +214,8 @@ TEST(DenseReplicaTest, TheSameStepsComeOutWhereverTheGroupBreaks) {
       FakeGroups groups(kRanks);
       Servers servers;
       uint64_t counter = 0;
-      groups.BeforeEach([&](const FakeGroups::Operation&) { return counter++ == number ? failing : std::set<std::string>(); });
+      groups.BeforeEach(
+          [&](const FakeGroups::Operation&) { return counter++ == number ? failing : std::set<std::string>(); });
       Process a(groups, servers, "a", kSteps);
       Process b(groups, servers, "b", kSteps);
       Process c(groups, servers, "c", kSteps);

@@ -37,7 +37,7 @@ absl::Status DenseState::AwaitCondition(Condition condition, MonotonicDuration l
     const MonotonicTime now = Clock::Real().Now();
     if (now >= deadline) {
       return absl::DeadlineExceededError(
-          absl::StrCat("the dense parameters did not come in ", Seconds(limit), " s: the other workers did not do the step"));
+          absl::StrCat("the dense parameters did not come in ", Seconds(limit), " s: other workers did not do the step"));
     }
     changed_.WaitUntil(mu_, std::min<MonotonicTime>(deadline, now + kInterruptInterval));
   }

@@ -30,7 +30,9 @@ void LocalGradients::End(uint32_t rank, uint64_t next_step) {
   MutexLock lock(mu_);
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
-  if (found->second.step.has_value() && *found->second.step < next_step) departed_.push_back({rank, std::move(found->second)});
+  if (found->second.step.has_value() && *found->second.step < next_step) {
+    departed_.push_back({rank, std::move(found->second)});
+  }
   ranks_.erase(found);
   ++changes_;
   Notify();

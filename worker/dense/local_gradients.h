@@ -46,8 +46,8 @@ class LocalGradients {
 
   // Whether all ranks of Ranks(), as far as they have begun at or before this step, have contributed to the bucket.
   bool IsComplete(size_t bucket, uint64_t step) const;
-  // sum[0, count) = the contributions to the bucket, added in rank order; flags[r] = 1 for each rank r that is in it, else 0.
-  // REQUIRES: the bucket has version `step` in this process.
+  // sum[0, count) = the contributions to the bucket, added in rank order; flags[r] = 1 for each rank r that is in it, else
+  // 0. REQUIRES: the bucket has version `step` in this process.
   void Sum(size_t bucket, uint64_t step, float* sum, absl::Span<float> flags) const;
   // Forgets what ranks that have gone left for earlier steps.
   void DropBefore(uint64_t step);
