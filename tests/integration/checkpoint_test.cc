@@ -34,6 +34,7 @@ class CheckpointTest : public ClusterTest {
     std::string consistency = "mode: SYNC";
     std::string checkpoint = "every_steps: 10";
     int step_delay_ms = 20;
+    std::string dense = "";
   };
 
   void SetUp() override {
@@ -53,7 +54,7 @@ class CheckpointTest : public ClusterTest {
         "name: 'saved' seed: 5 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
         "model { deepfm { dim: 4 hidden: [8] } } optimizer { adam { learning_rate: 0.01 } }\n",
         "evaluation { every_steps: 25 early_stopping { metric: AUC patience: 9 } } consistency { ", shape.consistency,
-        " }\n batch_size: 64 epochs: 2 logical_workers: 2 partitions: 8 durability: MEMORY\n",
+        " }\n batch_size: 64 epochs: 2 logical_workers: 2 partitions: 8 durability: MEMORY\n", shape.dense, "\n",
         shape.checkpoint.empty() ? "" : absl::StrCat("checkpoint { dir: '", dir_, "' keep: 2 ", shape.checkpoint, " }"));
     options.servers = shape.servers;
     options.workers = shape.workers;
@@ -77,8 +78,8 @@ class CheckpointTest : public ClusterTest {
     EXPECT_EQ((*metrics)["steps"], kSteps);
     return (*metrics)["digest"].get<std::string>();
   }
-  std::string UndisturbedDigest() {
-    ProcessCluster* const cluster = StartCluster(Options({.checkpoint = "", .step_delay_ms = 0}));
+  std::string UndisturbedDigest(const std::string& dense = "") {
+    ProcessCluster* const cluster = StartCluster(Options({.checkpoint = "", .step_delay_ms = 0, .dense = dense}));
     return cluster == nullptr ? "not started" : DigestOf(*cluster);
   }
 
@@ -131,6 +132,23 @@ TEST_F(CheckpointTest, AJobThatIsKilledGoesOnOnOtherClustersAndEndsWithTheSameBi
   ASSERT_NE(cluster, nullptr);
   KillAfter(*cluster, 1);
   cluster = StartCluster(Options({.servers = 1, .workers = 2, .replicas = 1, .restore = dir_}));
+  ASSERT_NE(cluster, nullptr);
+  EXPECT_EQ(DigestOf(*cluster), expected);
+}
+
+// The sum over two ranks has the same bits wherever they are.
+TEST_F(CheckpointTest, TheDensePartThatTheWorkersTrainIsInTheCut) {
+  const std::string dense = "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 6 }";
+  const std::string expected = UndisturbedDigest(dense);
+  // At steps 12, 24 and so on.
+  ProcessCluster* cluster = StartCluster(Options({.step_delay_ms = 40, .dense = dense}));
+  ASSERT_NE(cluster, nullptr);
+  KillAfter(*cluster, 1);
+  for (const std::string& name : Whole()) EXPECT_EQ(std::stoull(name.substr(name.size() - 20)) % 6, 0u) << name;
+  cluster = StartCluster(Options({.servers = 1, .workers = 1, .restore = dir_, .step_delay_ms = 40, .dense = dense}));
+  ASSERT_NE(cluster, nullptr);
+  KillAfter(*cluster, 1);
+  cluster = StartCluster(Options({.servers = 3, .restore = dir_, .dense = dense}));
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(DigestOf(*cluster), expected);
 }
