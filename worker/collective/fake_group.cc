@@ -295,7 +295,7 @@ void FakeGroups::Run() {
       auto [done, status] = std::move(ended_.front());
       ended_.pop_front();
       mu_.Unlock();
-      done(status);
+      done(std::move(status));
       done = nullptr;
       mu_.Lock();
       continue;
