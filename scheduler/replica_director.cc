@@ -86,7 +86,8 @@ std::optional<std::string> ReplicaDirector::ServerIsThere(const Node& server, st
   if (!placed()) return std::nullopt;
   std::sort(recovered.begin(), recovered.end());
   target_.reset();
-  settled_from_[server.number] = server.registered_at + options_.lease + kSettlingMargin;
+  // One that brings nothing has promised nothing about it.
+  if (!recovered.empty()) settled_from_[server.number] = server.registered_at + options_.lease + kSettlingMargin;
   const Recovery recovery = RecoverServer(server.number, recovered, nothing_yet, placement_);
   // The table names a server more, or another life of it.
   if (!recovery.changed) ++placement_.epoch;

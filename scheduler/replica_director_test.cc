@@ -147,7 +147,10 @@ TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackL
   EXPECT_EQ(learners(), 6u);
 }
 
-TEST_F(ReplicaDirectorTest, NothingIsHandedOverToAServerThatHasJustComeBack) {
+class SettlingTest : public ReplicaDirectorTest, public testing::WithParamInterface<bool> {};
+
+// `GetParam()`: it brings what it had in an earlier life.
+TEST_P(SettlingTest, OnlyAServerThatHasJustComeBackWithItsDataIsHandedNothingOver) {
   ReplicaDirector::Options options;
   options.partitions = 12;
   options.servers = 2;
@@ -166,7 +169,7 @@ TEST_F(ReplicaDirectorTest, NothingIsHandedOverToAServerThatHasJustComeBack) {
   join(1);
   director.PlaceFirst(membership.Present(SERVER_ROLE));
   clock_.Advance(seconds(100));
-  director.ServerIsThere(*join(2), {}, /*nothing_yet=*/false);
+  director.ServerIsThere(*join(2), GetParam() ? std::vector<uint32_t>{0} : std::vector<uint32_t>(), /*nothing_yet=*/false);
   ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
   HeartbeatRequest heartbeat;
   heartbeat.set_routing_epoch(director.epoch());
@@ -186,11 +189,13 @@ TEST_F(ReplicaDirectorTest, NothingIsHandedOverToAServerThatHasJustComeBack) {
   };
   clock_.Advance(seconds(5));
   director.Step(membership.Present(SERVER_ROLE), true, clock_.Now());
-  EXPECT_EQ(waiting(), 0);
+  EXPECT_EQ(waiting(), GetParam() ? 0 : 4);
   clock_.Advance(kSettlingMargin);
-  EXPECT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
+  EXPECT_EQ(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()), GetParam());
   EXPECT_EQ(waiting(), 4);
 }
+
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutData, SettlingTest, testing::Bool());
 
 TEST_F(ReplicaDirectorTest, RestoredPlacementIsTheSameAndWaitsAnew) {
   ReplicaDirector director = Placed(3, 1);
