@@ -142,7 +142,7 @@ class ReplicaDirector {
   Placement placement_;
   // By number: how they went, while they are holders.
   std::map<ServerNumber, std::string> how_gone_;
-  // By number: when those that have come since the first placement are settled.
+  // By number: when those that have come back with their data since the first placement are settled.
   std::map<ServerNumber, MonotonicTime> settled_from_;
   // Primaries and who takes nothing of theirs, with the time until when that is believed.
   std::map<std::pair<ServerNumber, ServerNumber>, MonotonicTime> silent_until_;
