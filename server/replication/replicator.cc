@@ -59,23 +59,36 @@ Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, c
                        const RecentEntries& recent, Events events)
     : options_(options), transport_(transport), clock_(clock), recent_(recent), events_(std::move(events)) {}
 
-std::shared_ptr<ReplicationLane> Replicator::LaneTo(const ServerAddress& address, uint32_t partition) {
+std::shared_ptr<ReplicationLane> Replicator::NewLane(const ServerAddress& address) {
   const Server server(address.node(), address.incarnation());
-  MutexLock lock(mu_);
-  Peer& peer = peers_[server];
+  auto lane = std::make_shared<ReplicationLane>(
+      transport_, clock_, address.address(),
+      ReplicationLane::Events{
+          .header = events_.header,
+          .answered = [this, server](const ReplicateResponse& response, const std::vector<uint32_t>& asked,
+                                     MonotonicTime sent) { OnAnswer(server, response, asked, sent); },
+          .failed = [this](const absl::Status& status) { OnFailure(status); }});
+  if (closed_) lane->Close();
+  return lane;
+}
+
+Replicator::Peer& Replicator::PeerAt(const ServerAddress& address) {
+  Peer& peer = peers_[Server(address.node(), address.incarnation())];
   if (peer.lanes.empty()) {
-    for (uint32_t i = 0; i < kLanesToAServer; ++i) {
-      peer.lanes.push_back(std::make_shared<ReplicationLane>(
-          transport_, clock_, address.address(),
-          ReplicationLane::Events{
-              .header = events_.header,
-              .answered = [this, server](const ReplicateResponse& response, const std::vector<uint32_t>& asked,
-                                         MonotonicTime sent) { OnAnswer(server, response, asked, sent); },
-              .failed = [this](const absl::Status& status) { OnFailure(status); }}));
-      if (closed_) peer.lanes.back()->Close();
-    }
+    for (uint32_t i = 0; i < kLanesToAServer; ++i) peer.lanes.push_back(NewLane(address));
+    peer.catch_up = NewLane(address);
   }
-  return peer.lanes[partition % kLanesToAServer];
+  return peer;
+}
+
+std::vector<std::shared_ptr<ReplicationLane>> Replicator::AllLanes() const {
+  std::vector<std::shared_ptr<ReplicationLane>> lanes;
+  MutexLock lock(mu_);
+  for (const auto& [server, peer] : peers_) {
+    lanes.insert(lanes.end(), peer.lanes.begin(), peer.lanes.end());
+    lanes.push_back(peer.catch_up);
+  }
+  return lanes;
 }
 
 void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, bool is_new) {
@@ -93,13 +106,18 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
     } else {
       follower.node = address.node();
       follower.incarnation = address.incarnation();
-      follower.lane = LaneTo(address, replica.index);
       follower.learner_since = since;
+      const bool followed_before = !is_new && replica.inherited_since != 0 && since < replica.primary_since;
+      {
+        MutexLock lock(mu_);
+        const Peer& peer = PeerAt(address);
+        follower.lane = is_learner && !followed_before ? peer.catch_up : peer.lanes[replica.index % kLanesToAServer];
+      }
       // What was queued for it, or asked of it, in a former reign is of no interest.
       follower.lane->Discard(replica.index);
       if (is_new && !is_learner) {
         follower.state = Follower::State::kStreaming;
-      } else if (replica.inherited_since != 0 && since < replica.primary_since) {
+      } else if (followed_before) {
         follower.state = Follower::State::kAsked;
         follower.asked_at = replica.partition->log_index();
         follower.lane->AskPosition(replica.index);
@@ -135,6 +153,7 @@ void Replicator::ForgetServersNotIn(const RoutingTable& routing) {
     });
     if (!named) {
       for (const auto& lane : it->second.lanes) lane->Close();
+      it->second.catch_up->Close();
     }
     it = named ? std::next(it) : peers_.erase(it);
   }
@@ -146,16 +165,12 @@ void Replicator::Close() {
   wanting_.clear();
   for (const auto& [server, peer] : peers_) {
     for (const auto& lane : peer.lanes) lane->Close();
+    peer.catch_up->Close();
   }
 }
 
 void Replicator::PumpLanes() {
-  std::vector<std::shared_ptr<ReplicationLane>> lanes;
-  {
-    MutexLock lock(mu_);
-    for (const auto& [server, peer] : peers_) lanes.insert(lanes.end(), peer.lanes.begin(), peer.lanes.end());
-  }
-  for (const auto& lane : lanes) lane->Pump();
+  for (const auto& lane : AllLanes()) lane->Pump();
 }
 
 void Replicator::Pump() {
@@ -217,8 +232,13 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
 
 void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position) {
   follower.acked = std::max(follower.acked, position);
-  // From here on nothing is acknowledged without it, so it may be told to the scheduler.
-  if (!follower.counts && follower.acked >= replica.partition->log_index()) follower.counts = true;
+  if (follower.counts || follower.acked < replica.partition->log_index()) return;
+  // From here on nothing is acknowledged without it, so it may be told to the scheduler. All that was on its lane has arrived.
+  follower.counts = true;
+  MutexLock lock(mu_);
+  if (const auto peer = peers_.find(Server(follower.node, follower.incarnation)); peer != peers_.end()) {
+    follower.lane = peer->second.lanes[replica.index % kLanesToAServer];
+  }
 }
 
 bool Replicator::GoOn(Replica& replica, Follower& follower, const ReplicaPosition& position) {

@@ -22,7 +22,7 @@
 
 namespace pawl {
 
-// Between two servers. While one carries a batch the others' batches fill.
+// Between two servers, besides that on which learners catch up. While one carries a batch the others' batches fill.
 inline constexpr uint32_t kLanesToAServer = 2;
 // Snapshots that a server sends at one time.
 inline constexpr size_t kMaxSnapshotsUnderWay = 2;
@@ -92,11 +92,15 @@ class Replicator {
   using Server = std::pair<std::string, uint64_t>;  // node, incarnation
   struct Peer {
     std::vector<std::shared_ptr<ReplicationLane>> lanes;
+    // For learners until they have caught up: nobody who waits for a backup is to wait for what they lack.
+    std::shared_ptr<ReplicationLane> catch_up;
     MonotonicTime promised_until = MonotonicTime::min();
   };
   struct Install;
 
-  std::shared_ptr<ReplicationLane> LaneTo(const ServerAddress& server, uint32_t partition) PAWL_EXCLUDES(mu_);
+  Peer& PeerAt(const ServerAddress& server) PAWL_REQUIRES(mu_);
+  std::shared_ptr<ReplicationLane> NewLane(const ServerAddress& server) PAWL_REQUIRES(mu_);
+  std::vector<std::shared_ptr<ReplicationLane>> AllLanes() const PAWL_EXCLUDES(mu_);
   void OnAnswer(const Server& server, const ReplicateResponse& response, const std::vector<uint32_t>& asked,
                 MonotonicTime sent);
   // The follower of a former primary is at `position`: it goes on from there if it has nothing that the replica lacks, and
@@ -112,7 +116,7 @@ class Replicator {
   static bool IsWanted(const Install& install);
   void EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status);
   // Notes that a follower has everything up to `position`. REQUIRES: it streams.
-  static void Advance(Replica& replica, Follower& follower, uint64_t position) PAWL_REQUIRES(replica.mu);
+  void Advance(Replica& replica, Follower& follower, uint64_t position) PAWL_REQUIRES(replica.mu);
 
   const ReplicatorOptions options_;
   Transport& transport_;
