@@ -19,6 +19,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/daemon/daemon.h"
@@ -34,6 +35,9 @@ ABSL_FLAG(std::string, scheduler, "",
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port for the gRPC health service and reflection; port 0 takes a free one");
 ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU");
+ABSL_FLAG(std::string, collective_host, "",
+          "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "
+          "the address on the way to the scheduler, which on the scheduler's own machine may be one that others cannot reach");
 ABSL_FLAG(std::string, data_dir, "",
           "folder in which it keeps who it is, made if missing: started again with it, it is the same worker and has its "
           "ranks back at once; default: none, and then it is a new one, which gets them when it is noticed that the old "
@@ -136,6 +140,10 @@ int Main(int argc, char** argv) {
     if (error) return UsageError(absl::StrCat("--data_dir=", options.data_dir, " cannot be made: ", error.message()));
   }
   options.device = absl::GetFlag(FLAGS_device);
+  options.collective_host = absl::GetFlag(FLAGS_collective_host);
+  if (absl::StrContains(options.collective_host, "://") || absl::StrContains(options.collective_host, ' ')) {
+    return UsageError(absl::StrCat("--collective_host=", options.collective_host, " is no IP address or name"));
+  }
   if (absl::GetFlag(FLAGS_connect_timeout_s) < 1) return UsageError("--connect_timeout_s must be at least 1");
   options.connect_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_connect_timeout_s));
   if (absl::GetFlag(FLAGS_step_delay_ms) < 0) return UsageError("--step_delay_ms must not be negative");

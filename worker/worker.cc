@@ -199,7 +199,10 @@ class EndWatcher {
 
 // For collectives in the host's memory, over TCP.
 absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions& options, Client& client) {
-  PAWL_ASSIGN_OR_RETURN(const std::string host, LocalAddressTowards(options.scheduler));
+  std::string host = options.collective_host;
+  if (host.empty()) {
+    PAWL_ASSIGN_OR_RETURN(host, LocalAddressTowards(options.scheduler));
+  }
   return std::make_unique<SchedulerGroupFormer>(client, GlooCollectives(host));
 }
 

@@ -17,6 +17,8 @@ struct WorkerOptions {
   std::string scheduler;
   // A name for OpenDevice.
   std::string device = "cpu";
+  // At which other workers reach this one for collectives, an IP address or a name; empty: that of the way to the scheduler.
+  std::string collective_host;
   // Where it keeps who it is, so that it is the same worker when it is started again; empty: nowhere.
   std::string data_dir;
   // How long to try to reach the scheduler, and to wait for the job's servers.

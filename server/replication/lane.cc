@@ -84,7 +84,8 @@ void ReplicationLane::Close() {
 
 std::optional<MonotonicTime> ReplicationLane::FailingSince() const {
   MutexLock lock(mu_);
-  return has_failed_ ? first_try_ : std::nullopt;
+  const bool wanted = !queue_.empty() || !asks_.empty() || !asked_.empty();
+  return wanted && has_failed_ ? first_try_ : std::nullopt;
 }
 
 void ReplicationLane::Send(std::vector<Entry> entries, std::vector<uint32_t> asks) {
@@ -131,11 +132,6 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
       first_try_.reset();
     }
     has_failed_ = !status.ok();
-    if (!status.ok() && queue_.empty() && asked_.empty()) {
-      // Nobody waits for it any more.
-      first_try_.reset();
-      has_failed_ = false;
-    }
   }
   if (status.ok()) {
     events_.answered(response, asked, sent);
@@ -150,6 +146,11 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
       self->asks_.merge(self->asked_);
       self->asked_.clear();
       self->under_way_ = false;
+      if (self->queue_.empty() && self->asks_.empty()) {
+        // Nobody waits for it any more.
+        self->first_try_.reset();
+        self->has_failed_ = false;
+      }
     }
     self->Pump();
   });

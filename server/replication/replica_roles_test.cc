@@ -449,6 +449,12 @@ TEST_F(ReplicaRolesTest, NobodyIsToldOfWhoIsToTakeNothingMore) {
   plane_->FillHeartbeat(heartbeat);
   ASSERT_EQ(heartbeat.silent_size(), 1);
   EXPECT_EQ(heartbeat.silent(0).node(), "server-2");
+  transport_.RunActions();
+  clock_.Advance(std::chrono::seconds(1));
+  plane_->Tick();
+  plane_->FillHeartbeat(heartbeat);
+  ASSERT_EQ(heartbeat.silent_size(), 1);
+  EXPECT_EQ(heartbeat.silent(0).node(), "server-2");
 }
 
 TEST_F(ReplicaRolesTest, AfterAFailoverABackupGetsTheChangesThatItLacks) {

@@ -127,6 +127,8 @@ TEST_F(DaemonTest, SigtermToTheSchedulerEndsEverythingCleanly) {
 TEST_F(DaemonTest, SigtermToAServerHandsItsPartitionsOverAndEndsIt) {
   ProcessCluster* const cluster = StartCluster(Serving(2));
   ASSERT_NE(cluster, nullptr);
+  // One that leaves before gets nothing, and another one is waited for.
+  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout).ok());
   cluster->node("server-1").Signal(SIGTERM);
   ASSERT_TRUE(cluster->node("server-1").WaitUntil(Clock::Real().Now() + std::chrono::seconds(10)));
   EXPECT_TRUE(cluster->node("server-1").Succeeded()) << cluster->node("server-1").HowItEnded();
