@@ -91,6 +91,8 @@ void Coordinator::StopJobFor(const std::string& reason, DeferredActions& actions
 }
 
 void Coordinator::EndEverything(DeferredActions& actions) {
+  // As long as it goes with the nodes: what happens to them from now on changes nothing any more.
+  UpdateRouting();
   const absl::Status status = state_.CheckNotOver();
   routing_calls_.AnswerAll(status, actions);
   table_calls_.AnswerAll(status, actions);

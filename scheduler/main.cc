@@ -397,9 +397,15 @@ int Direct(EndSignal& signal) {
   std::unique_ptr<MetricsEndpoint> metrics;
   if (const std::string at = absl::GetFlag(FLAGS_metrics_listen); !at.empty()) {
     absl::StatusOr<std::unique_ptr<MetricsEndpoint>> endpoint = ListenForMetrics(at, coordinator);
-    if (!endpoint.ok()) return UsageError(absl::StrCat("--metrics_listen=", at, ": ", endpoint.status().message()));
-    metrics = *std::move(endpoint);
-    spdlog::info("metrics at http://{}:{}/metrics", ParseHostPort(at)->host, metrics->port());
+    if (endpoint.ok()) {
+      metrics = *std::move(endpoint);
+      spdlog::info("metrics at http://{}:{}/metrics", ParseHostPort(at)->host, metrics->port());
+    } else if (restored == nullptr) {
+      return UsageError(absl::StrCat("--metrics_listen=", at, ": ", endpoint.status().message()));
+    } else {
+      // The job that goes on is worth more than being watched.
+      spdlog::error("--metrics_listen={}: {}; there are no metrics", at, endpoint.status().message());
+    }
   }
 
   // The job is over, and everybody has heard of it or has had the time to.

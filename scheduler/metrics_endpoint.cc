@@ -1,10 +1,13 @@
 #include "scheduler/metrics_endpoint.h"
 
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/mutex.h"
 
 namespace pawl {
 namespace {
@@ -12,10 +15,21 @@ namespace {
 class FunctionCollectable final : public prometheus::Collectable {
  public:
   explicit FunctionCollectable(MetricsEndpoint::Collect collect) : collect_(std::move(collect)) {}
-  std::vector<prometheus::MetricFamily> Collect() const override { return collect_(); }
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    MutexLock lock(mu_);
+    const MonotonicTime now = Clock::Real().Now();
+    if (!collected_at_.has_value() || now - *collected_at_ >= kMetricsInterval) {
+      last_ = collect_();
+      collected_at_ = now;
+    }
+    return last_;
+  }
 
  private:
   const MetricsEndpoint::Collect collect_;
+  mutable Mutex mu_;
+  mutable std::optional<MonotonicTime> collected_at_ PAWL_GUARDED_BY(mu_);
+  mutable std::vector<prometheus::MetricFamily> last_ PAWL_GUARDED_BY(mu_);
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #ifndef PAWL_SCHEDULER_METRICS_ENDPOINT_H_
 #define PAWL_SCHEDULER_METRICS_ENDPOINT_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,13 +17,15 @@ namespace pawl {
 
 // Threads that answer; who asks beyond that waits.
 inline constexpr int kMetricsThreads = 2;
+// Whoever asks again sooner gets the same: it costs the scheduler nothing.
+inline constexpr std::chrono::milliseconds kMetricsInterval{500};
 
 // Answers GET /metrics at host:port until it is destroyed.
 class MetricsEndpoint {
  public:
   using Collect = std::function<std::vector<prometheus::MetricFamily>()>;
 
-  // `collect` is called by any thread, by several at a time. Port 0 is any free one. INVALID_ARGUMENT: it cannot listen there.
+  // `collect` is called by any thread, by one at a time. Port 0 is any free one. INVALID_ARGUMENT: it cannot listen there.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Listen(const std::string& address, Collect collect);
 
   MetricsEndpoint(const MetricsEndpoint&) = delete;

@@ -159,16 +159,18 @@ bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, ui
   return true;
 }
 
-bool DropSilent(ServerNumber primary, ServerNumber follower, Placement& placement) {
+bool DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent, uint64_t adopted_epoch, Placement& placement) {
   bool changed = false;
   for (ReplicaSet& set : placement.partitions) {
-    if (set.primary != primary) continue;
+    if (set.primary != primary || adopted_epoch < set.primary_since) continue;
     const size_t before = set.backups.size() + set.learners.size();
-    set.backups.erase(std::remove(set.backups.begin(), set.backups.end(), follower), set.backups.end());
+    set.backups.erase(std::remove_if(set.backups.begin(), set.backups.end(),
+                                     [&](ServerNumber backup) { return silent.contains(backup); }),
+                      set.backups.end());
     set.learners.erase(std::remove_if(set.learners.begin(), set.learners.end(),
-                                      [&](const ReplicaSet::Learner& learner) { return learner.server == follower; }),
+                                      [&](const ReplicaSet::Learner& learner) { return silent.contains(learner.server); }),
                        set.learners.end());
-    if (set.leaving == follower) set.leaving = kNoServer;
+    if (silent.contains(set.leaving)) set.leaving = kNoServer;
     changed = changed || set.backups.size() + set.learners.size() < before;
   }
   if (changed) ++placement.epoch;

@@ -4,6 +4,7 @@
 #define PAWL_SCHEDULER_PLACEMENT_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -101,8 +102,9 @@ bool BeginAnew(const std::vector<ServerNumber>& servers, Placement& placement);
 bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch,
               Placement& placement);
 
-// `follower` takes nothing of what `primary` sends: it is in no set of that primary's any more, neither as backup nor as learner.
-bool DropSilent(ServerNumber primary, ServerNumber follower, Placement& placement);
+// `silent` take nothing of what `primary`, which acts by `adopted_epoch`, sends: they are in no set any more whose primary it
+// has been since then, neither as backups nor as learners.
+bool DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent, uint64_t adopted_epoch, Placement& placement);
 
 // The first backup is primary from `epoch` on. What others have learned from its predecessor is void.
 void Promote(ReplicaSet& set, uint64_t epoch);

@@ -134,28 +134,36 @@ bool ReplicaDirector::LearnersHaveCaughtUp(const Node& primary, const HeartbeatR
 
 bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& report, const Membership& membership,
                                  MonotonicTime now) {
-  bool changed = false;
+  std::set<ServerNumber> silent;
   for (const SilentServer& server : report.silent()) {
     const Node* const follower = membership.FindByName(server.node());
     if (follower == nullptr || follower->gone || follower->role != SERVER_ROLE || follower->number == primary.number ||
         follower->incarnation != server.incarnation()) {
       continue;
     }
-    silent_until_[{primary.number, follower->number}] = now + kSilenceRemembered;
-    if (!pawl::DropSilent(primary.number, follower->number, placement_)) continue;
-    changed = true;
-    spdlog::warn("routing: epoch {}: {} takes nothing of what {} sends, and loses its replicas of that one's partitions",
-                 epoch(), follower->name, primary.name);
+    silent.insert(follower->number);
+    const auto [known, is_new] = silences_.try_emplace({primary.number, follower->number});
+    Silence& silence = known->second;
+    if (!is_new && now >= silence.until) {
+      silence.believed_for = std::min<MonotonicDuration>(2 * silence.believed_for, kMaxSilenceRemembered);
+    }
+    silence.until = now + silence.believed_for;
   }
-  if (changed) NoteRedundancy();
-  return changed;
+  if (silent.empty() || !pawl::DropSilent(primary.number, silent, report.routing_epoch(), placement_)) return false;
+  std::vector<std::string> names;
+  for (const SilentServer& server : report.silent()) names.push_back(server.node());
+  spdlog::warn("routing: epoch {}: {} takes nothing of what {} sends, and loses its replicas of that one's partitions",
+               epoch(), absl::StrJoin(names, ", "), primary.name);
+  NoteRedundancy();
+  return true;
 }
 
 SilentPairs ReplicaDirector::Silent(MonotonicTime now) {
   SilentPairs pairs;
-  for (auto it = silent_until_.begin(); it != silent_until_.end();) {
-    if (now < it->second) pairs.insert(it->first);
-    it = now < it->second ? std::next(it) : silent_until_.erase(it);
+  for (auto it = silences_.begin(); it != silences_.end();) {
+    const Silence& silence = it->second;
+    if (now < silence.until) pairs.insert(it->first);
+    it = now < silence.until + silence.believed_for ? std::next(it) : silences_.erase(it);
   }
   return pairs;
 }

@@ -25,8 +25,10 @@ namespace pawl {
 
 // How often what partitions cost is looked at anew, when all are where they are to be.
 inline constexpr std::chrono::seconds kLoadsInterval{10};
-// For so long after it has been said that a server takes nothing of a primary's, it is made no learner of that primary again.
+// For so long after it has been said that a server takes nothing of a primary's, it is made no learner of that primary again;
+// doubled, up to the second, each time that it is said once more soon after.
 inline constexpr std::chrono::seconds kSilenceRemembered{10};
+inline constexpr std::chrono::seconds kMaxSilenceRemembered{320};
 // After a lease and so much more a server that has come back serves at once what it becomes primary of.
 inline constexpr std::chrono::milliseconds kSettlingMargin{100};
 
@@ -120,6 +122,11 @@ class ReplicaDirector {
   void AddEvent(EventKind kind, ServerNumber server, ServerNumber from, uint32_t partition, std::optional<uint32_t> pause_ms);
   void NotePromotions(const std::vector<ReplicaSet>& before);
 
+  struct Silence {
+    // It is believed until then, and remembered for once more as long.
+    MonotonicTime until;
+    MonotonicDuration believed_for = kSilenceRemembered;
+  };
   struct Handover {
     ServerNumber from = kNoServer;
     uint64_t primary_since = 0;
@@ -144,8 +151,8 @@ class ReplicaDirector {
   std::map<ServerNumber, std::string> how_gone_;
   // By number: when those that have come back with their data since the first placement are settled.
   std::map<ServerNumber, MonotonicTime> settled_from_;
-  // Primaries and who takes nothing of theirs, with the time until when that is believed.
-  std::map<std::pair<ServerNumber, ServerNumber>, MonotonicTime> silent_until_;
+  // Primaries and who takes nothing of theirs.
+  std::map<std::pair<ServerNumber, ServerNumber>, Silence> silences_;
   // By partition: since when it waits for a holder.
   std::map<uint32_t, MonotonicTime> waiting_since_;
   bool short_of_replicas_ = false;

@@ -122,6 +122,7 @@ TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackL
   }
   const std::vector<const Node*> nodes = membership.Present(SERVER_ROLE);
   HeartbeatRequest report;
+  report.set_routing_epoch(director.epoch());
   SilentServer& silent = *report.add_silent();
   silent.set_node(nodes[1]->name);
   silent.set_incarnation(nodes[1]->incarnation + 1);
@@ -143,6 +144,17 @@ TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackL
   director.Step(nodes, /*move=*/true, clock_.Now());
   EXPECT_EQ(learners(), 0u);
   clock_.Advance(seconds(1));
+  director.Step(nodes, /*move=*/true, clock_.Now());
+  EXPECT_EQ(learners(), 6u);
+  // Once more, and it is believed for longer.
+  report.set_routing_epoch(0);
+  EXPECT_FALSE(director.DropSilent(*nodes[0], report, membership, clock_.Now())) << "said before it was the primary";
+  report.set_routing_epoch(director.epoch());
+  EXPECT_TRUE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
+  clock_.Advance(kSilenceRemembered);
+  director.Step(nodes, /*move=*/true, clock_.Now());
+  EXPECT_EQ(learners(), 0u);
+  clock_.Advance(kSilenceRemembered);
   director.Step(nodes, /*move=*/true, clock_.Now());
   EXPECT_EQ(learners(), 6u);
 }

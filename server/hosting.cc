@@ -145,6 +145,8 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       replica->ordered_since = 0;
       if (log_ != nullptr) log_->Drop(p);
     }
+    // What it made as the primary nobody has sent it.
+    if (was == ReplicaRole::kPrimary && replica->partition != nullptr) replica->unrecorded_index = replica->partition->log_index();
     if (role == ReplicaRole::kDropped) {
       replica->TakeAll(stale);
       if (log_ != nullptr && was != ReplicaRole::kPrimary) log_->Drop(p);

@@ -75,9 +75,10 @@ struct Replica {
   // The last reign (by its primary_since) of whose primary's changes this replica is known to have the beginning; 0: of none. Two
   // replicas for which it is the same have the same changes, or one has the beginning of the other's.
   uint64_t ordered_since PAWL_GUARDED_BY(mu) = 0;
-  // Changes up to this one did not come one by one, but in a snapshot.
-  uint64_t snapshot_index PAWL_GUARDED_BY(mu) = 0;
-  // Of a primary: ordered_since and the last change of the time before it was one.
+  // What RecentEntries has of changes up to this one may be of another order: they came in a snapshot, or were not kept.
+  uint64_t unrecorded_index PAWL_GUARDED_BY(mu) = 0;
+  // Of a primary: ordered_since and the last change of the time before it was one. They stay what they are when it is made the
+  // primary once more.
   uint64_t inherited_since PAWL_GUARDED_BY(mu) = 0;
   uint64_t inherited_index PAWL_GUARDED_BY(mu) = 0;
   // Of a primary: not before this, because the one before has been promised so (proto/replication.proto).

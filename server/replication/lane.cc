@@ -42,6 +42,12 @@ size_t ReplicationLane::BytesOf(uint32_t partition) const {
 }
 
 void ReplicationLane::Pump() {
+  {
+    MutexLock lock(mu_);
+    if (closed_ || under_way_ || (queue_.empty() && asks_.empty())) return;
+  }
+  // Before the entries: none of them may travel under an epoch in which it would be of another order.
+  const ReplicationHeader header = events_.header();
   std::vector<Entry> entries;
   std::vector<uint32_t> asks;
   {
@@ -59,17 +65,18 @@ void ReplicationLane::Pump() {
     asked_ = std::exchange(asks_, {});
     under_way_ = true;
   }
-  Send(std::move(entries), std::move(asks));
+  Send(header, std::move(entries), std::move(asks));
 }
 
 void ReplicationLane::Ping() {
+  const ReplicationHeader header = events_.header();
   {
     MutexLock lock(mu_);
     if (closed_ || under_way_) return;
     sent_ = 0;
     under_way_ = true;
   }
-  Send({}, {});
+  Send(header, {}, {});
 }
 
 void ReplicationLane::Close() {
@@ -85,10 +92,10 @@ void ReplicationLane::Close() {
 std::optional<MonotonicTime> ReplicationLane::FailingSince() const {
   MutexLock lock(mu_);
   const bool wanted = !queue_.empty() || !asks_.empty() || !asked_.empty();
-  return wanted && has_failed_ ? first_try_ : std::nullopt;
+  return wanted && failed_tries_ >= kTriesOfTheSilent ? first_try_ : std::nullopt;
 }
 
-void ReplicationLane::Send(std::vector<Entry> entries, std::vector<uint32_t> asks) {
+void ReplicationLane::Send(const ReplicationHeader& header, std::vector<Entry> entries, std::vector<uint32_t> asks) {
   std::vector<ByteView> views;
   views.reserve(entries.size());
   size_t bytes = 0;
@@ -103,7 +110,7 @@ void ReplicationLane::Send(std::vector<Entry> entries, std::vector<uint32_t> ask
     MutexLock lock(mu_);
     if (!first_try_.has_value()) first_try_ = sent;
   }
-  transport_.Call(address_, Method::kReplicate, EncodeReplicateRequest(events_.header(), views, asks, std::move(owner)), timeout,
+  transport_.Call(address_, Method::kReplicate, EncodeReplicateRequest(header, views, asks, std::move(owner)), timeout,
                   [self = shared_from_this(), sent](absl::Status status, IncomingMessage answer) {
                     self->OnAnswer(sent, std::move(status), std::move(answer));
                   });
@@ -128,13 +135,19 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
       }
       asked.assign(asked_.begin(), asked_.end());
       asked_.clear();
-      under_way_ = false;
       first_try_.reset();
+      failed_tries_ = 0;
+    } else {
+      ++failed_tries_;
     }
-    has_failed_ = !status.ok();
   }
   if (status.ok()) {
+    // Before the next request leaves, so that answers are dealt with in order.
     events_.answered(response, asked, sent);
+    {
+      MutexLock lock(mu_);
+      under_way_ = false;
+    }
     return Pump();
   }
   events_.failed(status);
@@ -149,7 +162,7 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
       if (self->queue_.empty() && self->asks_.empty()) {
         // Nobody waits for it any more.
         self->first_try_.reset();
-        self->has_failed_ = false;
+        self->failed_tries_ = 0;
       }
     }
     self->Pump();

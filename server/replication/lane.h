@@ -26,11 +26,13 @@ namespace pawl {
 inline constexpr size_t kMaxLaneRequestBytes = size_t{16} << 20;
 // The slowest network that a deadline is made for, and what applying and syncing may take besides.
 inline constexpr size_t kMinLaneBytesPerSecond = 20'000'000;
-inline constexpr std::chrono::milliseconds kLaneDeadline{2000};
+inline constexpr std::chrono::milliseconds kLaneDeadline{1250};
 // Between the tries of a request.
 inline constexpr std::chrono::milliseconds kLaneRetryInterval{20};
-// A receiver that takes nothing for so long, and for two leases, is not waited for any more: writes stand still meanwhile.
+// A receiver that takes nothing for so long, for two leases and in so many tries is not waited for any more: writes stand
+// still meanwhile.
 inline constexpr std::chrono::milliseconds kSilentTooLong{2500};
+inline constexpr uint32_t kTriesOfTheSilent = 2;
 
 // One request at a time: whatever was appended while it was under way goes into the next one, so that
 // order costs nothing and the load makes the batches. A request that fails is sent again until
@@ -73,7 +75,7 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   size_t BytesOf(uint32_t partition) const;
   // Sends what is queued, if nothing is under way. Not under a replica's lock.
   void Pump();
-  // Since when what has been sent was not taken, if a try has failed.
+  // Since when what has been sent was not taken, if kTriesOfTheSilent have failed.
   std::optional<MonotonicTime> FailingSince() const;
   // Sends a request without entries, for the promise alone, if nothing is under way.
   void Ping();
@@ -81,7 +83,7 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   void Close();
 
  private:
-  void Send(std::vector<Entry> entries, std::vector<uint32_t> asks);
+  void Send(const ReplicationHeader& header, std::vector<Entry> entries, std::vector<uint32_t> asks);
   void OnAnswer(MonotonicTime sent, absl::Status status, IncomingMessage answer);
 
   Transport& transport_;
@@ -92,9 +94,9 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   mutable Mutex mu_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
   bool under_way_ PAWL_GUARDED_BY(mu_) = false;
-  // When the first try of what is under way began, and whether one has failed.
+  // When the first try of what is under way began, and how many have failed.
   std::optional<MonotonicTime> first_try_ PAWL_GUARDED_BY(mu_);
-  bool has_failed_ PAWL_GUARDED_BY(mu_) = false;
+  uint32_t failed_tries_ PAWL_GUARDED_BY(mu_) = 0;
   // In order; the first `sent_` of them are in the request under way.
   std::deque<Entry> queue_ PAWL_GUARDED_BY(mu_);
   size_t sent_ PAWL_GUARDED_BY(mu_) = 0;

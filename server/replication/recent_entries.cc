@@ -1,6 +1,5 @@
 #include "server/replication/recent_entries.h"
 
-#include <iterator>
 #include <utility>
 
 namespace pawl {
@@ -9,15 +8,21 @@ void RecentEntries::Add(const std::shared_ptr<const void>& owner, size_t message
                         std::vector<ReplicationLane::Entry> entries) {
   if (entries.empty()) return;
   MutexLock lock(mu_);
-  if (!messages_.empty() && messages_.back().owner == owner) {
-    std::vector<ReplicationLane::Entry>& present = messages_.back().entries;
-    present.insert(present.end(), std::make_move_iterator(entries.begin()), std::make_move_iterator(entries.end()));
-  } else {
-    messages_.push_back({owner, message_bytes, std::move(entries)});
+  if (messages_.empty() || messages_.back().owner != owner) {
+    messages_.push_back({owner, message_bytes, {}});
     bytes_ += message_bytes;
+  }
+  for (ReplicationLane::Entry& entry : entries) {
+    messages_.back().partitions.push_back(entry.partition);
+    entries_[entry.partition].push_back(std::move(entry));
   }
   while (bytes_ > max_bytes_) {
     bytes_ -= messages_.front().bytes;
+    for (const uint32_t partition : messages_.front().partitions) {
+      const auto oldest = entries_.find(partition);
+      oldest->second.pop_front();
+      if (oldest->second.empty()) entries_.erase(oldest);
+    }
     messages_.pop_front();
   }
 }
@@ -27,14 +32,14 @@ std::optional<std::vector<ReplicationLane::Entry>> RecentEntries::Find(uint32_t 
   std::vector<ReplicationLane::Entry> found;
   if (first > last) return found;
   MutexLock lock(mu_);
+  const auto entries = entries_.find(partition);
+  if (entries == entries_.end()) return std::nullopt;
   uint64_t wanted = last;
-  for (auto message = messages_.rbegin(); message != messages_.rend(); ++message) {
-    for (auto entry = message->entries.rbegin(); entry != message->entries.rend(); ++entry) {
-      if (entry->partition != partition || entry->index != wanted) continue;
-      found.push_back(*entry);
-      if (wanted == first) return std::vector<ReplicationLane::Entry>(found.rbegin(), found.rend());
-      --wanted;
-    }
+  for (auto entry = entries->second.rbegin(); entry != entries->second.rend(); ++entry) {
+    if (entry->index != wanted) continue;
+    found.push_back(*entry);
+    if (wanted == first) return std::vector<ReplicationLane::Entry>(found.rbegin(), found.rend());
+    --wanted;
   }
   return std::nullopt;
 }

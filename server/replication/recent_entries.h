@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "client_lib/base/mutex.h"
 #include "server/replication/lane.h"
 
@@ -36,7 +37,8 @@ class RecentEntries {
   struct Message {
     std::shared_ptr<const void> owner;
     size_t bytes = 0;
-    std::vector<ReplicationLane::Entry> entries;
+    // Of its entries, in their order.
+    std::vector<uint32_t> partitions;
   };
 
   const size_t max_bytes_;
@@ -44,6 +46,8 @@ class RecentEntries {
   // The oldest first.
   std::deque<Message> messages_ PAWL_GUARDED_BY(mu_);
   size_t bytes_ PAWL_GUARDED_BY(mu_) = 0;
+  // The same entries by partition, in the same order.
+  absl::flat_hash_map<uint32_t, std::deque<ReplicationLane::Entry>> entries_ PAWL_GUARDED_BY(mu_);
 };
 
 }  // namespace pawl

@@ -113,6 +113,8 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
       // Of use to other backups than this one.
       if (replicas.backups_size() > 1) {
         applied.push_back({partition, changes[k].index, request->entries[k], message.owner});
+      } else {
+        replica->unrecorded_index = changes[k].index;
       }
     }
     recent_.Add(message.owner, message.bytes.size(), std::move(applied));
@@ -244,7 +246,7 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   }
   replica->durable_index = partition->log_index();
   replica->ordered_since = replica->primary_since;
-  replica->snapshot_index = partition->log_index();
+  replica->unrecorded_index = partition->log_index();
   replica->partition = std::move(partition);
   return absl::OkStatus();
 }

@@ -430,6 +430,10 @@ TEST_F(ReplicaRolesTest, AFollowerThatTakesNothingForTooLongIsToldOf) {
   clock_.Advance(std::chrono::seconds(1));
   EXPECT_EQ(told(), "") << "no try has failed yet";
   transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
+  EXPECT_EQ(told(), "") << "it may only have been slow";
+  transport_.RunActions();
+  EXPECT_EQ(told(), "");
+  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
   EXPECT_EQ(told(), "server-1");
   transport_.RunActions();
   EXPECT_EQ(told(), "server-1");
@@ -442,6 +446,8 @@ TEST_F(ReplicaRolesTest, NobodyIsToldOfWhoIsToTakeNothingMore) {
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}}));
   Create().IgnoreError();
   clock_.Advance(std::chrono::seconds(3));
+  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
+  transport_.RunActions();
   plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}}}));
   transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
   plane_->Tick();
@@ -520,6 +526,39 @@ TEST_F(ReplicaRolesTest, AfterAFailoverWhatWasSentBeforeASnapshotIsNotSentOn) {
   AnswerPosition(/*log_index=*/1, /*ordered_since=*/1);
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   EXPECT_TRUE(EntriesSent().empty());
+}
+
+// Nobody else was to have them: what came under that index before was of another order.
+TEST_F(ReplicaRolesTest, AfterAFailoverChangesThatWereNotKeptAreNotMistakenForOlderOnes) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
+  const auto replicate = [&](uint32_t primary, uint64_t epoch, uint64_t index, uint64_t evaluation) {
+    ReplicateRequest request;
+    *request.mutable_header() = HeaderOf(primary, epoch);
+    LogEntry& entry = *request.add_entries();
+    entry.set_index(index);
+    entry.mutable_best_kept()->set_evaluation(evaluation);
+    ASSERT_TRUE((*Send(Method::kReplicate, request))->ok());
+  };
+  replicate(1, 1, 1, 1);
+  replicate(1, 1, 2, 2);
+  plane_->AdoptRouting(Routing(2, {{.primary = 2, .backups = {0}, .since = 2}, {.primary = 1}}));
+  auto other = EmptyPartition(0);
+  other->KeepBest(1);
+  const std::string snapshot = SnapshotOf(*other);
+  InstallSnapshotRequest piece;
+  *piece.mutable_header() = HeaderOf(2, 2);
+  piece.set_primary_since(2);
+  piece.set_log_index(other->log_index());
+  piece.set_data(snapshot);
+  piece.set_crc32c(Crc32c(0, snapshot.data(), snapshot.size()));
+  piece.set_last(true);
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
+  replicate(2, 2, 2, 12);
+  plane_->AdoptRouting(Routing(3, {{.primary = 0, .backups = {1}, .since = 3}, {.primary = 1}}));
+  AnswerPosition(/*log_index=*/1, /*ordered_since=*/2);
+  EXPECT_TRUE(EntriesSent().empty());
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
 // What a lane carried when its server stopped being the primary is answered in the server's next reign.

@@ -22,6 +22,7 @@ struct Replicator::Install {
   uint64_t attempt = 0;  // Follower::install
   std::string address;
   uint64_t primary_since = 0;
+  MonotonicTime began;
   HeldSnapshot snapshot;
   // What has been taken of it, with its checksum: all before this byte of this fragment.
   size_t fragment = 0;
@@ -96,6 +97,22 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
   std::vector<Follower> followers;
   bool needs_snapshot = false;
   // `since`: of a learner.
+  // What is queued for those that do not go on from where they are, before any of them is asked anything.
+  const auto goes_on = [&](const Follower& follower) PAWL_REQUIRES(replica.mu) {
+    const auto is = [&](uint32_t server) {
+      const ServerAddress& address = routing.servers(static_cast<int>(server));
+      return address.node() == follower.node && address.incarnation() == follower.incarnation;
+    };
+    if (std::any_of(wanted.backups().begin(), wanted.backups().end(), is)) return true;
+    for (int i = 0; i < wanted.learners_size(); ++i) {
+      const uint64_t since = i < wanted.learners_since_size() ? wanted.learners_since(i) : 0;
+      if (is(wanted.learners(i))) return follower.is_learner && follower.learner_since == since;
+    }
+    return false;
+  };
+  for (const Follower& follower : replica.followers) {
+    if (!goes_on(follower)) follower.lane->Discard(replica.index);
+  }
   const auto add = [&](uint32_t server, bool is_learner, uint64_t since) PAWL_REQUIRES(replica.mu) {
     const ServerAddress& address = routing.servers(static_cast<int>(server));
     Follower* const present = replica.FindFollower(address.node(), address.incarnation());
@@ -132,9 +149,6 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
   for (const uint32_t server : wanted.backups()) add(server, /*is_learner=*/false, 0);
   for (int i = 0; i < wanted.learners_size(); ++i) {
     add(wanted.learners(i), /*is_learner=*/true, i < wanted.learners_since_size() ? wanted.learners_since(i) : 0);
-  }
-  for (const Follower& gone : replica.followers) {
-    if (gone.lane != nullptr) gone.lane->Discard(replica.index);
   }
   replica.followers = std::move(followers);
   if (needs_snapshot) WantSnapshot(replica.index);
@@ -200,7 +214,9 @@ std::vector<SilentServer> Replicator::SilentFor(MonotonicDuration duration) cons
       const std::optional<MonotonicTime> since = lane->FailingSince();
       return since.has_value() && now - *since >= duration;
     });
-    if (!is_silent) continue;
+    const bool fails = peer.installs_fail_since.has_value() && now - *peer.installs_fail_since >= duration &&
+                       now - peer.install_failed_at < kFailedInstallCounts;
+    if (!is_silent && !fails) continue;
     SilentServer& entry = silent.emplace_back();
     entry.set_node(server.first);
     entry.set_incarnation(server.second);
@@ -246,14 +262,14 @@ bool Replicator::GoOn(Replica& replica, Follower& follower, const ReplicaPositio
   const bool is_beginning = position.ordered_since() != 0 && position.ordered_since() == replica.inherited_since &&
                             position.log_index() <= replica.inherited_index;
   if (is_beginning && follower.asked_at == replica.inherited_index &&
-      (position.log_index() >= replica.snapshot_index || position.log_index() == replica.inherited_index)) {
+      (position.log_index() >= replica.unrecorded_index || position.log_index() == replica.inherited_index)) {
     lacking = recent_.Find(replica.index, position.log_index() + 1, replica.inherited_index);
   }
   if (!lacking.has_value()) {
-    spdlog::info("{} is at change {} of partition {} by the order of epoch {}, this server began at {} by that of {}: it gets "
-                 "a snapshot",
-                 follower.node, position.log_index(), replica.index, position.ordered_since(), replica.inherited_index,
-                 replica.inherited_since);
+    spdlog::debug("{} is at change {} of partition {} by the order of epoch {}, this server began at {} by that of {}: it "
+                  "gets a snapshot",
+                  follower.node, position.log_index(), replica.index, position.ordered_since(), replica.inherited_index,
+                  replica.inherited_since);
     replica.NeedsSnapshot(follower);
     return false;
   }
@@ -359,6 +375,7 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
       install->attempt = follower.install = ++attempts_;
       install->address = follower.lane->address();
       install->primary_since = replica->primary_since;
+      install->began = now;
       install->snapshot = HoldSnapshot(*replica->partition);
       follower.state = Follower::State::kInstalling;
     }
@@ -422,6 +439,13 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
     MutexLock lock(mu_);
     --installs_;
     if (closed_) return;
+    const auto peer = peers_.find(Server(install->node, install->incarnation));
+    if (peer != peers_.end() && status.ok()) {
+      peer->second.installs_fail_since.reset();
+    } else if (peer != peers_.end() && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
+      peer->second.install_failed_at = clock_.Now();
+      if (!peer->second.installs_fail_since.has_value()) peer->second.installs_fail_since = install->began;
+    }
   }
   bool again = false;
   {

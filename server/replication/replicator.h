@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +34,8 @@ inline constexpr std::chrono::milliseconds kSnapshotPieceDeadline{5000};
 // the others nothing; pushes are not slowed for its sake.
 inline constexpr std::chrono::milliseconds kSnapshotRetryInterval{50};
 inline constexpr std::chrono::milliseconds kMaxSnapshotRetryInterval{5000};
+// For so long a snapshot that did not arrive says that the server is silent.
+inline constexpr std::chrono::seconds kFailedInstallCounts{1};
 // How often a silent scheduler makes a primary ask its backups for promises.
 inline constexpr std::chrono::milliseconds kPromiseInterval{100};
 
@@ -95,6 +98,9 @@ class Replicator {
     // For learners until they have caught up: nobody who waits for a backup is to wait for what they lack.
     std::shared_ptr<ReplicationLane> catch_up;
     MonotonicTime promised_until = MonotonicTime::min();
+    // Of snapshots that did not arrive, since the last one that did: when the first and the last were given up.
+    std::optional<MonotonicTime> installs_fail_since;
+    MonotonicTime install_failed_at = MonotonicTime::min();
   };
   struct Install;
 

@@ -24,7 +24,8 @@ namespace pawl {
 namespace {
 
 constexpr uint32_t kPartitions = 16;
-constexpr uint32_t kReplicas = 2;
+constexpr uint32_t kServers = 4;
+constexpr uint32_t kReplicas = 3;
 constexpr uint32_t kRowWidth = 64;
 constexpr std::chrono::seconds kTimeout{40};
 // Longer than the lease of a second, after which others take over.
@@ -57,7 +58,7 @@ absl::Status NetworkPartitionTest::why_not_;
 TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
   ProcessClusterOptions options;
   options.job = absl::StrCat("name: 'ledger' seed: 5 consistency { mode: ASYNC } partitions: ", kPartitions);
-  options.servers = 3;
+  options.servers = kServers;
   options.replicas = kReplicas;
   options.network = network_;
   ProcessCluster* const cluster = StartCluster(options);
@@ -93,7 +94,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
             ++present;
             replicas += node.partitions();
           }
-          return present == 3 && replicas == kReplicas * kPartitions && now.moves().at_rest();
+          return present == kServers && replicas == kReplicas * kPartitions && now.moves().at_rest();
         },
         kTimeout);
     ASSERT_TRUE(status.ok()) << status.status();
