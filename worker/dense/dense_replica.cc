@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -235,16 +236,25 @@ absl::Status DenseReplica::LoadIfNobodyHasAny(Collective& collective, std::vecto
 absl::Status DenseReplica::Exchange(Collective& collective, const std::vector<int64_t>& all) {
   const size_t buckets = layout_.buckets().size();
   const auto version = [&](size_t place, size_t bucket) { return all[place * (buckets + 1) + bucket]; };
+  std::vector<size_t> sources(buckets);
+  int64_t lowest = std::numeric_limits<int64_t>::max();
+  for (size_t b = 0; b < buckets; ++b) {
+    for (size_t p = 1; p < collective.size(); ++p) {
+      if (version(p, b) > version(sources[b], b)) sources[b] = p;
+    }
+    lowest = std::min(lowest, version(sources[b], b));
+  }
   std::vector<float> unused;
   for (size_t b = 0; b < buckets; ++b) {
-    size_t source = 0;
+    const size_t source = sources[b];
+    const int64_t newest = version(source, b);
     bool all_have_it = true;
-    for (size_t p = 1; p < collective.size(); ++p) {
-      all_have_it = all_have_it && version(p, b) == version(0, b);
-      if (version(p, b) > version(source, b)) source = p;
+    bool somebody_has_nothing = false;
+    for (size_t p = 0; p < collective.size(); ++p) {
+      all_have_it = all_have_it && version(p, b) == newest;
+      somebody_has_nothing = somebody_has_nothing || version(p, b) == DenseState::kNone;
     }
     if (all_have_it) continue;
-    const int64_t newest = version(source, b);
     const int64_t own = version(collective.place(), b);
     const bool takes = own < newest;
     // Two steps without this process's ranks: their successors' hosts have gone on, and it was told too late.
@@ -255,10 +265,10 @@ absl::Status DenseReplica::Exchange(Collective& collective, const std::vector<in
     const DenseBucket& bucket = layout_.buckets()[b];
     // The number of lost steps came with the list.
     if (takes) state_.set_lost_steps(static_cast<uint64_t>(all[source * (buckets + 1) + buckets]));
-    const auto broadcast = [&](float* data, size_t count) {
+    const auto broadcast = [&](float* data, size_t count, bool is_taken) {
       if (count == 0) return absl::OkStatus();
       // Who has the same already must not write what its ranks read.
-      if (!takes && source != collective.place()) {
+      if (!is_taken && source != collective.place()) {
         unused.resize(std::max(unused.size(), count));
         data = unused.data();
       }
@@ -266,8 +276,16 @@ absl::Status DenseReplica::Exchange(Collective& collective, const std::vector<in
       collective.Broadcast(data, count, CollectiveType::kFloat32, source, options_.timeout, Fulfil(done));
       return AwaitEnd(collective, done);
     };
-    PAWL_RETURN_IF_ERROR(broadcast(state_.weights(b, static_cast<uint64_t>(newest)), bucket.count));
-    PAWL_RETURN_IF_ERROR(broadcast(state_.slots(b), bucket.slots_count));
+    // Of the step that is not done in all buckets there may be ranks without gradients, and these may be with whoever has
+    // nothing: they read the version before. The source has it in its other place.
+    if (somebody_has_nothing && newest > lowest) {
+      const bool has_nothing = own == DenseState::kNone;
+      const uint64_t before = static_cast<uint64_t>(newest - 1);
+      PAWL_RETURN_IF_ERROR(broadcast(state_.weights(b, before), bucket.count, has_nothing));
+      if (has_nothing) state_.Publish(b, before);
+    }
+    PAWL_RETURN_IF_ERROR(broadcast(state_.weights(b, static_cast<uint64_t>(newest)), bucket.count, takes));
+    PAWL_RETURN_IF_ERROR(broadcast(state_.slots(b), bucket.slots_count, takes));
     if (takes) state_.Publish(b, static_cast<uint64_t>(newest));
   }
   return absl::OkStatus();

@@ -22,8 +22,17 @@ namespace pawl {
 // different buckets differ by at most 1 while a step's gradients are on their way.
 //
 // Weights have two places, for even and for odd versions: version v is read while version v + 1 is written, bucket by
-// bucket. What makes it safe to write version v + 2 over version v is that the gradients of all ranks of this process for
-// step v + 1 are in it, so that none of them reads version v any more. Slots have one place; they are the newest version's.
+// bucket. That is enough, since:
+//
+// 1. A bucket gets version v + 2, which is written over version v, from the gradients of all ranks of this process for step
+//    v + 1 (or of those that have ended it elsewhere: they begin later). So none of them reads version v any more.
+// 2. A rank whose gradients of step v are still needed somewhere finds version v of every bucket: none has version v + 2
+//    yet, by 1, and a bucket of version v + 1 has version v in its other place. That holds for a process that has its state
+//    from another one only if it gets, of buckets ahead of others, that place too: both versions are published then, the
+//    older one first.
+// 3. A rank whose gradients are needed no more reads the oldest version of which all buckets are there (VersionFor).
+//
+// Slots have one place; they are the newest version's.
 //
 // Thread-safe, where the methods do not say otherwise. Published weights may be read without a lock.
 class DenseState {
