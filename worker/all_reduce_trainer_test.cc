@@ -1,4 +1,5 @@
 // Ranks whose dense part is trained by collectives: RankTrainer, DenseReplica and DenseStore together.
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -99,6 +100,8 @@ class Cluster {
     for (const std::string& entry : servers_->LogOf(rank)) count += entry == what;
     return count;
   }
+
+  const DenseReplica& replica(size_t process) const { return *processes_[process]->replica; }
 
   const Setting setting_;
   std::unique_ptr<Device> device_ = OpenDevice("cpu").value();
@@ -296,6 +299,26 @@ TEST(AllReduceTrainerTest, NoRankLeavesBeforeAllHaveEndedTheirSteps) {
     EXPECT_TRUE(cluster.rendezvous_->barrier_names().contains("end of the dense training"));
     EXPECT_EQ(cluster.groups_.groups_formed(), 1u);
   }
+}
+
+TEST(AllReduceTrainerTest, NoGradientsFollowAWriteBackBeforeTheServersHaveItsEnd) {
+  // A successor that begins with the step of the write-back must find the dense parameters as they were after it.
+  Cluster cluster({.mode = ASYNC, .processes = {{0, 1}, {2, 3}}});
+  int pushes = 0;
+  std::atomic<bool> held = false;
+  // All have given their gradients of step 3 when a rank pushes the second time in it.
+  cluster.servers_->AtPush(0, 3, [&] {
+    if (++pushes != 2) return;
+    cluster.servers_->HoldEnds();
+    held = true;
+  });
+  std::thread trains([&] { cluster.RunAllOk(); });
+  while (!held) std::this_thread::yield();
+  EXPECT_EQ(cluster.replica(0).AwaitSteps(5, std::chrono::milliseconds(500), Interrupt()).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  cluster.servers_->ReleaseEnds();
+  EXPECT_TRUE(cluster.replica(0).AwaitSteps(10, std::chrono::minutes(1), Interrupt()).ok());
+  trains.join();
 }
 
 }  // namespace

@@ -109,10 +109,14 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
     } else if (shared_.replica != nullptr) {
       PAWL_RETURN_IF_ERROR(GiveNothing(slot, step));
     }
-    if (shared_.replica != nullptr && shared_.plan.IsWriteBack(step + 1)) PAWL_RETURN_IF_ERROR(WriteBack(slot, step));
+    const bool is_write_back = shared_.replica != nullptr && shared_.plan.IsWriteBack(step + 1);
+    if (is_write_back) PAWL_RETURN_IF_ERROR(WriteBack(slot, step));
     absl::Status interrupted;
     if (shared_.step_delay > MonotonicDuration::zero()) interrupted = shared_.interrupt.SleepFor(shared_.step_delay);
     EndStep(slot, step, loss);
+    // A successor that begins with this step must be able to write back the same. It cannot if this rank's gradients have
+    // taken the others further.
+    if (is_write_back && interrupted.ok()) interrupted = Finish(slot);
     shared_.progress.Spent(Seconds(Clock::Real().Now() - began), std::exchange(waiting_s_, 0));
     PAWL_RETURN_IF_ERROR(interrupted);
   }
@@ -226,8 +230,14 @@ absl::Status RankTrainer::WriteBack(Slot& slot, uint64_t step) {
   } while (!status.ok() && !shared_.interrupt.reason().ok() && shared_.abandon.reason().ok());
   PAWL_RETURN_IF_ERROR(status);
   slot.share = shared_.replica->WriteBack(*shared_.store, step + 1, rank_);
-  // They have gone on already: the former worker of this rank died when all ranks had given their gradients.
-  if (!slot.share.has_value() || slot.share->items.empty()) return absl::OkStatus();
+  if (!slot.share.has_value()) {
+    const ConsistencyMode mode = shared_.job.consistency().mode();
+    // Blocks of two write-backs are allowed there.
+    if (mode == BOUNDED || mode == ASYNC) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("the dense parameters are not those after ", step + 1,
+                                            " steps, though logical worker ", rank_, " has not ended step ", step));
+  }
+  if (slot.share->items.empty()) return absl::OkStatus();
   CallOptions options;
   options.timeout = shared_.step_timeout;
   session_.Push(slot.share->items, options, FulfilOrEndAll(slot.written_back, "write-back", step));

@@ -60,7 +60,8 @@ float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t ste
 //
 // With a replica the dense gradients go there, table by table while the backward pass goes on, and the dense parameters come
 // from there, table by table while the forward pass does. A step ends when the rank has handed its gradients in, but where
-// the dense parameters are written back: that belongs to the step, and waits for those of all ranks.
+// the dense parameters are written back: that belongs to the step, and waits for those of all ranks. After such a step the
+// rank gives no gradients before the servers have its end: until then its successor would write back the same again.
 //
 // What a rank pushes depends on the job, the data, the rank, the step and what it pulls, not on what else the process
 // hosts or on when it began: a successor takes the rank up at its session's step, an evaluation that is due there
