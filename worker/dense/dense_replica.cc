@@ -186,11 +186,14 @@ absl::Status DenseReplica::Synchronize(Collective& collective) {
     // What a group that broke has left of its state is of no use without the rest, and nobody has read it.
     state_.Clear();
   }
-  const int64_t own = static_cast<int64_t>(gradients_.EarliestStep());
+  // Of a member whose last rank has ended just now.
+  constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
+  const int64_t own = static_cast<int64_t>(gradients_.EarliestStep().value_or(kNoStep));
   int64_t earliest = 0;
   std::future<absl::Status> done;
   collective.AllReduce(&own, &earliest, 1, CollectiveType::kInt64, Reduction::kMin, options_.timeout, Fulfil(done));
   PAWL_RETURN_IF_ERROR(AwaitEnd(collective, done));
+  if (earliest == kNoStep) return absl::AbortedError("the members of the group have no ranks any more");
 
   std::vector<int64_t> state = State();
   std::vector<int64_t> all(state.size() * collective.size());
@@ -199,9 +202,14 @@ absl::Status DenseReplica::Synchronize(Collective& collective) {
   PAWL_RETURN_IF_ERROR(LoadIfNobodyHasAny(collective, all, earliest));
   PAWL_RETURN_IF_ERROR(Exchange(collective, all));
 
-  // Steps that nobody is before any more, and whose gradients nobody has: they brought no update.
+  // Steps that nobody is before any more, and whose gradients nobody has: they brought no update. All members have the same
+  // now, and count the same.
+  const uint64_t first = static_cast<uint64_t>(earliest);
+  const uint64_t steps = *state_.steps();
+  if (steps >= first) return absl::OkStatus();
+  state_.set_lost_steps(state_.lost_steps() + first - steps);
   for (size_t b = 0; b < layout_.buckets().size(); ++b) {
-    if (state_.versions()[b] < earliest) state_.Relabel(b, static_cast<uint64_t>(earliest));
+    if (state_.versions()[b] < earliest) state_.Relabel(b, first);
   }
   return absl::OkStatus();
 }

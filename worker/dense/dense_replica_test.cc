@@ -393,6 +393,41 @@ TEST(DenseReplicaTest, WithoutAnyWorkerLeftTheServersHaveIt) {
   for (const auto& clock : servers.clocks) EXPECT_EQ(clock, kSteps);
 }
 
+TEST(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
+  FakeGroups groups(kRanks);
+  Servers servers;
+  Process a(groups, servers, "a", 0);
+  a.Host({0, 1, 2, 3});
+  ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
+  // All come back after 3 steps elsewhere that this process, which has parameters after none, was not told of.
+  for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Expect(rank, 2);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Begin(rank, 3);
+  ASSERT_TRUE(a.replica().AwaitSteps(3, kLimit, Interrupt()).ok());
+  EXPECT_EQ(servers.loads, 1);
+  std::vector<TableSpec> models;
+  for (const uint64_t elements : kElements) {
+    TableSpec& spec = models.emplace_back();
+    spec.set_name("t" + std::to_string(models.size()));
+    spec.set_kind(DENSE);
+    spec.add_shape(elements);
+  }
+  std::vector<Table> tables;
+  for (TableSpec spec : DenseStore::Specs(models, a.replica().rule())) {
+    spec.set_id(static_cast<uint32_t>(tables.size() + 1));
+    tables.emplace_back(spec);
+  }
+  const DenseStore store(a.replica().layout(), a.replica().rule(), std::move(tables));
+  std::vector<float> steps;
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    const DenseStore::Share share = a.replica().WriteBack(store, 3, rank).value();
+    for (const PushItem& item : share.items) {
+      if (item.table.name() == "dense/steps") steps.assign(item.gradients.begin(), item.gradients.end());
+    }
+  }
+  // After 3 steps, of which none brought an update.
+  EXPECT_EQ(steps, (std::vector<float>{0, 3, 0, 0}));
+}
+
 TEST(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
   FakeGroups groups(kRanks);
   Servers servers;

@@ -55,13 +55,14 @@ std::optional<std::vector<GroupRank>> LocalGradients::Ranks() const {
   return ranks;
 }
 
-uint64_t LocalGradients::EarliestStep() const {
+std::optional<uint64_t> LocalGradients::EarliestStep() const {
   MutexLock lock(mu_);
-  uint64_t earliest = UINT64_MAX;
+  std::optional<uint64_t> earliest;
+  const auto add = [&](uint64_t step) { earliest = std::min(earliest.value_or(step), step); };
   for (const auto& [number, rank] : ranks_) {
-    if (rank.begun) earliest = std::min(earliest, rank.first_step);
+    if (rank.begun) add(rank.first_step);
   }
-  for (const Departed& departed : departed_) earliest = std::min(earliest, *departed.rank.step);
+  for (const Departed& departed : departed_) add(*departed.rank.step);
   return earliest;
 }
 

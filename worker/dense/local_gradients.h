@@ -35,8 +35,8 @@ class LocalGradients {
   uint64_t changes() const;
   // Ascending; nothing while one that is expected has not begun.
   std::optional<std::vector<GroupRank>> Ranks() const;
-  // The earliest step to which a rank of this process contributes or has contributed. REQUIRES: it has begun any.
-  uint64_t EarliestStep() const;
+  // The earliest step to which a rank of this process contributes or has contributed; nothing if there is no such rank.
+  std::optional<uint64_t> EarliestStep() const;
 
   // For the rank's thread, from Begin to End: where its gradient of a table goes, and that it is there, or that there is
   // none in this step. What comes for a step that is finished already is not used.

@@ -103,6 +103,15 @@ TEST_F(LocalGradientsTest, WhatTheSuccessorGivesAgainIsNotLeftBehind) {
   EXPECT_EQ(Sum(5), (std::vector<float>{0, 0, 0, 0, 0, 0}));
 }
 
+TEST_F(LocalGradientsTest, WithoutARankThatHasBegunThereIsNoEarliestStep) {
+  gradients_.Expect(0, 1);
+  EXPECT_EQ(gradients_.EarliestStep(), std::nullopt);
+  gradients_.Begin(0, 5);
+  EXPECT_EQ(gradients_.EarliestStep(), 5u);
+  gradients_.End(0, 5);
+  EXPECT_EQ(gradients_.EarliestStep(), std::nullopt);
+}
+
 TEST_F(LocalGradientsTest, RanksAreKnownWhenAllThatAreExpectedHaveBegun) {
   EXPECT_TRUE(gradients_.Ranks()->empty());
   Host(1, 5);
