@@ -70,6 +70,9 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(same("batch_size", job.batch_size(), then.batch_size()));
   PAWL_RETURN_IF_ERROR(same("consistency.mode", ConsistencyMode_Name(job.consistency().mode()),
                             ConsistencyMode_Name(then.consistency().mode())));
+  // The tables of the dense part are others.
+  const auto dense_path = [](const Job& of) { return DensePath_Name(of.dense_path() == ALLREDUCE ? ALLREDUCE : SERVER); };
+  PAWL_RETURN_IF_ERROR(same("dense_path", dense_path(job), dense_path(then)));
   PAWL_RETURN_IF_ERROR(
       same("consistency.backup_workers", job.consistency().backup_workers(), then.consistency().backup_workers()));
   PAWL_RETURN_IF_ERROR(same("data.format", DataFormat_Name(job.data().format()), DataFormat_Name(then.data().format())));

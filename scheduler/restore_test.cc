@@ -121,6 +121,10 @@ TEST_F(RestoreTest, WhatTheParametersAndTheDataPositionDependOnMustBeTheSame) {
   expect_refused("logical_workers", [](Job& job) { job.set_logical_workers(5); });
   expect_refused("batch_size", [](Job& job) { job.set_batch_size(65); });
   expect_refused("consistency.mode", [](Job& job) { job.mutable_consistency()->set_mode(ASYNC); });
+  expect_refused("dense_path", [](Job& job) { job.set_dense_path(ALLREDUCE); });
+  EXPECT_TRUE(Fits([](Job& job) { job.set_dense_path(SERVER); }).ok()) << "it is what none means";
+  job_.set_dense_path(ALLREDUCE);
+  expect_refused("dense_path", [](Job& job) { job.set_dense_path(SERVER); });
   expect_refused("model", [](Job& job) { job.mutable_model()->mutable_fm()->set_dim(5); });
   expect_refused("optimizer", [](Job& job) { job.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.2); });
   expect_refused("data.keep_order", [](Job& job) { job.mutable_data()->set_keep_order(true); });
