@@ -93,6 +93,17 @@ DenseReplica::~DenseReplica() {
   thread_.join();
 }
 
+void DenseReplica::Expect(uint32_t rank, uint64_t incarnation) {
+  MutexLock lock(hosting_mu_);
+  gradients_.Expect(rank, incarnation);
+}
+
+void DenseReplica::End(uint32_t rank, uint64_t next_step) {
+  MutexLock lock(hosting_mu_);
+  // Without ranks it is in no group, and what it has grows old.
+  if (gradients_.End(rank, next_step)) state_.Retire();
+}
+
 absl::StatusOr<std::unique_ptr<DenseView>> DenseReplica::At(uint64_t step, Session& /*session*/,
                                                             MonotonicDuration timeout) {
   return std::make_unique<ReplicaView>(state_, step, timeout);
@@ -145,12 +156,13 @@ absl::StatusOr<std::vector<GroupRank>> DenseReplica::AwaitRanks() {
     const uint64_t seen = gradients_.events();
     changes_ = gradients_.changes();
     std::optional<std::vector<GroupRank>> ranks = gradients_.Ranks();
-    if (ranks.has_value() && !ranks->empty()) return *std::move(ranks);
-    // Without ranks it is in no group, and what it has grows old. Nobody reads it then.
-    if (ranks.has_value()) {
+    // Also if it has got ranks since: these have not seen anything yet.
+    if (state_.retired()) {
       state_.Clear();
       gradients_.DropBefore(UINT64_MAX);
+      continue;
     }
+    if (ranks.has_value() && !ranks->empty()) return *std::move(ranks);
     gradients_.WaitForChange(seen, Clock::Real().Now() + kInterruptInterval);
   }
 }

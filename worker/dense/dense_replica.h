@@ -89,10 +89,10 @@ class DenseReplica final : public DenseSource {
   ~DenseReplica() override;
 
   // The process is to host the rank and takes it over; it has it, at this step; it has it no more.
-  void Expect(uint32_t rank, uint64_t incarnation) { gradients_.Expect(rank, incarnation); }
+  void Expect(uint32_t rank, uint64_t incarnation);
   void Begin(uint32_t rank, uint64_t first_step) { gradients_.Begin(rank, first_step); }
   // `next_step`: what it gave for this one and later ones its successor gives again.
-  void End(uint32_t rank, uint64_t next_step) { gradients_.End(rank, next_step); }
+  void End(uint32_t rank, uint64_t next_step);
 
   absl::StatusOr<std::unique_ptr<DenseView>> At(uint64_t step, Session& session, MonotonicDuration timeout) override;
 
@@ -161,6 +161,8 @@ class DenseReplica final : public DenseSource {
   GroupFormer& former_;
   DenseState state_;
   LocalGradients gradients_;
+  // No rank is expected between the end of the last one and that the state is retired.
+  Mutex hosting_mu_;
 
   // Of the thread alone. LocalGradients::changes() when the group was formed.
   uint64_t changes_ = 0;

@@ -428,6 +428,30 @@ TEST(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
   EXPECT_EQ(steps, (std::vector<float>{0, 3, 0, 0}));
 }
 
+TEST(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
+  FakeGroups groups(kRanks);
+  Servers servers;
+  std::atomic<bool> reached = false;
+  std::atomic<bool> go_on = false;
+  int buckets = 0;
+  // The process's thread does not see the moment: it waits for the last bucket of step 1.
+  groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
+    if (operation.kind != "AllReduce" || operation.count < 50 || buckets++ != 3) return {};
+    reached = true;
+    while (!go_on) std::this_thread::yield();
+    return {};
+  });
+  Process a(groups, servers, "a", 10);
+  a.Host({0, 1, 2, 3});
+  while (!reached) std::this_thread::yield();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) a.Release(rank);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Expect(rank, 2);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Begin(rank, 2);
+  go_on = true;
+  EXPECT_EQ(a.Weights(2), Reference(0));
+  EXPECT_EQ(servers.loads, 2);
+}
+
 TEST(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
   FakeGroups groups(kRanks);
   Servers servers;

@@ -32,7 +32,7 @@ absl::Status DenseState::AwaitCondition(Condition condition, MonotonicDuration l
   MutexLock lock(mu_);
   while (true) {
     PAWL_RETURN_IF_ERROR(failure_);
-    if (condition()) return absl::OkStatus();
+    if (!retired_ && condition()) return absl::OkStatus();
     PAWL_RETURN_IF_ERROR(interrupt.reason());
     const MonotonicTime now = Clock::Real().Now();
     if (now >= deadline) {
@@ -73,6 +73,16 @@ absl::Status DenseState::AwaitAll(uint64_t version, MonotonicDuration limit, con
         return *std::min_element(versions_.begin(), versions_.end()) >= static_cast<int64_t>(version);
       },
       limit, interrupt);
+}
+
+void DenseState::Retire() {
+  MutexLock lock(mu_);
+  retired_ = true;
+}
+
+bool DenseState::retired() const {
+  MutexLock lock(mu_);
+  return retired_;
 }
 
 void DenseState::Fail(const absl::Status& reason) {
@@ -141,6 +151,7 @@ void DenseState::Clear() {
   std::fill(versions_.begin(), versions_.end(), kNone);
   oldest_ = kNone;
   lost_steps_ = 0;
+  retired_ = false;
 }
 
 uint64_t DenseState::lost_steps() const {

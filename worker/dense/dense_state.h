@@ -56,6 +56,10 @@ class DenseState {
   // Waits until the table, or all of them, have this version.
   absl::Status Await(size_t table, uint64_t version, MonotonicDuration limit, const Interrupt& interrupt) const;
   absl::Status AwaitAll(uint64_t version, MonotonicDuration limit, const Interrupt& interrupt) const;
+  // What is there grows old from now on: nobody gets to see it any more, and the waits go on until there is something else.
+  // REQUIRES: nobody reads.
+  void Retire();
+  bool retired() const;
   // Ends all waits, for good.
   void Fail(const absl::Status& reason);
 
@@ -74,7 +78,7 @@ class DenseState {
   void Publish(size_t bucket, uint64_t version);
   // What the bucket has becomes this version, without an update. REQUIRES: it has a lower one.
   void Relabel(size_t bucket, uint64_t version);
-  // There is no state any more. REQUIRES: nobody reads.
+  // There is no state any more, retired or not. REQUIRES: nobody reads.
   void Clear();
 
   // Steps that were counted but brought no update, because all workers had died: updates = version - lost_steps.
@@ -98,6 +102,7 @@ class DenseState {
   // The oldest version of which all buckets are there.
   int64_t oldest_ PAWL_GUARDED_BY(mu_) = kNone;
   uint64_t lost_steps_ PAWL_GUARDED_BY(mu_) = 0;
+  bool retired_ PAWL_GUARDED_BY(mu_) = false;
   absl::Status failure_ PAWL_GUARDED_BY(mu_);
 };
 

@@ -78,6 +78,20 @@ TEST_F(DenseStateTest, NobodyReadsAheadOfTheStepBefore) {
             absl::StatusCode::kDeadlineExceeded);
 }
 
+TEST_F(DenseStateTest, WhatIsRetiredIsSeenByNobody) {
+  Fill(4, 1.0f);
+  state_->Retire();
+  EXPECT_FALSE(state_->VersionFor(4, std::chrono::milliseconds(1), interrupt_).ok());
+  // Its thread may be in the middle of a step.
+  const std::vector<float> gradient = {2, 4, 8};
+  for (const size_t bucket : {0, 1}) state_->Apply(bucket, 1, gradient.data());
+  EXPECT_FALSE(state_->AwaitAll(5, std::chrono::milliseconds(1), interrupt_).ok());
+  state_->Clear();
+  EXPECT_FALSE(state_->retired());
+  Fill(6, 1.0f);
+  EXPECT_EQ(*state_->VersionFor(6, kLimit, interrupt_), 6u);
+}
+
 TEST_F(DenseStateTest, RelabellingMovesTheWeights) {
   Fill(4, 1.0f);
   state_->Relabel(0, 9);

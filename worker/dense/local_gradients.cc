@@ -26,16 +26,17 @@ void LocalGradients::Begin(uint32_t rank, uint64_t first_step) {
   Notify();
 }
 
-void LocalGradients::End(uint32_t rank, uint64_t next_step) {
+bool LocalGradients::End(uint32_t rank, uint64_t next_step) {
   MutexLock lock(mu_);
   const auto found = ranks_.find(rank);
-  if (found == ranks_.end()) return;
+  if (found == ranks_.end()) return false;
   if (found->second.step.has_value() && *found->second.step < next_step) {
     departed_.push_back({rank, std::move(found->second)});
   }
   ranks_.erase(found);
   ++changes_;
   Notify();
+  return ranks_.empty();
 }
 
 uint64_t LocalGradients::changes() const {

@@ -30,7 +30,8 @@ class LocalGradients {
   // `next_step` or later counts no more, since its successor begins there.
   void Expect(uint32_t rank, uint64_t incarnation);
   void Begin(uint32_t rank, uint64_t first_step);
-  void End(uint32_t rank, uint64_t next_step);
+  // True: it was the last one.
+  bool End(uint32_t rank, uint64_t next_step);
   // Grows with each of these.
   uint64_t changes() const;
   // Ascending; nothing while one that is expected has not begun.
