@@ -404,7 +404,7 @@ int Direct(EndSignal& signal) {
       return UsageError(absl::StrCat("--metrics_listen=", at, ": ", endpoint.status().message()));
     } else {
       // The job that goes on is worth more than being watched.
-      spdlog::error("--metrics_listen={}: {}; there are no metrics", at, endpoint.status().message());
+      spdlog::error("--metrics_listen={}: {}; there are no metrics", at, endpoint.status().ToString());
     }
   }
 
