@@ -25,7 +25,7 @@ class StepPlan {
   bool evaluates() const { return evaluates_; }
   // Whether there is an evaluation after so many steps.
   bool IsPause(uint64_t steps_done) const;
-  // Whether the dense parameters are written to the servers after so many steps: dense_path: ALLREDUCE.
+  // Whether the dense parameters are written to the servers after so many steps. REQUIRES: dense_path: ALLREDUCE.
   bool IsWriteBack(uint64_t steps_done) const;
   // 1, 2, ...: the number of the evaluation that comes after so many steps. REQUIRES: steps_done is a pause.
   uint64_t EvaluationNumber(uint64_t steps_done) const;

@@ -28,6 +28,11 @@ namespace pawl {
 // the servers' version t + 1 has them together with the sparse part of the same version. Of the list of all blocks of all
 // these tables, block b is pushed by rank b mod V. In BOUNDED and ASYNC they are applied as they come: one that a death
 // interrupts leaves blocks of two write-backs, until the next one.
+//
+// In SYNC too the blocks of one write-back may be of two trajectories, if all workers die while some ranks have ended its
+// step and others have not: the latter's successors do the step again, from the write-back before, and their blocks join
+// those that the servers have from the former. Each block is one that training led to, but not all were led to together;
+// the next write-back is whole again. Nothing tells.
 class DenseStore {
  public:
   // What the servers are to be asked for, in this order. REQUIRES: `models` are dense tables.
