@@ -120,6 +120,12 @@ const Node* Membership::FindReturning(const RegisterRequest& request) const {
 
 absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequest& request, MonotonicTime now) {
   PAWL_RETURN_IF_ERROR(CheckRequest(request));
+  if (superseded_.contains(request.process_nonce())) {
+    return absl::AbortedError(
+        absl::StrCat("this registration is of an earlier life of ",
+                     request.node().empty() ? "a node" : BoundedText(request.node(), kMaxNodeNameBytes),
+                     ", which another one has followed"));
+  }
   const Node* const before = FindReturning(request);
   if (before != nullptr && before->process_nonce == request.process_nonce()) {
     if (before->role != request.role() || before->address != request.address()) {
@@ -164,6 +170,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
     node.earlier.set_steps_min(std::max(before->earlier.steps_min(), before->progress.steps_min()));
     node.earlier.set_steps_max(std::max(before->earlier.steps_max(), before->progress.steps_max()));
     gone_.erase(std::remove(gone_.begin(), gone_.end(), before->name), gone_.end());
+    if (before->process_nonce != request.process_nonce()) Supersede(before->process_nonce);
     Forget(std::string(before->name));
   }
   node.role = request.role();
@@ -377,6 +384,13 @@ void Membership::MarkGone(Node& node) {
     gone_.pop_front();
     Forget(oldest);
   }
+}
+
+void Membership::Supersede(uint64_t process_nonce) {
+  if (superseded_.insert(process_nonce).second) superseded_order_.push_back(process_nonce);
+  if (superseded_order_.size() <= kMaxSupersededLives) return;
+  superseded_.erase(superseded_order_.front());
+  superseded_order_.pop_front();
 }
 
 void Membership::Forget(const std::string& name) {

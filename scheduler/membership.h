@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
@@ -26,6 +27,9 @@ inline constexpr uint32_t kMaxWorkers = 16384;
 inline constexpr uint32_t kMaxClients = 1024;
 // Dead and departed servers and workers that are still shown; the oldest go first.
 inline constexpr size_t kMaxGoneNodes = 2048;
+// Lives that were followed by another one of the same node, and whose late messages are known as such; a scheduler that is
+// restarted knows of none.
+inline constexpr size_t kMaxSupersededLives = 65536;
 inline constexpr size_t kMaxAddressBytes = 256;
 inline constexpr size_t kMaxDescriptionBytes = 256;
 inline constexpr size_t kMaxNodeNameBytes = 64;
@@ -101,7 +105,8 @@ class Membership {
     std::optional<Node> former = std::nullopt;
   };
   // INVALID_ARGUMENT for an impossible request, ALREADY_EXISTS for another server's address,
-  // RESOURCE_EXHAUSTED beyond the limits.
+  // RESOURCE_EXHAUSTED beyond the limits. ABORTED for a registration that has been on its way until a later one of that node
+  // had come.
   absl::StatusOr<Registration> Register(const RegisterRequest& request, MonotonicTime now);
 
   // What Register(request) would take up again: the process's node, or the one that it names; nullptr if none.
@@ -153,12 +158,16 @@ class Membership {
   absl::StatusOr<uint32_t> NextNumber(Role role);
   void MarkGone(Node& node);
   void Forget(const std::string& name);
+  void Supersede(uint64_t process_nonce);
 
   const Options options_;
   // By (role, number), so that listings are in order.
   std::map<std::pair<int, uint32_t>, Node> nodes_;
   absl::flat_hash_map<std::string, std::pair<int, uint32_t>> by_name_;
   absl::flat_hash_map<uint64_t, std::string> by_nonce_;
+  // Nonces of lives that another one has followed, and the order in which they were, the oldest first.
+  absl::flat_hash_set<uint64_t> superseded_;
+  std::deque<uint64_t> superseded_order_;
   // Names of gone servers and workers, the oldest first.
   std::deque<std::string> gone_;
   uint64_t last_incarnation_ = 0;

@@ -135,6 +135,20 @@ TEST_F(MembershipTest, LifeThatIsOverIsAbortedForGoodAndItsProcessMayBeginAnothe
   EXPECT_TRUE(Beat(*again->node).ok());
 }
 
+TEST_F(MembershipTest, LateRegistrationOfAFormerLifeEndsNothing) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  RegisterRequest second = Server(2);
+  second.set_node("server-0");
+  ASSERT_TRUE(Join(second).ok());
+  RegisterRequest third = Server(3);
+  third.set_node("server-0");
+  const Node present = *Join(third);
+  EXPECT_TRUE(absl::IsAborted(Join(second).status()));
+  EXPECT_TRUE(absl::IsAborted(Join(Server(1)).status()));
+  EXPECT_TRUE(Beat(present).ok());
+  EXPECT_EQ(Join(third)->incarnation, present.incarnation);
+}
+
 TEST_F(MembershipTest, ProcessThatNamesItsNodeEndsThatNodesFormerLife) {
   const Node first = *Join(Server(1));
   ASSERT_TRUE(Join(Server(2)).ok());

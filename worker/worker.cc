@@ -135,9 +135,6 @@ absl::Status CheckJob(const Job& job) {
   if (job.data().train().empty()) {
     return absl::InvalidArgumentError("data.train: is not set; there is nothing to train on");
   }
-  if (job.dense_path() == ALLREDUCE && job.all_reduce().sharded_optimizer()) {
-    return absl::UnimplementedError("all_reduce.sharded_optimizer is not available yet; leave it out");
-  }
   return absl::OkStatus();
 }
 

@@ -382,7 +382,7 @@ absl::Status ValidateAllReduce(const Job& job) {
                    " are possible");
   }
   if (all_reduce.sharded_optimizer()) {
-    return absl::UnimplementedError("all_reduce.sharded_optimizer is not available yet; leave it out");
+    return absl::UnimplementedError("all_reduce.sharded_optimizer is set; this version has no sharded optimizer: leave it out");
   }
   return absl::OkStatus();
 }
