@@ -165,6 +165,21 @@ void FakeGroups::BeforeEach(std::function<std::set<std::string>(const Operation&
   hook_ = std::move(hook);
 }
 
+void FakeGroups::HoldEnds(const std::string& node) {
+  MutexLock lock(mu_);
+  held_node_ = node;
+}
+
+void FakeGroups::ReleaseEnds() {
+  MutexLock lock(mu_);
+  held_node_.clear();
+  for (const std::shared_ptr<Live>& live : groups_) {
+    for (Collective::Done& done : live->held) ended_.emplace_back(std::move(done), absl::OkStatus());
+    live->held.clear();
+  }
+  changed_.NotifyAll();
+}
+
 uint64_t FakeGroups::groups_formed() const {
   MutexLock lock(mu_);
   return groups_.size();
@@ -251,6 +266,8 @@ void FakeGroups::EndLocked(Live& live, const absl::Status& reason) {
     for (Call& call : calls) ended_.emplace_back(std::move(call.done), Own(reason));
     calls.clear();
   }
+  for (Collective::Done& done : live.held) ended_.emplace_back(std::move(done), Own(reason));
+  live.held.clear();
   changed_.NotifyAll();
 }
 
@@ -323,6 +340,10 @@ void FakeGroups::Run() {
     CarryOut(calls);
     mu_.Lock();
     for (size_t p = 0; p < calls.size(); ++p) {
+      if (ready->nodes[p] == held_node_ && ready->over.ok()) {
+        ready->held.push_back(std::move(calls[p].done));
+        continue;
+      }
       const bool fails = failing.contains(ready->nodes[p]);
       ended_.emplace_back(std::move(calls[p].done),
                           fails ? absl::UnavailableError("the connection broke") : absl::OkStatus());

@@ -46,6 +46,11 @@ class FakeGroups {
   // is over afterwards.
   void BeforeEach(std::function<std::set<std::string>(const Operation&)> hook);
 
+  // From the operation under way on this node gets to know their ends when they are released, or when the group is over:
+  // then as an error. For the hook of BeforeEach.
+  void HoldEnds(const std::string& node);
+  void ReleaseEnds();
+
   uint64_t groups_formed() const;
 
  private:
@@ -68,6 +73,8 @@ class FakeGroups {
     std::vector<std::string> nodes;
     // By place; those that have not ended.
     std::vector<std::deque<Call>> calls;
+    // What has ended, but was not told.
+    std::vector<Collective::Done> held;
     uint64_t operations = 0;
     absl::Status over;
   };
@@ -94,6 +101,8 @@ class FakeGroups {
   std::set<std::string> dead_ PAWL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Live>> groups_ PAWL_GUARDED_BY(mu_);
   std::function<std::set<std::string>(const Operation&)> hook_ PAWL_GUARDED_BY(mu_);
+  // Its ends are held.
+  std::string held_node_ PAWL_GUARDED_BY(mu_);
   // Ends to be told to members, in order.
   std::deque<std::pair<Collective::Done, absl::Status>> ended_ PAWL_GUARDED_BY(mu_);
   bool ending_ PAWL_GUARDED_BY(mu_) = false;

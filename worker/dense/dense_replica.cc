@@ -14,6 +14,9 @@
 namespace pawl {
 namespace {
 
+// How often a member that is to leave looks whether it may.
+constexpr std::chrono::milliseconds kLeaveInterval{5};
+
 Collective::Done Fulfil(std::future<absl::Status>& future) {
   std::promise<absl::Status> promise;
   future = promise.get_future();
@@ -136,6 +139,7 @@ void DenseReplica::Drive() {
       spdlog::info("dense parameters: member {} of {} of group {:x}", group->place, group->members.size(),
                    group->generation);
       status = TakePart(*group->collective);
+      if (!failed_) LetOthersEnd(*group->collective);
       group->collective->Abort(status);
       for (Flight& flight : flights_) {
         if (flight.done.valid()) flight.done.wait();
@@ -171,6 +175,15 @@ absl::Status DenseReplica::StillIn(const Collective& collective) const {
   PAWL_RETURN_IF_ERROR(stop_.reason());
   if (gradients_.changes() != changes_) return absl::AbortedError("the ranks of this process have changed");
   return collective.status();
+}
+
+void DenseReplica::LetOthersEnd(const Collective& collective) const {
+  const MonotonicTime deadline = Clock::Real().Now() + options_.leave_limit;
+  // A process that stops stays as long: it has given its ranks to others, who need the same.
+  Interrupt never;
+  while (collective.size() > 1 && collective.status().ok() && Clock::Real().Now() < deadline) {
+    never.SleepFor(kLeaveInterval).IgnoreError();
+  }
 }
 
 absl::Status DenseReplica::AwaitEnd(Collective& collective, std::future<absl::Status>& done) {

@@ -79,6 +79,9 @@ class DenseReplica final : public DenseSource {
     MonotonicDuration timeout = std::chrono::minutes(10);
     // How long to wait before a group is asked for again after a refusal or a failure.
     MonotonicDuration retry_interval = std::chrono::milliseconds(100);
+    // How long a member whose ranks have changed stays in the group for others' sake at most: what has ended here may still
+    // be on its way to them over this member's connections. It goes when somebody else has ended the group.
+    MonotonicDuration leave_limit = std::chrono::milliseconds(100);
     // From where the parameters come that nobody has: DenseStore::Load.
     std::function<absl::StatusOr<uint64_t>(const Interrupt& interrupt, DenseState& state)> load;
   };
@@ -151,6 +154,8 @@ class DenseReplica final : public DenseSource {
   absl::Status AwaitEnd(Collective& collective, std::future<absl::Status>& done);
   // OK, or why this member has to leave the group.
   absl::Status StillIn(const Collective& collective) const;
+  // Waits until the group is over for others, leave_limit at most.
+  void LetOthersEnd(const Collective& collective) const;
   std::vector<int64_t> State() const;
   // The process cannot go on.
   absl::Status Fatal(const absl::Status& status);

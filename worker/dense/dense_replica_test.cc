@@ -47,7 +47,8 @@ struct Servers {
 // A worker process: its ranks are threads that make up gradients from the parameters that they read.
 class Process {
  public:
-  Process(FakeGroups& groups, Servers& servers, std::string name, uint64_t last_step, uint64_t bucket_bytes = 1024)
+  Process(FakeGroups& groups, Servers& servers, std::string name, uint64_t last_step, uint64_t bucket_bytes = 1024,
+          MonotonicDuration leave_limit = std::chrono::milliseconds(100))
       : groups_(groups), servers_(servers), name_(std::move(name)), last_step_(last_step), former_(groups.Join(name_)) {
     DenseReplica::Options options;
     options.logical_workers = kRanks;
@@ -55,6 +56,7 @@ class Process {
     options.optimizer = Momentum();
     options.bucket_bytes = bucket_bytes;
     options.retry_interval = std::chrono::milliseconds(1);
+    options.leave_limit = leave_limit;
     options.load = [this](const Interrupt&, DenseState& state) -> absl::StatusOr<uint64_t> {
       ++servers_.loads;
       const DenseLayout& layout = replica_->layout();
@@ -450,6 +452,31 @@ TEST(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
   go_on = true;
   EXPECT_EQ(a.Weights(2), Reference(0));
   EXPECT_EQ(servers.loads, 2);
+}
+
+TEST(DenseReplicaTest, WhoLeavesLetsTheOthersEndWhatHasEndedHere) {
+  FakeGroups groups(kRanks);
+  Servers servers;
+  int buckets = 0;
+  // The last bucket of step 1 is with a, and on its way to b.
+  groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
+    if (operation.kind == "AllReduce" && operation.count > 50 && buckets++ == 3) groups.HoldEnds("b");
+    return {};
+  });
+  Process a(groups, servers, "a", 2, 1024, kLimit);
+  Process b(groups, servers, "b", 2, 1024, kLimit);
+  a.Host({0, 1});
+  b.Host({2, 3});
+  ASSERT_TRUE(a.replica().AwaitSteps(2, kLimit, Interrupt()).ok());
+  a.Join();
+  for (const uint32_t rank : {0, 1}) a.replica().End(rank, 2);
+  EXPECT_EQ(b.replica().AwaitSteps(2, std::chrono::milliseconds(200), Interrupt()).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  groups.ReleaseEnds();
+  // Nobody would ever make the bucket again: two ranks are nowhere.
+  EXPECT_TRUE(b.replica().AwaitSteps(2, std::chrono::seconds(10), Interrupt()).ok());
+  groups.Kill("a");
+  b.Join();
 }
 
 TEST(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
