@@ -17,7 +17,8 @@
 namespace pawl {
 
 // For training in SYNC without backup workers alone, where every rank sees exactly version t
-// at step t; and for evaluations in any mode, for which all ranks come to the same step first. There are two places, for even and for odd steps: a rank asks for
+// at step t; and for evaluations in any mode, for which all ranks come to the same step
+// first. There are two places, for even and for odd steps: a rank asks for
 // step t + 2 only when it has seen version t + 1, hence when all ranks have
 // ended step t and done with its values. Ranks that the process takes over meanwhile
 // have not ended step t either, where others ask for step t + 1.

@@ -54,9 +54,9 @@ namespace pawl {
 // compare the versions of their buckets, and each bucket goes from the member with the highest (of those the lowest place)
 // to those with lower ones: that serves whoever has joined, and whoever lacks the end of a step that others have. Whoever has
 // nothing gets, of a bucket that is ahead of others, the version before it too: its ranks may be those whose gradients the
-// others wait for. If nobody has anything, member 0 loads what the servers keep. When an operation fails, the group is over or the process's ranks
-// change, a group is formed anew; the sums of what is not finished are made again from the gradients, which are kept until
-// the step is finished, those of ranks that have moved on included.
+// others wait for. If nobody has anything, member 0 loads what the servers keep. When an operation fails, the group is over
+// or the process's ranks change, a group is formed anew; the sums of what is not finished are made again from the
+// gradients, which are kept until the step is finished, those of ranks that have moved on included.
 //
 // A rank that has ended step t elsewhere before it came here takes no part in dense step t: if its host lives, its
 // contribution is there; if not, it is lost with that. A rank that is still to end a step that the dense parameters have
