@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -25,12 +27,18 @@ namespace pawl {
 namespace {
 
 constexpr char kIp[] = "/sbin/ip";
+constexpr char kTc[] = "/sbin/tc";
 constexpr char kBridge[] = "pawl0";
 constexpr char kTestHost[] = "test";
 // Of an address that nobody has.
 constexpr char kNobody[] = "02:00:00:00:00:99";
 constexpr std::chrono::seconds kIpTimeout{10};
 constexpr uint32_t kMaxHosts = 250;
+// Of a limited link. The kernel cuts packets of up to 64 KiB that are larger than the burst.
+constexpr uint64_t kMinBurstBytes = 16384;
+constexpr uint64_t kBurstsInSecond = 1000;
+// What waits longer than this for its turn is lost, and sent again.
+constexpr char kLongestQueue[] = "200ms";
 
 absl::Status Failed(absl::string_view what) {
   return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
@@ -38,17 +46,20 @@ absl::Status Failed(absl::string_view what) {
 
 std::string AddressOfNumber(uint32_t number) { return absl::StrCat("10.77.0.", number); }
 
-// `ip` with these arguments, separated by spaces.
-absl::Status Ip(absl::string_view arguments) {
+// What a program says with these arguments, separated by spaces.
+absl::StatusOr<std::string> OutputOf(const char* program, absl::string_view arguments) {
   PAWL_ASSIGN_OR_RETURN(const std::string folder, MakeOutputFolder("ip"));
   const std::string log = absl::StrCat(folder, "/ip.log");
-  PAWL_ASSIGN_OR_RETURN(const auto child, ChildProcess::Start({"ip", kIp, absl::StrSplit(arguments, ' '), log}));
-  if (!child->WaitUntil(Clock::Real().Now() + kIpTimeout)) return absl::DeadlineExceededError(absl::StrCat("ip ", arguments));
-  if (child->Succeeded()) return absl::OkStatus();
+  PAWL_ASSIGN_OR_RETURN(const auto child, ChildProcess::Start({"ip", program, absl::StrSplit(arguments, ' '), log}));
+  const std::string command = absl::StrCat(program, " ", arguments);
+  if (!child->WaitUntil(Clock::Real().Now() + kIpTimeout)) return absl::DeadlineExceededError(command);
   std::ifstream file(log);
-  return absl::UnavailableError(
-      absl::StrCat("ip ", arguments, ": ", std::string(std::istreambuf_iterator<char>(file), {})));
+  const std::string output(std::istreambuf_iterator<char>(file), {});
+  if (!child->Succeeded()) return absl::UnavailableError(absl::StrCat(command, ": ", output));
+  return output;
 }
+
+absl::Status Ip(absl::string_view arguments) { return OutputOf(kIp, arguments).status(); }
 
 bool WriteText(const char* path, const std::string& text) {
   const int file = open(path, O_WRONLY);
@@ -122,6 +133,25 @@ absl::Status NetworkNamespaces::Disconnect(const std::string& host) {
 
 absl::Status NetworkNamespaces::Connect(const std::string& host) {
   return Ip(absl::StrCat("link set pawl", hosts_.at(host), " master ", kBridge));
+}
+
+absl::Status NetworkNamespaces::Limit(const std::string& host, uint64_t bytes_per_second) {
+  return OutputOf(kTc, absl::StrCat("-n ", host, " qdisc replace dev eth0 root tbf rate ", 8 * bytes_per_second,
+                                    "bit burst ", std::max(kMinBurstBytes, bytes_per_second / kBurstsInSecond),
+                                    "b latency ", kLongestQueue))
+      .status();
+}
+
+absl::Status NetworkNamespaces::Unlimit(const std::string& host) {
+  return OutputOf(kTc, absl::StrCat("-n ", host, " qdisc del dev eth0 root")).status();
+}
+
+absl::StatusOr<uint64_t> NetworkNamespaces::SentBytes(const std::string& host) {
+  PAWL_ASSIGN_OR_RETURN(const std::string text,
+                        OutputOf(kIp, absl::StrCat("netns exec ", host, " cat /sys/class/net/eth0/statistics/tx_bytes")));
+  uint64_t bytes = 0;
+  if (!absl::SimpleAtoi(text, &bytes)) return absl::UnavailableError(absl::StrCat("tx_bytes of ", host, ": ", text));
+  return bytes;
 }
 
 }  // namespace pawl

@@ -1,0 +1,315 @@
+// How much of the communication of dense gradients is hidden behind computation: a network of wide layers whose dense part the
+// workers train among themselves (dense_path: ALLREDUCE), each worker a host of its own whose link is made so slow that
+// communication takes as long as computation. Prints one JSON object.
+//
+//   bazel run -c opt //tests/perf:overlap
+//   bazel run -c opt //tests/perf:overlap -- --bucket_bytes=262144,1048576 --bytes_per_s=125000000 --rounds=9
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client_lib/base/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "tests/harness/network_namespaces.h"
+#include "tests/harness/process_cluster.h"
+#include "tests/harness/runfile.h"
+#include "tests/perf/process_usage.h"
+
+ABSL_FLAG(uint32_t, workers, 2, "worker processes, of one rank each");
+ABSL_FLAG(uint32_t, inputs, 256, "numbers in a sample");
+ABSL_FLAG(uint32_t, layers, 8, "hidden layers");
+ABSL_FLAG(uint32_t, width, 512, "of each hidden layer");
+ABSL_FLAG(uint32_t, rank_batch, 256, "samples of one rank's share of a step: what computation takes");
+ABSL_FLAG(std::string, optimizer, "adam { learning_rate: 0.0001 }", "the job's, made by the workers");
+ABSL_FLAG(std::vector<std::string>, bucket_bytes, std::vector<std::string>({"262144", "1048576", "1073741824"}),
+          "the job's all_reduce.bucket_bytes, one case each; one that is larger than the dense part shows what is gained by "
+          "sending it in pieces");
+ABSL_FLAG(uint64_t, bytes_per_s, 0,
+          "of a worker's link; 0: so that a step's bytes take as long as the step of one worker alone");
+ABSL_FLAG(uint32_t, rounds, 5, "of each case: the link is limited and not limited in turns");
+ABSL_FLAG(double, seconds, 3, "how long each turn is measured");
+
+namespace pawl {
+namespace {
+
+constexpr uint32_t kClasses = 10;
+// Of the generated data.
+constexpr uint64_t kSamples = 4096;
+// In which a link that has changed comes to its pace, and a worker that has started.
+constexpr std::chrono::milliseconds kWarmUp{1500};
+constexpr std::chrono::seconds kReportTimeout{60};
+// Reports of progress come with heartbeats, of which several fall into a lease.
+constexpr char kLease[] = "--lease_ms=1500";
+constexpr char kWorker[] = "worker-0";
+
+// Elements of all layers, weights and biases.
+uint64_t DenseElements() {
+  uint64_t inputs = absl::GetFlag(FLAGS_inputs);
+  uint64_t elements = 0;
+  for (uint32_t i = 0; i < absl::GetFlag(FLAGS_layers); ++i) {
+    elements += (inputs + 1) * absl::GetFlag(FLAGS_width);
+    inputs = absl::GetFlag(FLAGS_width);
+  }
+  return elements + (inputs + 1) * kClasses;
+}
+
+// What a worker sends in a step for an all-reduce that sends no more than it must.
+double LeastBytes() {
+  const double workers = absl::GetFlag(FLAGS_workers);
+  return 2 * (workers - 1) / workers * static_cast<double>(DenseElements() * sizeof(float));
+}
+
+void AppendBigEndian(std::string& text, uint32_t value) {
+  for (int shift = 24; shift >= 0; shift -= 8) text.push_back(static_cast<char>(value >> shift));
+}
+
+// Noise as IDX files; what is learned does not matter. Returns the images' path.
+absl::StatusOr<std::string> WriteData() {
+  PAWL_ASSIGN_OR_RETURN(const std::string folder, MakeOutputFolder("overlap"));
+  const uint32_t inputs = absl::GetFlag(FLAGS_inputs);
+  std::mt19937 random(1);
+  std::string images("\0\0\x08\x02", 4);
+  AppendBigEndian(images, kSamples);
+  AppendBigEndian(images, inputs);
+  for (uint64_t i = 0; i < kSamples * inputs; ++i) images.push_back(static_cast<char>(random() & 0xff));
+  std::string labels("\0\0\x08\x01", 4);
+  AppendBigEndian(labels, kSamples);
+  for (uint64_t i = 0; i < kSamples; ++i) labels.push_back(static_cast<char>(random() % kClasses));
+  const std::string path = absl::StrCat(folder, "/images-idx3");
+  for (const auto& [name, bytes] : {std::pair(path, &images), std::pair(absl::StrCat(folder, "/labels-idx1"), &labels)}) {
+    std::ofstream file(name, std::ios::binary);
+    file << *bytes;
+    file.close();
+    if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", name));
+  }
+  return path;
+}
+
+absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network, const std::string& data, uint32_t workers,
+                                                      uint32_t rank_batch, uint64_t bucket_bytes) {
+  ProcessClusterOptions options;
+  // No evaluation, and no write-back that would be noticed.
+  options.job = absl::StrCat(
+      "name: 'overlap' seed: 1 data { train: '", data, "' format: IDX }\nmodel { mlp { hidden: [",
+      absl::StrJoin(std::vector<uint32_t>(absl::GetFlag(FLAGS_layers), absl::GetFlag(FLAGS_width)), ", "),
+      "] classes: ", kClasses, " } } optimizer { ", absl::GetFlag(FLAGS_optimizer),
+      " }\nconsistency { mode: SYNC } partitions: 8 durability: MEMORY epochs: 1000000\nbatch_size: ",
+      workers * rank_batch, " logical_workers: ", workers, " dense_path: ALLREDUCE all_reduce { bucket_bytes: ",
+      bucket_bytes, " write_back_steps: 1000000000 }\n");
+  options.servers = 1;
+  options.workers = workers;
+  options.network = &network;
+  options.flags["scheduler"] = {kLease};
+  // Each computes on one core.
+  for (uint32_t i = 0; i < workers; ++i) options.environment[absl::StrCat("worker-", i)] = {"OPENBLAS_NUM_THREADS=1"};
+  return ProcessCluster::Start(std::move(options));
+}
+
+// What a worker has done by its last report.
+struct Progress {
+  uint64_t steps = 0;
+  double training_s = 0;
+  double waiting_s = 0;
+  double cpu_s = 0;
+  double sent_bytes = 0;
+};
+
+// At the next report from now on.
+absl::StatusOr<Progress> NextReport(ProcessCluster& cluster, NetworkNamespaces& network) {
+  std::optional<uint64_t> first;
+  Progress progress;
+  PAWL_RETURN_IF_ERROR(cluster.WaitFor(
+                                  [&](const GetStatusResponse& status) {
+                                    for (const NodeStatus& node : status.nodes()) {
+                                      if (node.node() != kWorker) continue;
+                                      progress.steps = node.worker().steps_min();
+                                      progress.training_s = node.worker().training_s();
+                                      progress.waiting_s = node.worker().waiting_s();
+                                    }
+                                    if (!first.has_value()) first = progress.steps;
+                                    return status.state() > RUNNING || progress.steps > *first;
+                                  },
+                                  kReportTimeout)
+                           .status());
+  if (progress.steps == *first) return absl::AbortedError(absl::StrCat("the training has ended:\n", cluster.Describe()));
+  progress.cpu_s = CpuSeconds(cluster.node(kWorker).pid());
+  PAWL_ASSIGN_OR_RETURN(const uint64_t sent, network.SentBytes(kWorker));
+  progress.sent_bytes = static_cast<double>(sent);
+  return progress;
+}
+
+// The means of a step in one turn.
+struct Turn {
+  double step_ms = 0;
+  // Not waiting for anything, other workers included.
+  double computing_ms = 0;
+  double cpu_ms = 0;
+  double sent_bytes = 0;
+};
+
+absl::StatusOr<Turn> MeasureTurn(ProcessCluster& cluster, NetworkNamespaces& network) {
+  std::this_thread::sleep_for(kWarmUp);
+  PAWL_ASSIGN_OR_RETURN(const Progress begin, NextReport(cluster, network));
+  std::this_thread::sleep_for(std::chrono::duration<double>(absl::GetFlag(FLAGS_seconds)));
+  PAWL_ASSIGN_OR_RETURN(const Progress end, NextReport(cluster, network));
+  const auto steps = static_cast<double>(end.steps - begin.steps);
+  const double training_s = end.training_s - begin.training_s;
+  return Turn{.step_ms = 1e3 * training_s / steps,
+              .computing_ms = 1e3 * (training_s - (end.waiting_s - begin.waiting_s)) / steps,
+              .cpu_ms = 1e3 * (end.cpu_s - begin.cpu_s) / steps,
+              .sent_bytes = (end.sent_bytes - begin.sent_bytes) / steps};
+}
+
+double Median(const std::vector<Turn>& turns, double Turn::*figure) {
+  std::vector<double> values;
+  for (const Turn& turn : turns) values.push_back(turn.*figure);
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+nlohmann::ordered_json Json(const std::vector<Turn>& turns) {
+  std::vector<double> steps;
+  for (const Turn& turn : turns) steps.push_back(turn.step_ms);
+  return {{"step_ms", Median(turns, &Turn::step_ms)},
+          {"step_ms_of_each_turn", steps},
+          {"computing_ms", Median(turns, &Turn::computing_ms)},
+          {"worker_cpu_ms", Median(turns, &Turn::cpu_ms)},
+          {"sent_bytes", Median(turns, &Turn::sent_bytes)}};
+}
+
+absl::StatusOr<std::vector<Turn>> MeasureTurns(ProcessCluster& cluster, NetworkNamespaces& network) {
+  std::vector<Turn> turns;
+  for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
+    PAWL_ASSIGN_OR_RETURN(turns.emplace_back(), MeasureTurn(cluster, network));
+  }
+  return turns;
+}
+
+absl::Status LimitAll(NetworkNamespaces& network, uint64_t bytes_per_second) {
+  for (uint32_t i = 0; i < absl::GetFlag(FLAGS_workers); ++i) {
+    PAWL_RETURN_IF_ERROR(network.Limit(absl::StrCat("worker-", i), bytes_per_second));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UnlimitAll(NetworkNamespaces& network) {
+  for (uint32_t i = 0; i < absl::GetFlag(FLAGS_workers); ++i) {
+    PAWL_RETURN_IF_ERROR(network.Unlimit(absl::StrCat("worker-", i)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<nlohmann::ordered_json> MeasureCase(NetworkNamespaces& network, const std::string& data,
+                                                   uint64_t bucket_bytes, uint64_t bytes_per_second, double computation_ms) {
+  const double communication_ms = 1e3 * LeastBytes() / static_cast<double>(bytes_per_second);
+  nlohmann::ordered_json figures = {{"bucket_bytes", bucket_bytes}};
+  std::vector<Turn> limited;
+  std::vector<Turn> free;
+  {
+    PAWL_ASSIGN_OR_RETURN(
+        const auto cluster,
+        Start(network, data, absl::GetFlag(FLAGS_workers), absl::GetFlag(FLAGS_rank_batch), bucket_bytes));
+    for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
+      PAWL_ASSIGN_OR_RETURN(free.emplace_back(), MeasureTurn(*cluster, network));
+      PAWL_RETURN_IF_ERROR(LimitAll(network, bytes_per_second));
+      PAWL_ASSIGN_OR_RETURN(limited.emplace_back(), MeasureTurn(*cluster, network));
+      PAWL_RETURN_IF_ERROR(UnlimitAll(network));
+    }
+  }
+  figures["link_not_limited"] = Json(free);
+  figures["link_limited"] = Json(limited);
+  const double step_ms = Median(limited, &Turn::step_ms);
+  const double computing_ms = Median(limited, &Turn::computing_ms);
+  figures["sent_of_least_bytes"] = Median(limited, &Turn::sent_bytes) / LeastBytes();
+  figures["step_of_larger"] = {
+      {"with_computation_of_one_worker_alone", step_ms / std::max(computation_ms, communication_ms)},
+      {"with_step_where_link_is_not_limited", step_ms / std::max(Median(free, &Turn::step_ms), communication_ms)},
+      {"with_computing_in_the_same_steps", step_ms / std::max(computing_ms, communication_ms)}};
+  figures["step_of_sum"] = step_ms / (computation_ms + communication_ms);
+  return figures;
+}
+
+absl::StatusOr<nlohmann::ordered_json> Measure() {
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<NetworkNamespaces> network, NetworkNamespaces::Enter());
+  PAWL_ASSIGN_OR_RETURN(const std::string data, WriteData());
+  std::vector<uint64_t> cases;
+  for (const std::string& text : absl::GetFlag(FLAGS_bucket_bytes)) {
+    if (!absl::SimpleAtoi(text, &cases.emplace_back())) {
+      return absl::InvalidArgumentError(absl::StrCat("--bucket_bytes: not a number: `", text, "`"));
+    }
+  }
+  if (cases.empty() || absl::GetFlag(FLAGS_workers) < 2 || absl::GetFlag(FLAGS_rounds) == 0) {
+    return absl::InvalidArgumentError("--bucket_bytes and --rounds: at least one; --workers: at least 2");
+  }
+
+  std::vector<Turn> alone;
+  {
+    PAWL_ASSIGN_OR_RETURN(const auto cluster,
+                          Start(*network, data, /*workers=*/1, absl::GetFlag(FLAGS_rank_batch), cases.front()));
+    PAWL_ASSIGN_OR_RETURN(alone, MeasureTurns(*cluster, *network));
+  }
+  const double computation_ms = Median(alone, &Turn::step_ms);
+  uint64_t bytes_per_second = absl::GetFlag(FLAGS_bytes_per_s);
+  if (bytes_per_second == 0) bytes_per_second = static_cast<uint64_t>(1e3 * LeastBytes() / computation_ms);
+  nlohmann::ordered_json figures = {{"workers", absl::GetFlag(FLAGS_workers)},
+                                    {"processors", std::thread::hardware_concurrency()},
+                                    {"dense_bytes", DenseElements() * sizeof(float)},
+                                    {"least_bytes_of_worker_and_step", LeastBytes()},
+                                    {"bytes_per_s", bytes_per_second},
+                                    {"one_worker_alone", Json(alone)},
+                                    {"communication_ms", 1e3 * LeastBytes() / static_cast<double>(bytes_per_second)}};
+  {
+    // A sample a rank: as good as no computation.
+    PAWL_ASSIGN_OR_RETURN(const auto cluster,
+                          Start(*network, data, absl::GetFlag(FLAGS_workers), /*rank_batch=*/1, cases.front()));
+    PAWL_RETURN_IF_ERROR(LimitAll(*network, bytes_per_second));
+    PAWL_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MeasureTurns(*cluster, *network));
+    PAWL_RETURN_IF_ERROR(UnlimitAll(*network));
+    figures["one_sample_a_rank"] = Json(turns);
+  }
+  for (const uint64_t bucket_bytes : cases) {
+    PAWL_ASSIGN_OR_RETURN(figures["cases"].emplace_back(),
+                          MeasureCase(*network, data, bucket_bytes, bytes_per_second, computation_ms));
+  }
+  return figures;
+}
+
+}  // namespace
+}  // namespace pawl
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage(
+      "How much of the communication of dense gradients is hidden behind computation. Workers that train an MLP's dense part by\n"
+      "collectives are hosts of their own (network namespaces: no rights are needed where the kernel gives them to everybody),\n"
+      "whose links are limited so that a step's bytes take as long as its computation. Prints one JSON object:\n"
+      "  one_worker_alone    computation without communication\n"
+      "  one_sample_a_rank   communication (as good as) without computation, at the limited rate\n"
+      "  cases               both, for each of --bucket_bytes, the link not limited and limited in turns; step_of_larger is the\n"
+      "                      step's time over the larger of computation and communication: 1 is perfect, 2 is no overlap\n"
+      "All times are medians of --rounds turns, as worker-0 reports its steps; computing_ms is the part in which it waits for\n"
+      "nothing, worker_cpu_ms the processor time of all its threads. Each worker needs a core for itself.");
+  absl::ParseCommandLine(argc, argv);
+  const auto figures = pawl::Measure();
+  if (!figures.ok()) {
+    std::fprintf(stderr, "overlap: %s\n", std::string(figures.status().message()).c_str());
+    return 1;
+  }
+  std::printf("%s\n", figures->dump(2).c_str());
+  return 0;
+}
