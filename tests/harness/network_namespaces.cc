@@ -34,8 +34,10 @@ constexpr char kTestHost[] = "test";
 constexpr char kNobody[] = "02:00:00:00:00:99";
 constexpr std::chrono::seconds kIpTimeout{10};
 constexpr uint32_t kMaxHosts = 250;
-// Of a limited link. The kernel cuts packets of up to 64 KiB that are larger than the burst.
+// Of a limited link. What the kernel hands over at once (the usual 64 KiB are too much for a slow link) must be less than the
+// burst: it would be cut into packets of the wire's size, which cost the processors of an emulation dearly.
 constexpr uint64_t kMinBurstBytes = 16384;
+constexpr uint64_t kLargestPacketBytes = 15000;
 constexpr uint64_t kBurstsInSecond = 1000;
 // What waits longer than this for its turn is lost, and sent again.
 constexpr char kLongestQueue[] = "200ms";
@@ -136,6 +138,7 @@ absl::Status NetworkNamespaces::Connect(const std::string& host) {
 }
 
 absl::Status NetworkNamespaces::Limit(const std::string& host, uint64_t bytes_per_second) {
+  PAWL_RETURN_IF_ERROR(Ip(absl::StrCat("-n ", host, " link set eth0 gso_max_size ", kLargestPacketBytes)));
   return OutputOf(kTc, absl::StrCat("-n ", host, " qdisc replace dev eth0 root tbf rate ", 8 * bytes_per_second,
                                     "bit burst ", std::max(kMinBurstBytes, bytes_per_second / kBurstsInSecond),
                                     "b latency ", kLongestQueue))

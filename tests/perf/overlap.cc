@@ -43,7 +43,7 @@ ABSL_FLAG(std::vector<std::string>, bucket_bytes, std::vector<std::string>({"262
           "the job's all_reduce.bucket_bytes, one case each; one that is larger than the dense part shows what is gained by "
           "sending it in pieces");
 ABSL_FLAG(uint64_t, bytes_per_s, 0,
-          "of a worker's link; 0: so that a step's bytes take as long as the step of one worker alone");
+          "of a worker's link; 0: so that a step's bytes take as long as its computation");
 ABSL_FLAG(uint32_t, rounds, 7, "of each case: the link is limited and not limited in turns");
 ABSL_FLAG(double, seconds, 3, "how long each turn is measured");
 
@@ -243,35 +243,63 @@ absl::Status UnlimitAll(NetworkNamespaces& network) {
   return absl::OkStatus();
 }
 
+// The limit of the links at which a step's bytes take so long.
+uint64_t RateFor(double communication_ms) {
+  const uint64_t wanted = absl::GetFlag(FLAGS_bytes_per_s);
+  return wanted > 0 ? wanted : static_cast<uint64_t>(1e3 * LeastBytes() / communication_ms);
+}
+
+// A turn whose links are limited, and the one before it, whose are not: under the same load of the machine, if there is any.
+struct Pair {
+  Turn free;
+  Turn limited;
+  double communication_ms = 0;
+
+  double Larger() const { return std::max(free.computing_ms, communication_ms); }
+};
+
 absl::StatusOr<nlohmann::ordered_json> MeasureCase(NetworkNamespaces& network, const std::string& data,
-                                                   uint64_t bucket_bytes, uint64_t bytes_per_second, double computation_ms,
-                                                   double one_sample_ms) {
-  const double communication_ms = 1e3 * LeastBytes() / static_cast<double>(bytes_per_second);
-  nlohmann::ordered_json figures = {{"bucket_bytes", bucket_bytes}};
-  std::vector<Turn> limited;
-  std::vector<Turn> free;
+                                                   uint64_t bucket_bytes) {
+  std::vector<Pair> pairs;
   {
     PAWL_ASSIGN_OR_RETURN(
         const auto cluster,
         Start(network, data, absl::GetFlag(FLAGS_workers), absl::GetFlag(FLAGS_rank_batch), bucket_bytes));
     for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
-      PAWL_ASSIGN_OR_RETURN(free.emplace_back(), MeasureTurn(*cluster, network));
+      Pair& pair = pairs.emplace_back();
+      PAWL_ASSIGN_OR_RETURN(pair.free, MeasureTurn(*cluster, network));
+      const uint64_t bytes_per_second = RateFor(pair.free.computing_ms);
+      pair.communication_ms = 1e3 * LeastBytes() / static_cast<double>(bytes_per_second);
       PAWL_RETURN_IF_ERROR(LimitAll(network, bytes_per_second));
-      PAWL_ASSIGN_OR_RETURN(limited.emplace_back(), MeasureTurn(*cluster, network));
+      PAWL_ASSIGN_OR_RETURN(pair.limited, MeasureTurn(*cluster, network));
       PAWL_RETURN_IF_ERROR(UnlimitAll(network));
     }
   }
-  figures["link_not_limited"] = Json(free);
-  figures["link_limited"] = Json(limited);
-  const double step_ms = Median(limited, &Turn::step_ms);
-  const double computing_ms = Median(limited, &Turn::computing_ms);
-  figures["sent_of_least_bytes"] = Median(limited, &Turn::sent_bytes) / LeastBytes();
-  figures["step_of_larger"] = {
-      {"with_computation_of_one_worker_alone", step_ms / std::max(computation_ms, communication_ms)},
-      {"with_both_measured_alone", step_ms / std::max(computation_ms, one_sample_ms)},
-      {"with_step_where_link_is_not_limited", step_ms / std::max(Median(free, &Turn::step_ms), communication_ms)},
-      {"with_computing_in_the_same_steps", step_ms / std::max(computing_ms, communication_ms)}};
-  return figures;
+  std::vector<Turn> free;
+  std::vector<Turn> limited;
+  std::vector<double> ratios;
+  nlohmann::ordered_json turns;
+  std::sort(pairs.begin(), pairs.end(), [](const Pair& a, const Pair& b) {
+    return std::max(a.free.others_processors, a.limited.others_processors) <
+           std::max(b.free.others_processors, b.limited.others_processors);
+  });
+  for (const Pair& pair : pairs) {
+    turns.push_back({{"computing_ms", pair.free.computing_ms},
+                     {"communication_ms", pair.communication_ms},
+                     {"step_ms", pair.limited.step_ms},
+                     {"step_of_larger", pair.limited.step_ms / pair.Larger()},
+                     {"others_processors", {pair.free.others_processors, pair.limited.others_processors}}});
+    free.push_back(pair.free);
+    limited.push_back(pair.limited);
+    if (2 * ratios.size() < pairs.size()) ratios.push_back(pair.limited.step_ms / pair.Larger());
+  }
+  std::sort(ratios.begin(), ratios.end());
+  return nlohmann::ordered_json{{"bucket_bytes", bucket_bytes},
+                                {"step_of_larger", ratios[ratios.size() / 2]},
+                                {"sent_of_least_bytes", Median(limited, &Turn::sent_bytes) / LeastBytes()},
+                                {"link_not_limited", Json(free)},
+                                {"link_limited", Json(limited)},
+                                {"turns", turns}};
 }
 
 absl::StatusOr<nlohmann::ordered_json> Measure() {
@@ -293,17 +321,12 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
                           Start(*network, data, /*workers=*/1, absl::GetFlag(FLAGS_rank_batch), cases.front()));
     PAWL_ASSIGN_OR_RETURN(alone, MeasureTurns(*cluster, *network));
   }
-  const double computation_ms = Median(alone, &Turn::step_ms);
-  uint64_t bytes_per_second = absl::GetFlag(FLAGS_bytes_per_s);
-  if (bytes_per_second == 0) bytes_per_second = static_cast<uint64_t>(1e3 * LeastBytes() / computation_ms);
+  const uint64_t bytes_per_second = RateFor(Median(alone, &Turn::step_ms));
   nlohmann::ordered_json figures = {{"workers", absl::GetFlag(FLAGS_workers)},
                                     {"processors", std::thread::hardware_concurrency()},
                                     {"dense_bytes", DenseElements() * sizeof(float)},
                                     {"least_bytes_of_worker_and_step", LeastBytes()},
-                                    {"bytes_per_s", bytes_per_second},
-                                    {"one_worker_alone", Json(alone)},
-                                    {"communication_ms", 1e3 * LeastBytes() / static_cast<double>(bytes_per_second)}};
-  double one_sample_ms = 0;
+                                    {"one_worker_alone", Json(alone)}};
   {
     // A sample a rank: as good as no computation.
     PAWL_ASSIGN_OR_RETURN(const auto cluster,
@@ -311,12 +334,11 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     PAWL_RETURN_IF_ERROR(LimitAll(*network, bytes_per_second));
     PAWL_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MeasureTurns(*cluster, *network));
     PAWL_RETURN_IF_ERROR(UnlimitAll(*network));
-    one_sample_ms = Median(turns, &Turn::step_ms);
     figures["one_sample_a_rank"] = Json(turns);
+    figures["one_sample_a_rank"]["least_ms"] = 1e3 * LeastBytes() / static_cast<double>(bytes_per_second);
   }
   for (const uint64_t bucket_bytes : cases) {
-    PAWL_ASSIGN_OR_RETURN(figures["cases"].emplace_back(),
-                          MeasureCase(*network, data, bucket_bytes, bytes_per_second, computation_ms, one_sample_ms));
+    PAWL_ASSIGN_OR_RETURN(figures["cases"].emplace_back(), MeasureCase(*network, data, bucket_bytes));
   }
   return figures;
 }
@@ -331,8 +353,9 @@ int main(int argc, char** argv) {
       "whose links are limited so that a step's bytes take as long as its computation. Prints one JSON object:\n"
       "  one_worker_alone    computation without communication\n"
       "  one_sample_a_rank   communication (as good as) without computation, at the limited rate\n"
-      "  cases               both, for each of --bucket_bytes, the link not limited and limited in turns; step_of_larger is the\n"
-      "                      step's time over the larger of computation and communication: 1 is perfect, 2 is no overlap\n"
+      "  cases               both, for each of --bucket_bytes, in pairs of turns: the link not limited, then limited;\n"
+      "                      step_of_larger is the step's time over the larger of computation (when the link is not limited) and\n"
+      "                      communication (the least bytes over the rate): 1 is perfect, 2 is no overlap\n"
       "All figures are means of a step of worker-0, as it reports its progress, and of those of --rounds turns the median of the\n"
       "half that other programs have disturbed least (others_processors says how many processors they kept busy; `turns` has\n"
       "step_ms and that of all). computing_ms is the part of a step in which the worker waits for nothing, worker_cpu_ms the\n"
