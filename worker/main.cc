@@ -44,6 +44,9 @@ ABSL_FLAG(std::string, data_dir, "",
           "one died");
 ABSL_FLAG(int, connect_timeout_s, 300,
           "how long to try to reach the scheduler and to wait for the job's servers");
+ABSL_FLAG(int, element_delay_ns, 0,
+          "for tests and measurements: wait so long for each dense parameter in the forward pass of a step, and twice as long in "
+          "the backward pass, to play a model that takes long to compute");
 ABSL_FLAG(int, step_delay_ms, 0,
           "for tests and demonstrations: wait so long in each step before ending it, to play a slow worker");
 
@@ -146,6 +149,8 @@ int Main(int argc, char** argv) {
   }
   if (absl::GetFlag(FLAGS_connect_timeout_s) < 1) return UsageError("--connect_timeout_s must be at least 1");
   options.connect_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_connect_timeout_s));
+  if (absl::GetFlag(FLAGS_element_delay_ns) < 0) return UsageError("--element_delay_ns must not be negative");
+  options.element_delay = std::chrono::nanoseconds(absl::GetFlag(FLAGS_element_delay_ns));
   if (absl::GetFlag(FLAGS_step_delay_ms) < 0) return UsageError("--step_delay_ms must not be negative");
   options.step_delay = std::chrono::milliseconds(absl::GetFlag(FLAGS_step_delay_ms));
 

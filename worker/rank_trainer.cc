@@ -178,11 +178,19 @@ absl::Status RankTrainer::GiveNothing(Slot& slot, uint64_t step) {
 
 absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float scale) {
   const Batch& batch = *slot.batch;
+  // An interrupt is noticed by whoever waits next.
+  const auto delay = [&](size_t table, int passes) {
+    if (shared_.element_delay == MonotonicDuration::zero() || !shared_.tables[table].dense()) return;
+    shared_.interrupt.SleepFor(shared_.element_delay * static_cast<int64_t>(passes * gradients_[table].size())).IgnoreError();
+  };
   const ParameterGate gate = [&](size_t table) {
     if (!IsShared(table)) return absl::OkStatus();
-    return Wait([&] { return slot.dense->AwaitTable(dense_index_[table], shared_.interrupt); });
+    PAWL_RETURN_IF_ERROR(Wait([&] { return slot.dense->AwaitTable(dense_index_[table], shared_.interrupt); }));
+    delay(table, /*passes=*/1);
+    return absl::OkStatus();
   };
   const auto hand_in = [&](size_t table) {
+    delay(table, /*passes=*/2);
     if (IsReplicated(table)) shared_.replica->Give(rank_, step, dense_index_[table]);
   };
   const uint64_t parts = std::min<uint64_t>(std::max(shared_.job.micro_batches(), 1u), batch.samples);

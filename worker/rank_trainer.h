@@ -96,13 +96,15 @@ class RankTrainer {
     Interrupt& abandon;
     // Waited in each step before it is ended, to play a slow worker.
     MonotonicDuration step_delay = MonotonicDuration::zero();
+    // For each element of a dense table in the forward pass, twice as long in the backward pass: to play a slow model.
+    MonotonicDuration element_delay = MonotonicDuration::zero();
     // Longer than the scheduler lets the job stand still: it is the scheduler that gives the job up.
     MonotonicDuration step_timeout = kStepTimeout;
 
     // The same with an interrupt of the rank's own.
     Shared With(Interrupt& own) const {
       return {job,     logical_workers, sampler,    plan,     train, eval,    tables,     dense,       evaluation_dense,
-              replica, store,           rendezvous, progress, own,   abandon, step_delay, step_timeout};
+              replica, store,           rendezvous, progress, own,   abandon, step_delay, element_delay, step_timeout};
     }
   };
 

@@ -324,6 +324,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                                    .interrupt = training.interrupt,
                                    .abandon = abandon,
                                    .step_delay = options.step_delay,
+                                   .element_delay = options.element_delay,
                                    .step_timeout = AtLeastPatience(kStepTimeout, client)};
   training.crew = std::make_unique<RankCrew>(
       client, RankCrew::Options{.shared = shared,

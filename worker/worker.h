@@ -27,6 +27,9 @@ struct WorkerOptions {
   MonotonicDuration assignment_timeout = std::chrono::minutes(10);
   // See RankTrainer::Shared.
   MonotonicDuration step_delay = MonotonicDuration::zero();
+  // In each step, for each element of a dense table: so long before the forward pass reads it, and twice as long before its
+  // gradient is handed in.
+  MonotonicDuration element_delay = MonotonicDuration::zero();
   // Called when everything is loaded and the training begins. May be null.
   std::function<void()> on_training;
 };

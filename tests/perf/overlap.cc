@@ -38,6 +38,9 @@ ABSL_FLAG(uint32_t, inputs, 256, "numbers in a sample");
 ABSL_FLAG(uint32_t, layers, 16, "hidden layers");
 ABSL_FLAG(uint32_t, width, 384, "of each hidden layer");
 ABSL_FLAG(uint32_t, rank_batch, 256, "samples of one rank's share of a step: what computation takes");
+ABSL_FLAG(uint32_t, element_delay_ns, 0,
+          "if set, most of the computation is played: so long for each parameter in the forward pass, twice as long in the "
+          "backward pass; for a machine without a free core for each worker, with --rank_batch=1");
 ABSL_FLAG(std::string, optimizer, "adam { learning_rate: 0.0001 }", "the job's, made by the workers");
 ABSL_FLAG(std::vector<std::string>, bucket_bytes, std::vector<std::string>({"262144", "1048576", "1073741824"}),
           "the job's all_reduce.bucket_bytes, one case each; one that is larger than the dense part shows what is gained by "
@@ -104,7 +107,8 @@ absl::StatusOr<std::string> WriteData() {
 }
 
 absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network, const std::string& data, uint32_t workers,
-                                                      uint32_t rank_batch, uint64_t bucket_bytes) {
+                                                      uint32_t rank_batch, uint32_t element_delay_ns,
+                                                      uint64_t bucket_bytes) {
   ProcessClusterOptions options;
   // No evaluation, and no write-back that would be noticed.
   options.job = absl::StrCat(
@@ -119,7 +123,10 @@ absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network
   options.network = &network;
   options.flags["scheduler"] = {kLease};
   // Each computes on one core.
-  for (uint32_t i = 0; i < workers; ++i) options.environment[absl::StrCat("worker-", i)] = {"OPENBLAS_NUM_THREADS=1"};
+  for (uint32_t i = 0; i < workers; ++i) {
+    options.environment[absl::StrCat("worker-", i)] = {"OPENBLAS_NUM_THREADS=1"};
+    options.flags[absl::StrCat("worker-", i)] = {absl::StrCat("--element_delay_ns=", element_delay_ns)};
+  }
   return ProcessCluster::Start(std::move(options));
 }
 
@@ -267,7 +274,8 @@ absl::StatusOr<nlohmann::ordered_json> MeasureCase(NetworkNamespaces& network, c
   {
     PAWL_ASSIGN_OR_RETURN(
         const auto cluster,
-        Start(network, data, absl::GetFlag(FLAGS_workers), absl::GetFlag(FLAGS_rank_batch), bucket_bytes));
+        Start(network, data, absl::GetFlag(FLAGS_workers), absl::GetFlag(FLAGS_rank_batch), absl::GetFlag(FLAGS_element_delay_ns),
+              bucket_bytes));
     for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
       Pair& pair = pairs.emplace_back();
       PAWL_ASSIGN_OR_RETURN(pair.free, MeasureTurn(*cluster, network));
@@ -321,7 +329,8 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   std::vector<Turn> alone;
   {
     PAWL_ASSIGN_OR_RETURN(const auto cluster,
-                          Start(*network, data, /*workers=*/1, absl::GetFlag(FLAGS_rank_batch), cases.front()));
+                          Start(*network, data, /*workers=*/1, absl::GetFlag(FLAGS_rank_batch),
+                                absl::GetFlag(FLAGS_element_delay_ns), cases.front()));
     PAWL_ASSIGN_OR_RETURN(alone, MeasureTurns(*cluster, *network));
   }
   const uint64_t bytes_per_second = RateFor(Median(alone, &Turn::step_ms));
@@ -333,7 +342,8 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   {
     // A sample a rank: as good as no computation.
     PAWL_ASSIGN_OR_RETURN(const auto cluster,
-                          Start(*network, data, absl::GetFlag(FLAGS_workers), /*rank_batch=*/1, cases.front()));
+                          Start(*network, data, absl::GetFlag(FLAGS_workers), /*rank_batch=*/1,
+                                /*element_delay_ns=*/0, cases.front()));
     PAWL_RETURN_IF_ERROR(LimitAll(*network, bytes_per_second));
     PAWL_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MeasureTurns(*cluster, *network));
     PAWL_RETURN_IF_ERROR(UnlimitAll(*network));
