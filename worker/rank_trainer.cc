@@ -181,7 +181,8 @@ absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float sc
   // An interrupt is noticed by whoever waits next.
   const auto delay = [&](size_t table, int passes) {
     if (shared_.element_delay == MonotonicDuration::zero() || !shared_.tables[table].dense()) return;
-    shared_.interrupt.SleepFor(shared_.element_delay * static_cast<int64_t>(passes * gradients_[table].size())).IgnoreError();
+    const auto elements = static_cast<int64_t>(gradients_[table].size());
+    shared_.interrupt.SleepFor(shared_.element_delay * passes * elements).IgnoreError();
   };
   const ParameterGate gate = [&](size_t table) {
     if (!IsShared(table)) return absl::OkStatus();

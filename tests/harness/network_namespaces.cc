@@ -34,8 +34,8 @@ constexpr char kTestHost[] = "test";
 constexpr char kNobody[] = "02:00:00:00:00:99";
 constexpr std::chrono::seconds kIpTimeout{10};
 constexpr uint32_t kMaxHosts = 250;
-// Of a limited link. What the kernel hands over at once (the usual 64 KiB are too much for a slow link) must be less than the
-// burst: it would be cut into packets of the wire's size, which cost the processors of an emulation dearly.
+// Of a limited link. What the kernel hands over at once (the usual 64 KiB are too much for a slow link) must be less than
+// the burst: it would be cut into packets of the wire's size, which cost the processors of an emulation dearly.
 constexpr uint64_t kMinBurstBytes = 16384;
 constexpr uint64_t kLargestPacketBytes = 15000;
 constexpr uint64_t kBurstsInSecond = 1000;

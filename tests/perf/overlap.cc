@@ -1,5 +1,5 @@
-// How much of the communication of dense gradients is hidden behind computation: a network of wide layers whose dense part the
-// workers train among themselves (dense_path: ALLREDUCE), each worker a host of its own whose link is made so slow that
+// How much of the communication of dense gradients is hidden behind computation: a network of wide layers whose dense part
+// the workers train among themselves (dense_path: ALLREDUCE), each worker a host of its own whose link is made so slow that
 // communication takes as long as computation. Prints one JSON object.
 //
 //   bazel run -c opt //tests/perf:overlap
@@ -274,8 +274,8 @@ absl::StatusOr<nlohmann::ordered_json> MeasureCase(NetworkNamespaces& network, c
   {
     PAWL_ASSIGN_OR_RETURN(
         const auto cluster,
-        Start(network, data, absl::GetFlag(FLAGS_workers), absl::GetFlag(FLAGS_rank_batch), absl::GetFlag(FLAGS_element_delay_ns),
-              bucket_bytes));
+        Start(network, data, absl::GetFlag(FLAGS_workers), absl::GetFlag(FLAGS_rank_batch),
+              absl::GetFlag(FLAGS_element_delay_ns), bucket_bytes));
     for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
       Pair& pair = pairs.emplace_back();
       PAWL_ASSIGN_OR_RETURN(pair.free, MeasureTurn(*cluster, network));
@@ -361,18 +361,19 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
-      "How much of the communication of dense gradients is hidden behind computation. Workers that train an MLP's dense part by\n"
-      "collectives are hosts of their own (network namespaces: no rights are needed where the kernel gives them to everybody),\n"
-      "whose links are limited so that a step's bytes take as long as its computation. Prints one JSON object:\n"
+      "How much of the communication of dense gradients is hidden behind computation. Workers that train an MLP's\n"
+      "dense part by collectives are hosts of their own (network namespaces: no rights are needed where the kernel gives\n"
+      "them to everybody), whose links are limited so that a step's bytes take as long as its computation. Prints:\n"
       "  one_worker_alone    computation without communication\n"
       "  one_sample_a_rank   communication (as good as) without computation, at the limited rate\n"
       "  cases               both, for each of --bucket_bytes, in pairs of turns: the link not limited, then limited;\n"
-      "                      step_of_larger is the step's time over the larger of computation (when the link is not limited) and\n"
-      "                      communication (the least bytes over the rate): 1 is perfect, 2 is no overlap\n"
-      "All figures are means of a step of worker-0, as it reports its progress, and of those of --rounds turns the median of the\n"
-      "half that other programs have disturbed least (others_processors says how many processors they kept busy; `turns` has\n"
-      "step_ms and that of all). computing_ms is the part of a step in which the worker waits for nothing, worker_cpu_ms the\n"
-      "processor time of all its threads. Each worker needs a core for itself.");
+      "                      step_of_larger is the step's time over the larger of computation (while the link is not\n"
+      "                      limited) and communication (the least bytes over the rate): 1 is perfect, 2 is no overlap\n"
+      "All figures are means of a step of worker-0, as it reports its progress, and of those of --rounds turns the median of\n"
+      "the half that other programs have disturbed least (others_processors says how many processors they kept busy; `turns`\n"
+      "has step_ms and that of all). computing_ms is the part of a step in which the worker waits for nothing, worker_cpu_ms\n"
+      "the processor time of all its threads. Each worker needs a core for itself; where there are not as many:\n"
+      "  bazel run -c opt //tests/perf:overlap -- --rank_batch=1 --element_delay_ns=60");
   absl::ParseCommandLine(argc, argv);
   const auto figures = pawl::Measure();
   if (!figures.ok()) {
