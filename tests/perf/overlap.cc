@@ -48,7 +48,7 @@ ABSL_FLAG(std::vector<std::string>, bucket_bytes, std::vector<std::string>({"262
 ABSL_FLAG(uint64_t, bytes_per_s, 0,
           "of a worker's link; 0: so that a step's bytes take as long as its computation");
 ABSL_FLAG(uint32_t, rounds, 7, "of each case: the link is limited and not limited in turns");
-ABSL_FLAG(double, seconds, 3, "how long each turn is measured");
+ABSL_FLAG(double, seconds, 10, "how long each turn is measured; its steps are counted to one, so that it should have many");
 
 namespace pawl {
 namespace {
