@@ -104,7 +104,7 @@ class Coordinator {
     std::chrono::milliseconds start_timeout{300000};
     // The ranks of a worker that has died are kept for it so long, so that whoever starts it again comes first; then
     // others that live take them over.
-    std::chrono::milliseconds worker_takeover_grace{5000};
+    std::chrono::milliseconds worker_takeover_grace{1000};
     // The job fails if nobody takes over the ranks of a worker that has gone for so long.
     std::chrono::milliseconds worker_return_timeout{60000};
     // The job fails if a partition is without its last holder for so long.

@@ -75,7 +75,7 @@ ABSL_FLAG(uint32_t, lease_ms, 1000, "a node that is silent for longer is dead");
 ABSL_FLAG(double, worker_return_timeout_s, 60,
           "the job fails if nobody has taken over the ranks of a worker that died or left after so long: the worker "
           "started again, or a new one");
-ABSL_FLAG(double, worker_takeover_grace_s, 5,
+ABSL_FLAG(double, worker_takeover_grace_s, 1,
           "how long the ranks of a worker that died are kept for it, so that whoever starts it again comes first; then "
           "the workers that live take them over");
 ABSL_FLAG(double, recovery_timeout_s, 60,

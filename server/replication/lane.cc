@@ -12,6 +12,7 @@ void ReplicationLane::Append(Entry entry) {
   MutexLock lock(mu_);
   if (closed_) return;
   bytes_[entry.partition] += entry.bytes.size();
+  all_bytes_ += entry.bytes.size();
   queue_.push_back(std::move(entry));
 }
 
@@ -24,7 +25,10 @@ void ReplicationLane::Discard(uint32_t partition) {
   MutexLock lock(mu_);
   asks_.erase(partition);
   asked_.erase(partition);
-  if (bytes_.erase(partition) == 0) return;
+  const auto bytes = bytes_.find(partition);
+  if (bytes == bytes_.end()) return;
+  all_bytes_ -= bytes->second;
+  bytes_.erase(bytes);
   for (auto it = queue_.begin(); it != queue_.end();) {
     if (it->partition != partition) {
       ++it;
@@ -39,6 +43,11 @@ size_t ReplicationLane::BytesOf(uint32_t partition) const {
   MutexLock lock(mu_);
   const auto found = bytes_.find(partition);
   return found == bytes_.end() ? 0 : found->second;
+}
+
+size_t ReplicationLane::Bytes() const {
+  MutexLock lock(mu_);
+  return all_bytes_;
 }
 
 void ReplicationLane::Pump() {
@@ -84,6 +93,7 @@ void ReplicationLane::Close() {
   closed_ = true;
   queue_.clear();
   bytes_.clear();
+  all_bytes_ = 0;
   asks_.clear();
   asked_.clear();
   sent_ = 0;
@@ -130,6 +140,7 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
       for (; sent_ > 0; --sent_) {
         const auto bytes = bytes_.find(queue_.front().partition);
         bytes->second -= queue_.front().bytes.size();
+        all_bytes_ -= queue_.front().bytes.size();
         if (bytes->second == 0) bytes_.erase(bytes);
         queue_.pop_front();
       }

@@ -73,6 +73,8 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   void Discard(uint32_t partition);
   // Bytes queued for a partition.
   size_t BytesOf(uint32_t partition) const;
+  // For all.
+  size_t Bytes() const;
   // Sends what is queued, if nothing is under way. Not under a replica's lock.
   void Pump();
   // Since when what has been sent was not taken, if kTriesOfTheSilent have failed.
@@ -101,6 +103,7 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   std::deque<Entry> queue_ PAWL_GUARDED_BY(mu_);
   size_t sent_ PAWL_GUARDED_BY(mu_) = 0;
   absl::flat_hash_map<uint32_t, size_t> bytes_ PAWL_GUARDED_BY(mu_);
+  size_t all_bytes_ PAWL_GUARDED_BY(mu_) = 0;
   // Partitions whose position is to be asked for, and those whose was in the request under way.
   absl::btree_set<uint32_t> asks_ PAWL_GUARDED_BY(mu_);
   absl::btree_set<uint32_t> asked_ PAWL_GUARDED_BY(mu_);

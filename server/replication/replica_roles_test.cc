@@ -186,7 +186,7 @@ class ReplicaRolesTest : public testing::Test {
     return heartbeat.caught_up_size();
   }
 
-  static PushRequest EmptyPush(uint32_t partition, uint64_t epoch) {
+  static PushRequest EmptyPush(uint32_t partition, uint64_t epoch, uint64_t ordinal = 0) {
     PushRequest request;
     request.mutable_header()->set_job_id(kJobId);
     request.mutable_header()->set_epoch(epoch);
@@ -195,6 +195,7 @@ class ReplicaRolesTest : public testing::Test {
     PushSegment& segment = *request.add_segments();
     segment.set_table(kTable);
     segment.set_partition(partition);
+    segment.set_ordinal(ordinal);
     segment.set_element_type(FLOAT32);
     return request;
   }
@@ -393,6 +394,31 @@ TEST_F(ReplicaRolesTest, AFollowerThatNeedsASnapshotHasNotCaughtUp) {
   ASSERT_GT(transport_.CallsOf(Method::kReplicate), 0u);
   transport_.EndCalls(absl::OkStatus(), lost.SerializeAsString());
   EXPECT_EQ(CaughtUp(), 0);
+}
+
+// Whatever arrives, something else is on its way already.
+TEST_F(ReplicaRolesTest, ALearnerOfAPartitionThatIsPushedWithoutAPauseCatchesUp) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+  ASSERT_TRUE(Create().ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  // While the snapshot travels.
+  const auto before = Send(Method::kPush, EmptyPush(0, 2, 0));
+  EXPECT_TRUE(before->has_value()) << "acknowledged without the learner";
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(CaughtUp(), 0) << "it lacks what was acknowledged without it";
+  uint64_t sent = 0;
+  for (uint64_t ordinal = 1; ordinal < 10; ++ordinal) {
+    const auto pushed = Send(Method::kPush, EmptyPush(0, 2, ordinal));
+    EXPECT_FALSE(pushed->has_value()) << "acknowledged without the learner, which counts";
+    ASSERT_FALSE(EntriesSent().empty());
+    sent = EntriesSent().back();
+    ReplicateResponse response;
+    response.add_positions()->set_log_index(sent);
+    transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
+    EXPECT_EQ(CaughtUp(), 1);
+  }
 }
 
 // It was dropped, with what it had, and has come again, by routings that did not reach its primary.

@@ -128,7 +128,8 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
       {
         MutexLock lock(mu_);
         const Peer& peer = PeerAt(address);
-        follower.lane = is_learner && !followed_before ? peer.catch_up : peer.lanes[replica.index % kLanesToAServer];
+        follower.on_catch_up_lane = is_learner && !followed_before;
+        follower.lane = follower.on_catch_up_lane ? peer.catch_up : peer.lanes[replica.index % kLanesToAServer];
       }
       // What was queued for it, or asked of it, in a former reign is of no interest.
       follower.lane->Discard(replica.index);
@@ -236,7 +237,7 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
   if (replica.IsPrimary()) {
     for (const Follower& follower : replica.followers) {
       if (follower.state == Follower::State::kNeedsSnapshot) WantSnapshot(replica.index);
-      if (!follower.is_learner || !follower.counts || follower.state != Follower::State::kStreaming) continue;
+      if (!follower.is_learner || !follower.HasCaughtUp()) continue;
       CaughtUpReplica& entry = *request.add_caught_up();
       entry.set_partition(replica.index);
       entry.set_node(follower.node);
@@ -248,9 +249,14 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
 
 void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position) {
   follower.acked = std::max(follower.acked, position);
-  if (follower.counts || follower.acked < replica.partition->log_index()) return;
-  // From here on nothing is acknowledged without it, so it may be told to the scheduler. All that was on its lane has arrived.
-  follower.counts = true;
+  const bool has_all = follower.acked >= replica.partition->log_index();
+  if (!follower.counts && (has_all || follower.lane->Bytes() <= kNearlyCaughtUpBytes)) {
+    follower.counts = true;
+    follower.counts_after = replica.partition->log_index();
+  }
+  // To another lane only when all that was on this one has arrived.
+  if (!follower.counts || !has_all || !follower.on_catch_up_lane) return;
+  follower.on_catch_up_lane = false;
   MutexLock lock(mu_);
   if (const auto peer = peers_.find(Server(follower.node, follower.incarnation)); peer != peers_.end()) {
     follower.lane = peer->second.lanes[replica.index % kLanesToAServer];

@@ -40,8 +40,8 @@ inline constexpr std::chrono::seconds kFailedInstallCounts{1};
 inline constexpr std::chrono::milliseconds kPromiseInterval{100};
 
 struct ReplicatorOptions {
-  // Of all snapshots together, so that repair leaves the network to the training.
-  uint64_t repair_bytes_per_s = uint64_t{200} << 20;
+  // Of all snapshots together, so that repair leaves the network and the processors to the training.
+  uint64_t repair_bytes_per_s = uint64_t{50} << 20;
 };
 
 // Thread-safe; owns no thread. The transport must have let go of all calls before this is destroyed. Locks: a
@@ -95,7 +95,8 @@ class Replicator {
   using Server = std::pair<std::string, uint64_t>;  // node, incarnation
   struct Peer {
     std::vector<std::shared_ptr<ReplicationLane>> lanes;
-    // For learners until they have caught up: nobody who waits for a backup is to wait for what they lack.
+    // For learners until they have caught up, and as long as something is always on its way to them: nobody who waits for a
+    // backup is to wait for what they lack.
     std::shared_ptr<ReplicationLane> catch_up;
     MonotonicTime promised_until = MonotonicTime::min();
     // Of snapshots that did not arrive, since the last one that did: when the first and the last were given up.

@@ -31,7 +31,7 @@ ABSL_FLAG(uint32_t, row_width, 128, "floats in a row");
 ABSL_FLAG(uint32_t, partitions, 64, "partitions of the job");
 ABSL_FLAG(uint32_t, replicas, 1, "replicas of each partition");
 ABSL_FLAG(std::string, durability, "MEMORY", "the job's");
-ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{200} << 20, "what a server copies a second, at most");
+ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{50} << 20, "what a server copies a second, at most");
 ABSL_FLAG(uint32_t, keys_in_call, 4000, "keys of one push");
 ABSL_FLAG(uint32_t, calls_in_flight, 4, "pushes under way at a time");
 ABSL_FLAG(double, seconds, 5, "how long it is measured before and after");
