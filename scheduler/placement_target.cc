@@ -555,8 +555,12 @@ class TargetBuilder {
     return gain;
   }
 
-  // Exchanges partitions between the servers that differ the most.
+  // Exchanges partitions between the servers that differ the most: as long as that helps, by copying others instead of what
+  // is to be copied anyway, then by copying one more, then two.
   void BalanceMeasures() {
+    for (int copies = 0; copies <= 2; ++copies) BalanceMeasures(copies);
+  }
+  void BalanceMeasures(int copies) {
     for (int exchange = 0; exchange < kMaxExchanges; ++exchange) {
       bool exchanged = false;
       for (int m = 0; m < kMeasures && !exchanged; ++m) {
@@ -567,10 +571,10 @@ class TargetBuilder {
         const auto excess = [&](uint32_t s) { return servers_[s].has[m] - servers_[s].quota * average_quota_inverse(); };
         std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return excess(a) > excess(b); });
         if (excess(order.front()) > kTolerance) {
-          for (size_t i = order.size(); i-- > 1 && !exchanged;) exchanged = Exchange(order.front(), order[i]);
+          for (size_t i = order.size(); i-- > 1 && !exchanged;) exchanged = Exchange(order.front(), order[i], copies);
         }
         if (!exchanged && excess(order.back()) < -kTolerance) {
-          for (size_t i = 0; i + 1 < order.size() && !exchanged; ++i) exchanged = Exchange(order[i], order.back());
+          for (size_t i = 0; i + 1 < order.size() && !exchanged; ++i) exchanged = Exchange(order[i], order.back(), copies);
         }
       }
       if (!exchanged) return;
@@ -580,7 +584,12 @@ class TargetBuilder {
     return static_cast<double>(servers_.size()) / (static_cast<double>(placed_) * wanted_);
   }
 
-  bool Exchange(uint32_t a, uint32_t b) {
+  // How many replicas more are copied for it.
+  int Copies(uint32_t p, uint32_t from, uint32_t to) const {
+    return static_cast<int>(Contains(parts_[p].former, from)) - static_cast<int>(Contains(parts_[p].former, to));
+  }
+
+  bool Exchange(uint32_t a, uint32_t b, int copies) {
     const auto candidates = [&](uint32_t from, uint32_t to) {
       std::vector<uint32_t> all;
       for (const uint32_t p : servers_[from].partitions) {
@@ -601,7 +610,7 @@ class TargetBuilder {
     for (const uint32_t p : candidates(a, b)) {
       for (const uint32_t q : others) {
         const double gain = Gain(p, q, a, b);
-        if (gain <= best_gain) continue;
+        if (gain <= best_gain || Copies(p, a, b) + Copies(q, b, a) > copies) continue;
         best_gain = gain;
         best_p = p;
         best_q = q;

@@ -458,6 +458,30 @@ TEST(PlacementTargetTest, BytesAndKeysDifferByATenthAtMost) {
   }
 }
 
+// Those that a joiner gets are chosen so that nothing else need be copied to make the servers equal.
+TEST(PlacementTargetTest, WhatAJoinerGetsMakesTheServersEqual) {
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    std::mt19937 random(seed);
+    const int count = 2 + static_cast<int>(random() % 4);
+    const auto replicas = static_cast<uint32_t>(1 + random() % 2);
+    PartitionLoads loads(64);
+    std::lognormal_distribution<double> some(0, 0.3);
+    for (PartitionLoad& load : loads) {
+      load.parameter_bytes = static_cast<uint64_t>(some(random) * (4 << 20));
+      load.keys_pushed = static_cast<uint64_t>(some(random) * 10000);
+    }
+    std::vector<ServerNumber> numbers;
+    for (const PlacementServer& server : Servers(count)) numbers.push_back(server.number);
+    Placement placement;
+    PlaceFirst(numbers, 64, replicas, placement);
+    Apply(ComputeTarget(Servers(count), replicas, loads, placement), placement);
+    const PlacementTarget target = ComputeTarget(Servers(count + 1), replicas, loads, placement);
+    const int share = static_cast<int>(64 * replicas) / (count + 1);
+    EXPECT_LE(Copies(target, placement), share + share / 10 + 1);
+  }
+}
+
 TEST(PlacementTargetTest, SmallTablesAreNotWorthAMove) {
   const std::vector<PlacementServer> servers = Servers(4);
   Placement placement;
