@@ -34,6 +34,9 @@ struct Setting {
   uint64_t write_back_steps = 4;
   uint32_t micro_batches = 1;
   uint64_t bucket_bytes = 64;
+  // Adam in place of SGD, which has no slots.
+  bool adam = false;
+  bool sharded = false;
 };
 
 // All processes of a job. The members that tests look at are public.
@@ -52,7 +55,11 @@ class Cluster {
     job_.mutable_data()->set_train(WriteFile("train", setting.train_samples));
     job_.mutable_model()->mutable_deepfm()->set_dim(3);
     job_.mutable_model()->mutable_deepfm()->add_hidden(5);
-    job_.mutable_optimizer()->mutable_sgd()->set_learning_rate(kLearningRate);
+    if (setting.adam) {
+      job_.mutable_optimizer()->mutable_adam()->set_learning_rate(kLearningRate);
+    } else {
+      job_.mutable_optimizer()->mutable_sgd()->set_learning_rate(kLearningRate);
+    }
     if (setting.all_reduce) {
       job_.set_dense_path(ALLREDUCE);
       job_.mutable_all_reduce()->set_write_back_steps(setting.write_back_steps);
@@ -168,6 +175,8 @@ class Cluster {
       options.logical_workers = kRanks;
       options.optimizer = job_.optimizer();
       options.bucket_bytes = setting_.bucket_bytes;
+      options.sharded = setting_.sharded;
+      options.is_write_back = [this](uint64_t steps) { return plan_->IsWriteBack(steps); };
       for (const Table& table : dense) options.elements.push_back(table.elements());
       options.load = [&process](const Interrupt& interrupt, DenseState& state) {
         return process.store->Load(*process.reader, std::chrono::minutes(1), interrupt, state);
@@ -241,6 +250,17 @@ TEST(AllReduceTrainerTest, TwoRunsGiveTheSameBits) {
       EXPECT_EQ(cluster.servers_->parameters(), *first);
     }
     first = cluster.servers_->parameters();
+  }
+}
+
+TEST(AllReduceTrainerTest, ShardedItWritesTheSameParametersAndSlots) {
+  for (const auto& processes : std::vector<std::vector<std::vector<uint32_t>>>{
+           {{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}}) {
+    Cluster whole({.processes = processes, .write_back_steps = 3, .adam = true});
+    whole.RunAllOk();
+    Cluster sharded({.processes = processes, .write_back_steps = 3, .adam = true, .sharded = true});
+    sharded.RunAllOk();
+    EXPECT_EQ(sharded.servers_->parameters(), whole.servers_->parameters());
   }
 }
 

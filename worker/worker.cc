@@ -246,6 +246,9 @@ absl::Status PrepareTables(const WorkerOptions& options, Client& client, const T
     replica.logical_workers = logical_workers;
     replica.optimizer = job.optimizer();
     replica.bucket_bytes = job.all_reduce().bucket_bytes();
+    replica.sharded = job.all_reduce().sharded_optimizer();
+    // The plan is there before any rank begins.
+    replica.is_write_back = [&training](uint64_t steps) { return training.plan->IsWriteBack(steps); };
     replica.timeout = AtLeastPatience(kStepTimeout, client);
     PAWL_ASSIGN_OR_RETURN(const auto rule, UpdateRule::Create(job.optimizer()));
     PAWL_RETURN_IF_ERROR(CreateTables(client, model, DenseStore::Specs(dense, *rule), training, &dense_tables));

@@ -381,8 +381,13 @@ absl::Status ValidateAllReduce(const Job& job) {
     return Invalid("all_reduce.write_back_steps is ", all_reduce.write_back_steps(), "; at most ", kMaxWriteBackSteps,
                    " are possible");
   }
-  if (all_reduce.sharded_optimizer()) {
-    return absl::UnimplementedError("all_reduce.sharded_optimizer is set; this version has no sharded optimizer: leave it out");
+  if (all_reduce.sharded_optimizer() && job.optimizer().has_rowwise_adagrad()) {
+    return Invalid("all_reduce.sharded_optimizer is set, but optimizer.rowwise_adagrad needs whole rows, which shares cut; "
+                   "use optimizer.adagrad");
+  }
+  if (all_reduce.sharded_optimizer() && job.optimizer().clip_norm() != 0) {
+    return Invalid("all_reduce.sharded_optimizer is set, but optimizer.clip_norm is ", job.optimizer().clip_norm(),
+                   " and needs whole rows, which shares cut; use optimizer.clip_value");
   }
   return absl::OkStatus();
 }

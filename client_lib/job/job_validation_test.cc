@@ -87,8 +87,15 @@ TEST(JobValidationTest, AllReduceHasLimits) {
   ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.bucket_bytes=1073741825"}, "all_reduce.bucket_bytes is 1073741825");
   ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.write_back_steps=1000001"}, "all_reduce.write_back_steps is 1000001");
   ExpectRefused({"dense_path=ALLREDUCE", "consistency.backup_workers=1"}, "consistency.backup_workers is 1");
-  ExpectRefused({"dense_path=ALLREDUCE", "all_reduce.sharded_optimizer=true"}, "all_reduce.sharded_optimizer",
-                absl::StatusCode::kUnimplemented);
+  const std::vector<std::string> sharded = {"dense_path=ALLREDUCE", "all_reduce.sharded_optimizer=true"};
+  EXPECT_EQ(Validate(Changed(sharded)), absl::OkStatus());
+  for (const auto& [setting, field] : {std::pair("optimizer.rowwise_adagrad.learning_rate=1", "optimizer.rowwise_adagrad"),
+                                       std::pair("optimizer.clip_norm=0.5", "optimizer.clip_norm is 0.5")}) {
+    std::vector<std::string> settings = sharded;
+    settings.push_back(setting);
+    ExpectRefused(settings, "all_reduce.sharded_optimizer is set");
+    ExpectRefused(settings, field);
+  }
   Job job;
   job.set_name("tables");
   job.set_dense_path(ALLREDUCE);

@@ -86,6 +86,25 @@ TEST_F(AllReduceTest, LearnsAsThroughTheServersWithAnyNumberOfWorkers) {
   }
 }
 
+TEST_F(AllReduceTest, AShardedOptimizerLearnsAsAWholeOne) {
+  const std::string settings = "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 7";
+  const nlohmann::json whole = Train(settings + " }", 2);
+  ASSERT_FALSE(whole.is_null());
+  const std::string sharded = settings + " sharded_optimizer: true }";
+  const nlohmann::json undisturbed = Train(sharded, 2);
+  ASSERT_FALSE(undisturbed.is_null());
+  EXPECT_NEAR(undisturbed["eval"]["auc"].get<double>(), whole["eval"]["auc"].get<double>(), kClose);
+
+  // The slots of the share of a worker that dies are a few steps old.
+  ProcessCluster* const cluster = StartJob(sharded, 3, 10);
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 30));
+  ASSERT_TRUE(cluster->Kill("worker-1").ok());
+  const nlohmann::json disturbed = WaitForCompletion(*cluster);
+  ASSERT_FALSE(disturbed.is_null());
+  EXPECT_NEAR(disturbed["eval"]["auc"].get<double>(), whole["eval"]["auc"].get<double>(), kClose);
+}
+
 TEST_F(AllReduceTest, TwoRunsWithAsManyWorkersGiveTheSameBits) {
   const std::string settings = "dense_path: ALLREDUCE all_reduce { bucket_bytes: 1024 write_back_steps: 10 }";
   const nlohmann::json one = Train(settings, 2);

@@ -213,6 +213,8 @@ absl::StatusOr<Group> FakeGroups::Form(const std::string& node, const std::vecto
 void FakeGroups::FormIfAllAreThere() {
   std::map<uint32_t, std::string> hosts;
   for (const auto& [node, waiting] : waiting_) {
+    // It may not have noticed yet.
+    if (dead_.contains(node)) continue;
     for (const GroupRank& rank : waiting->ranks) hosts[rank.rank()] = node;
   }
   if (hosts.size() != ranks_) return;

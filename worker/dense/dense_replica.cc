@@ -10,18 +10,13 @@
 #include "client_lib/base/status_macros.h"
 #include "server/optimizer/finite.h"
 #include "spdlog/spdlog.h"
+#include "worker/dense/state_exchange.h"
 
 namespace pawl {
 namespace {
 
 // How often a member that is to leave looks whether it may.
 constexpr std::chrono::milliseconds kLeaveInterval{5};
-
-Collective::Done Fulfil(std::future<absl::Status>& future) {
-  std::promise<absl::Status> promise;
-  future = promise.get_future();
-  return [promise = std::move(promise)](absl::Status status) mutable { promise.set_value(std::move(status)); };
-}
 
 class ReplicaView final : public DenseView {
  public:
@@ -78,6 +73,10 @@ class ChangeWatcher {
 absl::StatusOr<std::unique_ptr<DenseReplica>> DenseReplica::Create(Options options, GroupFormer& former) {
   auto rule = UpdateRule::Create(options.optimizer);
   if (!rule.ok()) return Annotate(rule.status(), "optimizer");
+  if (options.sharded && (!(*rule)->IsElementwise() || options.is_write_back == nullptr)) {
+    return absl::InvalidArgumentError(
+        "optimizer: its rule needs whole rows, which all_reduce.sharded_optimizer cuts into shares; leave one of them out");
+  }
   return absl::WrapUnique(new DenseReplica(std::move(options), *std::move(rule), former));
 }
 
@@ -88,6 +87,7 @@ DenseReplica::DenseReplica(Options options, std::unique_ptr<const UpdateRule> ru
       former_(former),
       state_(layout_, *rule_),
       gradients_(layout_),
+      shares_(options_.sharded ? std::make_unique<SlotShares>(layout_, *rule_, state_) : nullptr),
       thread_([this] { Drive(); }) {}
 
 DenseReplica::~DenseReplica() {
@@ -113,10 +113,16 @@ absl::StatusOr<std::unique_ptr<DenseView>> DenseReplica::At(uint64_t step, Sessi
 }
 
 std::optional<DenseStore::Share> DenseReplica::WriteBack(const DenseStore& store, uint64_t steps, uint32_t rank) const {
+  if (shares_ != nullptr && !options_.is_write_back(steps)) return std::nullopt;
   for (const int64_t version : state_.versions()) {
     if (version != static_cast<int64_t>(steps)) return std::nullopt;
   }
   return store.ShareOf(state_, steps, rank, options_.logical_workers);
+}
+
+void DenseReplica::ClearState() {
+  state_.Clear();
+  if (shares_ != nullptr) shares_->Clear();
 }
 
 absl::Status DenseReplica::Fatal(const absl::Status& status) {
@@ -162,7 +168,7 @@ absl::StatusOr<std::vector<GroupRank>> DenseReplica::AwaitRanks() {
     std::optional<std::vector<GroupRank>> ranks = gradients_.Ranks();
     // Also if it has got ranks since: these have not seen anything yet.
     if (state_.retired()) {
-      state_.Clear();
+      ClearState();
       gradients_.DropBefore(UINT64_MAX);
       continue;
     }
@@ -186,142 +192,30 @@ void DenseReplica::LetOthersEnd(const Collective& collective) const {
   }
 }
 
-absl::Status DenseReplica::AwaitEnd(Collective& collective, std::future<absl::Status>& done) {
-  while (done.wait_for(kInterruptInterval) != std::future_status::ready) {
-    if (const absl::Status reason = StillIn(collective); !reason.ok()) collective.Abort(reason);
-  }
-  return done.get();
-}
-
 absl::Status DenseReplica::TakePart(Collective& collective) {
-  PAWL_RETURN_IF_ERROR(Synchronize(collective));
-  return RunSteps(collective);
+  GroupOperations group(collective, options_.timeout, [this, &collective] { return StillIn(collective); });
+  PAWL_RETURN_IF_ERROR(Synchronize(group));
+  return RunSteps(group);
 }
 
-std::vector<int64_t> DenseReplica::State() const {
-  std::vector<int64_t> state = state_.versions();
-  state.push_back(static_cast<int64_t>(state_.lost_steps()));
-  return state;
-}
-
-absl::Status DenseReplica::Synchronize(Collective& collective) {
+absl::Status DenseReplica::Synchronize(GroupOperations& group) {
   if (const std::optional<uint64_t> steps = state_.steps(); steps.has_value()) {
     gradients_.DropBefore(*steps);
   } else {
     // What a group that broke has left of its state is of no use without the rest, and nobody has read it.
-    state_.Clear();
+    ClearState();
   }
   // Of a member whose last rank has ended just now.
   constexpr int64_t kNoStep = std::numeric_limits<int64_t>::max();
   const int64_t own = static_cast<int64_t>(gradients_.EarliestStep().value_or(kNoStep));
   int64_t earliest = 0;
-  std::future<absl::Status> done;
-  collective.AllReduce(&own, &earliest, 1, CollectiveType::kInt64, Reduction::kMin, options_.timeout, Fulfil(done));
-  PAWL_RETURN_IF_ERROR(AwaitEnd(collective, done));
+  PAWL_RETURN_IF_ERROR(group.Await(group.AllReduce(&own, &earliest, 1, Reduction::kMin)));
   if (earliest == kNoStep) return absl::AbortedError("the members of the group have no ranks any more");
 
-  std::vector<int64_t> state = State();
-  std::vector<int64_t> all(state.size() * collective.size());
-  collective.AllGather(state.data(), all.data(), state.size(), CollectiveType::kInt64, options_.timeout, Fulfil(done));
-  PAWL_RETURN_IF_ERROR(AwaitEnd(collective, done));
-  PAWL_RETURN_IF_ERROR(LoadIfNobodyHasAny(collective, all, earliest));
-  PAWL_RETURN_IF_ERROR(Exchange(collective, all));
-
-  // Steps that nobody is before any more, and whose gradients nobody has: they brought no update. All members have the same
-  // now, and count the same.
-  const uint64_t first = static_cast<uint64_t>(earliest);
-  const uint64_t steps = *state_.steps();
-  if (steps >= first) return absl::OkStatus();
-  state_.set_lost_steps(state_.lost_steps() + first - steps);
-  for (size_t b = 0; b < layout_.buckets().size(); ++b) {
-    if (state_.versions()[b] < earliest) state_.Relabel(b, first);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status DenseReplica::LoadIfNobodyHasAny(Collective& collective, std::vector<int64_t>& all, int64_t earliest) {
-  const size_t buckets = layout_.buckets().size();
-  for (size_t p = 0; p < collective.size(); ++p) {
-    if (all[p * (buckets + 1)] != DenseState::kNone) return absl::OkStatus();
-  }
-  if (collective.place() == 0) {
-    const absl::StatusOr<uint64_t> steps = options_.load(stop_, state_);
-    if (!steps.ok()) {
-      const absl::Status status = Annotate(steps.status(), "the dense parameters that the servers keep");
-      // Who is away may come back, or another member can reach them.
-      const bool passes = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || !stop_.reason().ok();
-      return passes ? status : Fatal(status);
-    }
-    if (static_cast<int64_t>(*steps) < earliest) {
-      spdlog::info("no worker has the dense parameters any more: training goes on at step {} with those after {} steps, "
-                   "which the servers keep",
-                   earliest, *steps);
-      state_.set_lost_steps(state_.lost_steps() + static_cast<uint64_t>(earliest) - *steps);
-      for (size_t b = 0; b < buckets; ++b) state_.Relabel(b, static_cast<uint64_t>(earliest));
-    }
-  }
-  const std::vector<int64_t> state = State();
-  std::future<absl::Status> done;
-  collective.AllGather(state.data(), all.data(), state.size(), CollectiveType::kInt64, options_.timeout, Fulfil(done));
-  return AwaitEnd(collective, done);
-}
-
-absl::Status DenseReplica::Exchange(Collective& collective, const std::vector<int64_t>& all) {
-  const size_t buckets = layout_.buckets().size();
-  const auto version = [&](size_t place, size_t bucket) { return all[place * (buckets + 1) + bucket]; };
-  std::vector<size_t> sources(buckets);
-  int64_t lowest = std::numeric_limits<int64_t>::max();
-  for (size_t b = 0; b < buckets; ++b) {
-    for (size_t p = 1; p < collective.size(); ++p) {
-      if (version(p, b) > version(sources[b], b)) sources[b] = p;
-    }
-    lowest = std::min(lowest, version(sources[b], b));
-  }
-  std::vector<float> unused;
-  for (size_t b = 0; b < buckets; ++b) {
-    const size_t source = sources[b];
-    const int64_t newest = version(source, b);
-    bool all_have_it = true;
-    bool somebody_has_nothing = false;
-    for (size_t p = 0; p < collective.size(); ++p) {
-      all_have_it = all_have_it && version(p, b) == newest;
-      somebody_has_nothing = somebody_has_nothing || version(p, b) == DenseState::kNone;
-    }
-    if (all_have_it) continue;
-    const int64_t own = version(collective.place(), b);
-    const bool takes = own < newest;
-    // Two steps without this process's ranks: their successors' hosts have gone on, and it was told too late.
-    if (takes && own != DenseState::kNone && own + 1 < newest) {
-      return Fatal(absl::AbortedError(absl::StrCat("the dense parameters of this worker are after ", own,
-                                                   " steps, those of others after ", newest)));
-    }
-    const DenseBucket& bucket = layout_.buckets()[b];
-    // The number of lost steps came with the list.
-    if (takes) state_.set_lost_steps(static_cast<uint64_t>(all[source * (buckets + 1) + buckets]));
-    const auto broadcast = [&](float* data, size_t count, bool is_taken) {
-      if (count == 0) return absl::OkStatus();
-      // Who has the same already must not write what its ranks read.
-      if (!is_taken && source != collective.place()) {
-        unused.resize(std::max(unused.size(), count));
-        data = unused.data();
-      }
-      std::future<absl::Status> done;
-      collective.Broadcast(data, count, CollectiveType::kFloat32, source, options_.timeout, Fulfil(done));
-      return AwaitEnd(collective, done);
-    };
-    // Of the step that is not done in all buckets there may be ranks without gradients, and these may be with whoever has
-    // nothing: they read the version before. The source has it in its other place.
-    if (somebody_has_nothing && newest > lowest) {
-      const bool has_nothing = own == DenseState::kNone;
-      const uint64_t before = static_cast<uint64_t>(newest - 1);
-      PAWL_RETURN_IF_ERROR(broadcast(state_.weights(b, before), bucket.count, has_nothing));
-      if (has_nothing) state_.Publish(b, before);
-    }
-    PAWL_RETURN_IF_ERROR(broadcast(state_.weights(b, static_cast<uint64_t>(newest)), bucket.count, takes));
-    PAWL_RETURN_IF_ERROR(broadcast(state_.slots(b), bucket.slots_count, takes));
-    if (takes) state_.Publish(b, static_cast<uint64_t>(newest));
-  }
-  return absl::OkStatus();
+  StateExchange exchange(layout_, state_, shares_.get(), group);
+  const absl::Status status =
+      exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, state_); });
+  return exchange.failed() ? Fatal(status) : status;
 }
 
 std::optional<size_t> DenseReplica::Ready(uint64_t step) const {
@@ -332,103 +226,168 @@ std::optional<size_t> DenseReplica::Ready(uint64_t step) const {
   return std::nullopt;
 }
 
-absl::StatusOr<size_t> DenseReplica::AwaitChoice(Collective& collective, uint64_t step) {
+absl::StatusOr<size_t> DenseReplica::AwaitChoice(GroupOperations& group, uint64_t step) {
   int64_t choice = 0;
-  while (collective.place() == 0) {
+  while (group.place() == 0) {
     const uint64_t seen = gradients_.events();
-    PAWL_RETURN_IF_ERROR(StillIn(collective));
+    PAWL_RETURN_IF_ERROR(group.StillIn());
     if (const std::optional<size_t> ready = Ready(step); ready.has_value()) {
       choice = static_cast<int64_t>(*ready);
       break;
     }
     gradients_.WaitForChange(seen, Clock::Real().Now() + kInterruptInterval);
   }
-  if (collective.size() == 1) return static_cast<size_t>(choice);
-  std::future<absl::Status> done;
-  collective.Broadcast(&choice, 1, CollectiveType::kInt64, 0, options_.timeout, Fulfil(done));
-  PAWL_RETURN_IF_ERROR(AwaitEnd(collective, done));
+  if (group.size() == 1) return static_cast<size_t>(choice);
+  PAWL_RETURN_IF_ERROR(group.Await(group.Broadcast(&choice, 1, 0)));
   return static_cast<size_t>(choice);
 }
 
-absl::Status DenseReplica::AwaitComplete(Collective& collective, size_t bucket, uint64_t step) {
+absl::Status DenseReplica::AwaitComplete(const GroupOperations& group, size_t bucket, uint64_t step) {
   while (true) {
     const uint64_t seen = gradients_.events();
-    PAWL_RETURN_IF_ERROR(StillIn(collective));
+    PAWL_RETURN_IF_ERROR(group.StillIn());
     if (gradients_.IsComplete(bucket, step)) return absl::OkStatus();
     gradients_.WaitForChange(seen, Clock::Real().Now() + kInterruptInterval);
   }
 }
 
-void DenseReplica::StartBucket(Collective& collective, size_t bucket, uint64_t step, Flight& flight) {
+size_t DenseReplica::SummedElements(const GroupOperations& group, size_t bucket) const {
+  return shares_ == nullptr ? layout_.buckets()[bucket].count : shares_->ShareElements(bucket, group.size());
+}
+
+void DenseReplica::StartBucket(GroupOperations& group, size_t bucket, uint64_t step, Flight& flight) {
   const size_t count = layout_.buckets()[bucket].count;
   const size_t ranks = options_.logical_workers;
   flight.bucket = bucket;
   flight.step = step;
   started_[bucket] = true;
-  flight.sum.resize(count + ranks + 1);
-  flight.reduced.resize(count + ranks + 1);
-  gradients_.Sum(bucket, step, flight.sum.data(), absl::MakeSpan(flight.sum).subspan(count, ranks));
-  flight.sum.back() = 0;
-  if (collective.place() == 0) {
-    if (const std::optional<size_t> next = Ready(step); next.has_value()) {
-      flight.sum.back() = static_cast<float>(*next + 1);
-    }
+  std::vector<float>& sum = flight.sum;
+  sum.resize(count + ranks + 1);
+  gradients_.Sum(bucket, step, sum.data(), absl::MakeSpan(sum).subspan(count, ranks));
+  sum.back() = 0;
+  if (group.place() == 0) {
+    if (const std::optional<size_t> next = Ready(step); next.has_value()) sum.back() = static_cast<float>(*next + 1);
   }
-  collective.AllReduce(flight.sum.data(), flight.reduced.data(), flight.sum.size(), CollectiveType::kFloat32,
-                       Reduction::kSum, options_.timeout, Fulfil(flight.done));
+  const size_t elements = SummedElements(group, bucket) + ranks + 1;
+  flight.reduced.resize(elements);
+  if (shares_ == nullptr) {
+    flight.done = group.AllReduce(sum.data(), flight.reduced.data(), elements, Reduction::kSum);
+    return;
+  }
+  flight.scattered.assign(elements * group.size(), 0);
+  for (size_t p = 0; p < group.size(); ++p) {
+    const DenseRange range = shares_->Share(bucket, group.size(), p);
+    float* const to = flight.scattered.data() + p * elements;
+    std::copy_n(sum.data() + range.begin, range.size(), to);
+    std::copy_n(sum.data() + count, ranks + 1, to + elements - (ranks + 1));
+  }
+  flight.done = group.ReduceScatter(flight.scattered.data(), flight.reduced.data(), elements, Reduction::kSum);
 }
 
-absl::Status DenseReplica::Finish(Flight& flight) {
-  const size_t count = layout_.buckets()[flight.bucket].count;
+absl::Status DenseReplica::CheckFlags(const GroupOperations& group, const Flight& flight) {
+  const float* const flags = flight.reduced.data() + SummedElements(group, flight.bucket);
   uint32_t contributed = 0;
   for (uint32_t rank = 0; rank < options_.logical_workers; ++rank) {
-    const float flag = flight.reduced[count + rank];
-    if (flag > 1) {
+    if (flags[rank] > 1) {
       return Fatal(absl::InternalError(absl::StrCat("the dense gradients of logical worker ", rank, " are in step ",
-                                                    flight.step, " ", flag, " times")));
+                                                    flight.step, " ", flags[rank], " times")));
     }
-    contributed += flag == 1;
+    contributed += flags[rank] == 1;
   }
   if (contributed < options_.logical_workers && flight.bucket == 0) {
     spdlog::info("dense step {} has the gradients of {} of {} logical workers: those of others were lost with their workers",
                  flight.step, contributed, options_.logical_workers);
   }
-  if (!AllFinite(flight.reduced.data(), count)) {
-    return Fatal(absl::InvalidArgumentError(
-        absl::StrCat("a dense gradient of step ", flight.step,
-                     " is not finite: the training has diverged; reduce the learning rate")));
-  }
+  return absl::OkStatus();
+}
+
+absl::Status DenseReplica::NotFinite(const Flight& flight) {
+  return Fatal(absl::InvalidArgumentError(absl::StrCat(
+      "a dense gradient of step ", flight.step, " is not finite: the training has diverged; reduce the learning rate")));
+}
+
+absl::Status DenseReplica::Update(const Flight& flight) {
+  if (!AllFinite(flight.reduced.data(), layout_.buckets()[flight.bucket].count)) return NotFinite(flight);
   state_.Apply(flight.bucket, 1.0f / static_cast<float>(options_.logical_workers), flight.reduced.data());
   return absl::OkStatus();
 }
 
-absl::Status DenseReplica::RunSteps(Collective& collective) {
+size_t DenseReplica::GatheredElements(const GroupOperations& group, const Flight& flight) const {
+  const size_t slots = options_.is_write_back(flight.step + 1) ? shares_->SlotsPerElement(flight.bucket) : 0;
+  return shares_->ShareElements(flight.bucket, group.size()) * (1 + slots) + 1;
+}
+
+void DenseReplica::UpdateShare(GroupOperations& group, Flight& flight) {
+  const size_t share = shares_->ShareElements(flight.bucket, group.size());
+  const DenseRange range = shares_->Share(flight.bucket, group.size(), group.place());
+  const size_t elements = GatheredElements(group, flight);
+  flight.updated.assign(elements, 0);
+  flight.gathered.resize(elements * group.size());
+  if (AllFinite(flight.reduced.data(), range.size())) {
+    shares_->Prepare(flight.bucket, range, 1.0f / static_cast<float>(options_.logical_workers), flight.reduced.data(),
+                     flight.updated.data());
+    if (elements > share + 1) {
+      const std::vector<float>& slots = shares_->prepared(flight.bucket);
+      std::copy(slots.begin(), slots.end(), flight.updated.data() + share + 1);
+    }
+  } else {
+    flight.updated[share] = 1;
+  }
+  flight.done = group.AllGather(flight.updated.data(), flight.gathered.data(), elements);
+}
+
+absl::Status DenseReplica::TakeShares(GroupOperations& group, Flight& flight) {
+  PAWL_RETURN_IF_ERROR(group.Await(std::move(flight.done)));
+  const size_t bucket = flight.bucket;
+  const size_t share = shares_->ShareElements(bucket, group.size());
+  const size_t elements = GatheredElements(group, flight);
+  const bool with_slots = elements > share + 1;
+  for (size_t p = 0; p < group.size(); ++p) {
+    if (flight.gathered[p * elements + share] != 0) return NotFinite(flight);
+  }
+  shares_->Commit(bucket);
+  float* const weights = state_.weights(bucket, flight.step + 1);
+  for (size_t p = 0; p < group.size(); ++p) {
+    const DenseRange range = shares_->Share(bucket, group.size(), p);
+    const float* const from = flight.gathered.data() + p * elements;
+    std::copy_n(from, range.size(), weights + range.begin);
+    if (with_slots) shares_->Unpack(bucket, range, from + share + 1);
+  }
+  if (with_slots || layout_.buckets()[bucket].slots_count == 0) shares_->SetWhole(bucket);
+  state_.Publish(bucket, flight.step + 1);
+  return absl::OkStatus();
+}
+
+absl::Status DenseReplica::RunSteps(GroupOperations& group) {
   while (true) {
     const uint64_t step = *state_.steps();
     gradients_.DropBefore(step);
     started_.assign(layout_.buckets().size(), false);
     std::optional<size_t> bucket;
-    PAWL_ASSIGN_OR_RETURN(bucket, AwaitChoice(collective, step));
+    PAWL_ASSIGN_OR_RETURN(bucket, AwaitChoice(group, step));
     size_t turn = 0;
-    PAWL_RETURN_IF_ERROR(AwaitComplete(collective, *bucket, step));
-    StartBucket(collective, *bucket, step, flights_[turn]);
+    PAWL_RETURN_IF_ERROR(AwaitComplete(group, *bucket, step));
+    StartBucket(group, *bucket, step, flights_[turn]);
     while (true) {
       Flight& flight = flights_[turn];
-      PAWL_RETURN_IF_ERROR(AwaitEnd(collective, flight.done));
+      PAWL_RETURN_IF_ERROR(group.Await(std::move(flight.done)));
       const float next = flight.reduced.back();
       bucket = next == 0 ? std::nullopt : std::make_optional(static_cast<size_t>(next) - 1);
+      PAWL_RETURN_IF_ERROR(CheckFlags(group, flight));
+      // Its gathering comes before the next bucket in everybody's order, whether that is ready here or not.
+      if (shares_ != nullptr) UpdateShare(group, flight);
       // The next one travels while this one's update is made, if it can.
       turn = 1 - turn;
       bool started = false;
       if (bucket.has_value() && gradients_.IsComplete(*bucket, step)) {
-        StartBucket(collective, *bucket, step, flights_[turn]);
+        StartBucket(group, *bucket, step, flights_[turn]);
         started = true;
       }
-      PAWL_RETURN_IF_ERROR(Finish(flight));
+      PAWL_RETURN_IF_ERROR(shares_ == nullptr ? Update(flight) : TakeShares(group, flight));
       if (!bucket.has_value()) break;
       if (!started) {
-        PAWL_RETURN_IF_ERROR(AwaitComplete(collective, *bucket, step));
-        StartBucket(collective, *bucket, step, flights_[turn]);
+        PAWL_RETURN_IF_ERROR(AwaitComplete(group, *bucket, step));
+        StartBucket(group, *bucket, step, flights_[turn]);
       }
     }
   }

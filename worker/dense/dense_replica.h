@@ -23,7 +23,9 @@
 #include "worker/dense/dense_layout.h"
 #include "worker/dense/dense_state.h"
 #include "worker/dense/dense_store.h"
+#include "worker/dense/group_operations.h"
 #include "worker/dense/local_gradients.h"
+#include "worker/dense/slot_shares.h"
 #include "worker/dense_source.h"
 #include "worker/interrupt.h"
 
@@ -48,15 +50,26 @@ namespace pawl {
 //
 // With each bucket travels a flag of each rank, so that all see whose gradients are in the sum.
 //
+// # A step with a sharded optimizer
+//
+// A bucket is cut into as many equal shares as there are members. Its gradients are reduced and scattered, so that each
+// member has the sum of its own share; behind each share go the flags and the number of the next bucket. Each member makes
+// the update of its share alone, and the new weights are gathered by all; with them travels whether a member's sums were
+// finite. The next bucket's operations come after both in all members' order. The parameters are what they would be without,
+// bit for bit where the collective adds in the same order for both.
+//
+// The array of slots is as large as ever, but of each bucket the own share alone is worth something, until a step after
+// which the parameters are written back: with its weights all slots are gathered, once more as many bytes for each slot
+// of an element. What is kept of others' shares then is what the servers have (SlotShares).
+//
 // # Groups
 //
 // A group is formed with all ranks that the process hosts, once those that it is to have are taken over. Then members
-// compare the versions of their buckets, and each bucket goes from the member with the highest (of those the lowest place)
-// to those with lower ones: that serves whoever has joined, and whoever lacks the end of a step that others have. Whoever has
-// nothing gets, of a bucket that is ahead of others, the version before it too: its ranks may be those whose gradients the
-// others wait for. If nobody has anything, member 0 loads what the servers keep. When an operation fails, the group is over
-// or the process's ranks change, a group is formed anew; the sums of what is not finished are made again from the
-// gradients, which are kept until the step is finished, those of ranks that have moved on included.
+// exchange their state, until all have the same and whoever has joined has what its ranks need (StateExchange); if nobody
+// has anything, member 0 loads what the servers keep. When an operation fails, the group is over or the process's ranks
+// change, a group is formed anew; the sums of what is not finished are made again from the gradients, which are kept until
+// the step is finished, those of ranks that have moved on included. So are the updates of shares: one that no member has
+// gathered has changed nothing.
 //
 // A rank that has ended step t elsewhere before it came here takes no part in dense step t: if its host lives, its
 // contribution is there; if not, it is lost with that. A rank that is still to end a step that the dense parameters have
@@ -75,6 +88,10 @@ class DenseReplica final : public DenseSource {
     std::vector<uint64_t> elements;
     Optimizer optimizer;
     uint64_t bucket_bytes = uint64_t{1} << 20;
+    // Each member makes the updates of its share alone. Needs an elementwise rule, and is the same for all members.
+    bool sharded = false;
+    // With that: whether WriteBack is to be called after so many steps. By the replica's thread, once a rank has begun.
+    std::function<bool(uint64_t steps)> is_write_back;
     // How long a collective operation may wait for the slowest member's gradients.
     MonotonicDuration timeout = std::chrono::minutes(10);
     // How long to wait before a group is asked for again after a refusal or a failure.
@@ -86,7 +103,7 @@ class DenseReplica final : public DenseSource {
     std::function<absl::StatusOr<uint64_t>(const Interrupt& interrupt, DenseState& state)> load;
   };
 
-  // `former` outlives it. INVALID_ARGUMENT for an impossible optimizer.
+  // `former` outlives it. INVALID_ARGUMENT for an impossible optimizer, or one that cannot be sharded.
   static absl::StatusOr<std::unique_ptr<DenseReplica>> Create(Options options, GroupFormer& former);
   // Leaves the group. REQUIRES: nobody waits for anything here.
   ~DenseReplica() override;
@@ -113,7 +130,8 @@ class DenseReplica final : public DenseSource {
   absl::Status AwaitTable(size_t table, uint64_t steps, MonotonicDuration limit, const Interrupt& interrupt) const {
     return state_.Await(table, steps, limit, interrupt);
   }
-  // A rank's part of writing the parameters back; nothing if they are not, or no more, after so many steps exactly.
+  // A rank's part of writing the parameters back; nothing if they are not, or no more, after so many steps exactly, or if
+  // a sharded replica has not been told that they would be.
   // REQUIRES: by the thread of a rank that has given its gradients of step `steps` - 1 and not of the next.
   std::optional<DenseStore::Share> WriteBack(const DenseStore& store, uint64_t steps, uint32_t rank) const;
 
@@ -125,9 +143,14 @@ class DenseReplica final : public DenseSource {
   struct Flight {
     size_t bucket = 0;
     uint64_t step = 0;
-    // The bucket's gradients, the ranks' flags, the next bucket's number.
+    // The bucket's gradients, the ranks' flags, the next bucket's number. `scattered`: all of that for each share, where it
+    // is sharded; `reduced` is the own share's then.
     std::vector<float> sum;
+    std::vector<float> scattered;
     std::vector<float> reduced;
+    // Of a share: the new weights, whether the sums were not finite, and in a step of a write-back the slots, packed.
+    std::vector<float> updated;
+    std::vector<float> gathered;
     std::future<absl::Status> done;
   };
 
@@ -138,25 +161,31 @@ class DenseReplica final : public DenseSource {
   absl::StatusOr<std::vector<GroupRank>> AwaitRanks();
   // Until the group is over, which is why it returns.
   absl::Status TakePart(Collective& collective);
-  absl::Status Synchronize(Collective& collective);
-  absl::Status LoadIfNobodyHasAny(Collective& collective, std::vector<int64_t>& all, int64_t earliest);
-  absl::Status Exchange(Collective& collective, const std::vector<int64_t>& all);
-  absl::Status RunSteps(Collective& collective);
+  absl::Status Synchronize(GroupOperations& group);
+  absl::Status RunSteps(GroupOperations& group);
   // The bucket to begin with, as member 0 says it.
-  absl::StatusOr<size_t> AwaitChoice(Collective& collective, uint64_t step);
+  absl::StatusOr<size_t> AwaitChoice(GroupOperations& group, uint64_t step);
   // The first bucket, in the order of need, that is ready here and was not started.
   std::optional<size_t> Ready(uint64_t step) const;
-  absl::Status AwaitComplete(Collective& collective, size_t bucket, uint64_t step);
-  void StartBucket(Collective& collective, size_t bucket, uint64_t step, Flight& flight);
-  absl::Status Finish(Flight& flight);
+  absl::Status AwaitComplete(const GroupOperations& group, size_t bucket, uint64_t step);
+  // Of the bucket's elements, those whose sum comes here; the ranks' flags and the next bucket's number are behind them.
+  size_t SummedElements(const GroupOperations& group, size_t bucket) const;
+  void StartBucket(GroupOperations& group, size_t bucket, uint64_t step, Flight& flight);
+  absl::Status CheckFlags(const GroupOperations& group, const Flight& flight);
+  absl::Status NotFinite(const Flight& flight);
+  absl::Status Update(const Flight& flight);
+  // The rest is for shares: how much of a bucket is gathered from each member; the update of the own share, which starts the
+  // gathering; the end of that.
+  size_t GatheredElements(const GroupOperations& group, const Flight& flight) const;
+  void UpdateShare(GroupOperations& group, Flight& flight);
+  absl::Status TakeShares(GroupOperations& group, Flight& flight);
 
-  // Waits for the end of an operation; aborts the collective if the process is to leave the group meanwhile.
-  absl::Status AwaitEnd(Collective& collective, std::future<absl::Status>& done);
   // OK, or why this member has to leave the group.
   absl::Status StillIn(const Collective& collective) const;
   // Waits until the group is over for others, leave_limit at most.
   void LetOthersEnd(const Collective& collective) const;
-  std::vector<int64_t> State() const;
+  // There is no state any more. REQUIRES: nobody reads.
+  void ClearState();
   // The process cannot go on.
   absl::Status Fatal(const absl::Status& status);
 
@@ -166,6 +195,8 @@ class DenseReplica final : public DenseSource {
   GroupFormer& former_;
   DenseState state_;
   LocalGradients gradients_;
+  // Null unless the optimizer is sharded. Of the thread alone.
+  const std::unique_ptr<SlotShares> shares_;
   // No rank is expected between the end of the last one and that the state is retired.
   Mutex hosting_mu_;
 

@@ -13,10 +13,14 @@
 #include <utility>
 
 #include "gtest/gtest.h"
+#include "spdlog/spdlog.h"
 #include "worker/collective/fake_group.h"
 
 namespace pawl {
 namespace {
+
+// Made before any thread: ThreadSanitizer does not see that the system's spdlog makes its loggers once for all threads.
+[[maybe_unused]] spdlog::logger* const kLogger = spdlog::default_logger_raw();
 
 constexpr uint32_t kRanks = 4;
 constexpr std::chrono::minutes kLimit{1};
@@ -37,6 +41,44 @@ Optimizer Momentum() {
   return spec;
 }
 
+Optimizer Sgd() {
+  Optimizer spec;
+  spec.mutable_sgd()->set_learning_rate(0.5f);
+  return spec;
+}
+
+Optimizer Adam() {
+  Optimizer spec;
+  spec.mutable_adam()->set_learning_rate(0.25f);
+  return spec;
+}
+
+Optimizer Adagrad() {
+  Optimizer spec;
+  spec.mutable_adagrad()->set_learning_rate(0.25f);
+  return spec;
+}
+
+struct Setting {
+  const char* name = "";
+  Optimizer optimizer = Momentum();
+  bool sharded = false;
+  // Where it is sharded, all slots are gathered after every so many steps.
+  uint64_t write_back_steps = 3;
+  uint64_t bucket_bytes = 1024;
+  // Short: most processes here leave because the test is at its end.
+  MonotonicDuration leave_limit = std::chrono::milliseconds(10);
+
+  // Whether a process that dies may take slots with it.
+  bool LosesSlots() const { return sharded && write_back_steps > 1 && !optimizer.has_sgd(); }
+  // Whether a member that ends this operation has a bucket's next version by that.
+  bool EndsABucket(const FakeGroups::Operation& operation) const {
+    // Others are of numbers.
+    if (sharded) return operation.kind == "AllGather" && operation.count > 15;
+    return operation.kind == "AllReduce" && operation.count > 50;
+  }
+};
+
 // What the servers know: the initial parameters, those of the last write-back, and where each rank is.
 struct Servers {
   std::array<std::atomic<uint64_t>, kRanks> clocks = {};
@@ -47,16 +89,17 @@ struct Servers {
 // A worker process: its ranks are threads that make up gradients from the parameters that they read.
 class Process {
  public:
-  Process(FakeGroups& groups, Servers& servers, std::string name, uint64_t last_step, uint64_t bucket_bytes = 1024,
-          MonotonicDuration leave_limit = std::chrono::milliseconds(100))
+  Process(FakeGroups& groups, Servers& servers, std::string name, uint64_t last_step, const Setting& setting)
       : groups_(groups), servers_(servers), name_(std::move(name)), last_step_(last_step), former_(groups.Join(name_)) {
     DenseReplica::Options options;
     options.logical_workers = kRanks;
     options.elements = kElements;
-    options.optimizer = Momentum();
-    options.bucket_bytes = bucket_bytes;
+    options.optimizer = setting.optimizer;
+    options.bucket_bytes = setting.bucket_bytes;
+    options.sharded = setting.sharded;
+    options.is_write_back = [every = setting.write_back_steps](uint64_t steps) { return steps % every == 0; };
     options.retry_interval = std::chrono::milliseconds(1);
-    options.leave_limit = leave_limit;
+    options.leave_limit = setting.leave_limit;
     options.load = [this](const Interrupt&, DenseState& state) -> absl::StatusOr<uint64_t> {
       ++servers_.loads;
       const DenseLayout& layout = replica_->layout();
@@ -64,7 +107,10 @@ class Process {
         const DenseBucket& bucket = layout.buckets()[b];
         float* const weights = state.weights(b, servers_.stored_steps);
         for (size_t i = 0; i < bucket.count; ++i) weights[i] = InitialWeight(bucket.begin + i);
-        std::fill_n(state.slots(b), bucket.slots_count, 0.0f);
+        for (size_t i = bucket.first_block; i < bucket.end_block; ++i) {
+          const DenseBlock& block = layout.blocks()[i];
+          replica_->rule().InitializeSlots(block.count, state.slots(b) + (block.slots_begin - bucket.slots_begin));
+        }
       }
       for (size_t b = 0; b < layout.buckets().size(); ++b) state.Publish(b, servers_.stored_steps);
       return servers_.stored_steps;
@@ -116,6 +162,7 @@ class Process {
     return weights;
   }
   DenseReplica& replica() { return *replica_; }
+  const Interrupt& interrupt(uint32_t rank) const { return interrupts_[rank]; }
   // So many steps pass from the gradients of a step to its end at the servers, 2 at most; a kill loses those that are not
   // there yet. Set before Host.
   uint64_t end_lag = 0;
@@ -180,13 +227,28 @@ class Process {
   std::map<uint32_t, std::thread> threads_;
 };
 
+// A place in the training at which some elements' slots become what they were some steps before.
+struct Loss {
+  uint64_t step = 0;
+  uint64_t as_of = 0;
+  std::vector<std::pair<size_t, size_t>> elements;
+};
+
 // The same training as a plain loop.
-std::vector<float> Reference(uint64_t steps, uint64_t first_step = 0) {
-  const auto rule = *UpdateRule::Create(Momentum());
+std::vector<float> Reference(uint64_t steps, const Optimizer& optimizer, const Loss& loss = {}) {
+  const auto rule = *UpdateRule::Create(optimizer);
   std::vector<float> weights;
   for (size_t i = 0; i < 350; ++i) weights.push_back(InitialWeight(i));
-  std::vector<float> slots(350);
-  for (uint64_t step = first_step; step < steps; ++step) {
+  std::vector<float> slots(rule->SlotCount(350));
+  rule->InitializeSlots(350, slots.data());
+  std::vector<float> earlier;
+  for (uint64_t step = 0; step < steps; ++step) {
+    if (step == loss.as_of) earlier = slots;
+    for (const auto& [begin, end] : loss.elements) {
+      for (size_t array = 0; step == loss.step && array < slots.size(); array += 350) {
+        for (size_t i = begin; i < end; ++i) slots[array + i] = earlier[array + i];
+      }
+    }
     std::vector<float> sum(350);
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       for (size_t i = 0; i < sum.size(); ++i) sum[i] += Gradient(rank, step, i, weights[i]);
@@ -196,7 +258,45 @@ std::vector<float> Reference(uint64_t steps, uint64_t first_step = 0) {
   return weights;
 }
 
-TEST(DenseReplicaTest, AnyNumberOfProcessesTrainsAsAPlainLoop) {
+// So many at the same time: most of a run's time goes by in waits. None begins after a failure.
+void InParallel(const std::vector<std::function<void()>>& runs) {
+  constexpr int kAtOnce = 16;
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kAtOnce; ++i) {
+    threads.emplace_back([&] {
+      for (size_t run = next++; run < runs.size() && !testing::Test::HasFailure(); run = next++) runs[run]();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+class DenseReplicaTest : public testing::TestWithParam<Setting> {
+ protected:
+  std::vector<float> Expected(uint64_t steps) const { return Reference(steps, GetParam().optimizer); }
+  // After a death that cost no gradients.
+  void ExpectAfterADeath(const std::vector<Process*>& processes, uint64_t steps) const {
+    const std::vector<float> weights = processes[0]->Weights(steps);
+    if (!GetParam().LosesSlots()) {
+      EXPECT_EQ(weights, Expected(steps));
+    }
+    for (Process* process : processes) EXPECT_EQ(process->Weights(steps), weights);
+  }
+  // Beyond these there are none in all runs of so few steps.
+  uint64_t OperationsIn(uint64_t steps) const { return 6 + steps * (GetParam().sharded ? 5 : 3); }
+
+  void KillAt(uint64_t number, uint64_t end_lag, bool to_survivor);
+};
+
+INSTANTIATE_TEST_SUITE_P(
+    All, DenseReplicaTest,
+    testing::Values(Setting{.name = "Whole"}, Setting{.name = "WithoutSlots", .optimizer = Sgd(), .sharded = true},
+                    Setting{.name = "WrittenBackAlways", .optimizer = Adam(), .sharded = true, .write_back_steps = 1},
+                    Setting{.name = "Adam", .optimizer = Adam(), .sharded = true},
+                    Setting{.name = "Adagrad", .optimizer = Adagrad(), .sharded = true}),
+    [](const auto& of) { return of.param.name; });
+
+TEST_P(DenseReplicaTest, AnyNumberOfProcessesTrainsAsAPlainLoop) {
   constexpr uint64_t kSteps = 12;
   const std::vector<std::vector<std::vector<uint32_t>>> placements = {
       {{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}, {{3}, {1}, {2}, {0}}};
@@ -207,10 +307,12 @@ TEST(DenseReplicaTest, AnyNumberOfProcessesTrainsAsAPlainLoop) {
       std::vector<std::unique_ptr<Process>> processes;
       for (const auto& ranks : placement) {
         const std::string name = "p" + std::to_string(ranks[0]);
-        processes.push_back(std::make_unique<Process>(groups, servers, name, kSteps, bucket_bytes));
+        Setting setting = GetParam();
+        setting.bucket_bytes = bucket_bytes;
+        processes.push_back(std::make_unique<Process>(groups, servers, name, kSteps, setting));
         processes.back()->Host(ranks);
       }
-      for (auto& process : processes) EXPECT_EQ(process->Weights(kSteps), Reference(kSteps));
+      for (auto& process : processes) EXPECT_EQ(process->Weights(kSteps), Expected(kSteps));
       EXPECT_EQ(servers.loads, 1);
       EXPECT_EQ(groups.groups_formed(), 1u);
       for (auto& process : processes) process->Join();
@@ -218,33 +320,37 @@ TEST(DenseReplicaTest, AnyNumberOfProcessesTrainsAsAPlainLoop) {
   }
 }
 
-TEST(DenseReplicaTest, TheSameStepsComeOutWhereverTheGroupBreaks) {
+TEST_P(DenseReplicaTest, TheSameStepsComeOutWhereverTheGroupBreaks) {
   constexpr uint64_t kSteps = 4;
-  const std::vector<float> expected = Reference(kSteps);
-  const std::vector<std::set<std::string>> who_sees_it = {{"a"}, {"b"}, {"c"}, {"a", "b"}, {"a", "b", "c"}};
-  for (uint64_t number = 0; number < 24; ++number) {
-    for (const auto& failing : who_sees_it) {
-      FakeGroups groups(kRanks);
-      Servers servers;
-      uint64_t counter = 0;
-      groups.BeforeEach(
-          [&](const FakeGroups::Operation&) { return counter++ == number ? failing : std::set<std::string>(); });
-      Process a(groups, servers, "a", kSteps);
-      Process b(groups, servers, "b", kSteps);
-      Process c(groups, servers, "c", kSteps);
-      a.Host({0});
-      b.Host({1, 2});
-      c.Host({3});
-      for (Process* process : {&a, &b, &c}) {
-        ASSERT_EQ(process->Weights(kSteps), expected) << "operation " << number << ", " << failing.size() << " see it";
-      }
-      for (Process* process : {&a, &b, &c}) process->Join();
+  const std::vector<float> expected = Expected(kSteps);
+  const auto break_at = [&](uint64_t number, const std::set<std::string>& who_sees_it) {
+    FakeGroups groups(kRanks);
+    Servers servers;
+    uint64_t counter = 0;
+    groups.BeforeEach(
+        [&](const FakeGroups::Operation&) { return counter++ == number ? who_sees_it : std::set<std::string>(); });
+    Process a(groups, servers, "a", kSteps, GetParam());
+    Process b(groups, servers, "b", kSteps, GetParam());
+    Process c(groups, servers, "c", kSteps, GetParam());
+    a.Host({0});
+    b.Host({1, 2});
+    c.Host({3});
+    for (Process* process : {&a, &b, &c}) {
+      EXPECT_EQ(process->Weights(kSteps), expected) << "operation " << number << ", " << who_sees_it.size() << " see it";
+    }
+    for (Process* process : {&a, &b, &c}) process->Join();
+  };
+  std::vector<std::function<void()>> runs;
+  for (uint64_t number = 0; number < OperationsIn(kSteps); ++number) {
+    for (const auto& who : std::vector<std::set<std::string>>{{"a"}, {"b"}, {"c"}, {"a", "b"}, {"a", "b", "c"}}) {
+      runs.emplace_back([&break_at, number, who] { break_at(number, who); });
     }
   }
+  InParallel(runs);
 }
 
 // A process dies at an operation; its rank goes to a survivor, or to a process that has nothing yet.
-void KillAt(uint64_t number, uint64_t end_lag, bool to_survivor) {
+void DenseReplicaTest::KillAt(uint64_t number, uint64_t end_lag, bool to_survivor) {
   constexpr uint64_t kSteps = 6;
   SCOPED_TRACE("operation " + std::to_string(number) + ", " + std::to_string(end_lag) + " ends lost" +
                (to_survivor ? ", to a survivor" : ", to a new process"));
@@ -255,40 +361,48 @@ void KillAt(uint64_t number, uint64_t end_lag, bool to_survivor) {
   groups.BeforeEach([&](const FakeGroups::Operation&) -> std::set<std::string> {
     if (counter++ != number) return {};
     reached = true;
+    reached.notify_all();
     // The survivors see the end of the operation or not, and see it differently.
     return number % 2 == 0 ? std::set<std::string>{"b", "c"} : std::set<std::string>{"a", "c"};
   });
-  Process a(groups, servers, "a", kSteps);
-  Process b(groups, servers, "b", kSteps);
-  Process d(groups, servers, "d", kSteps);
-  auto c = std::make_unique<Process>(groups, servers, "c", kSteps);
+  Process a(groups, servers, "a", kSteps, GetParam());
+  Process b(groups, servers, "b", kSteps, GetParam());
+  Process d(groups, servers, "d", kSteps, GetParam());
+  auto c = std::make_unique<Process>(groups, servers, "c", kSteps, GetParam());
   for (Process* process : {&a, &b, &d, c.get()}) process->end_lag = end_lag;
   a.Host({0});
   b.Host({1, 2});
   c->Host({3});
-  while (!reached) std::this_thread::yield();
+  reached.wait(false);
   c->Kill();
   // What it had not ended is done again.
-  (to_survivor ? b : d).Host({3});
-  EXPECT_EQ(a.Weights(kSteps), b.Weights(kSteps));
+  Process& successor = to_survivor ? b : d;
+  successor.Host({3});
   // What the servers have not been told that it is ended nothing is lost of.
   if (end_lag > 0) {
-    EXPECT_EQ(a.Weights(kSteps), Reference(kSteps));
+    ExpectAfterADeath({&a, &b, &successor}, kSteps);
+  } else {
+    EXPECT_EQ(a.Weights(kSteps), b.Weights(kSteps));
+    EXPECT_EQ(a.Weights(kSteps), successor.Weights(kSteps));
   }
   EXPECT_EQ(servers.loads, 1);
   for (Process* process : {&a, &b, &d}) process->Join();
   for (const auto& clock : servers.clocks) EXPECT_EQ(clock, kSteps);
 }
 
-TEST(DenseReplicaTest, TheSurvivorsGoOnWhereverAProcessDies) {
-  for (uint64_t number = 4; number < 24 && !testing::Test::HasFailure(); ++number) {
+TEST_P(DenseReplicaTest, TheSurvivorsGoOnWhereverAProcessDies) {
+  std::vector<std::function<void()>> runs;
+  for (uint64_t number = 4; number < OperationsIn(6); ++number) {
     for (const uint64_t end_lag : {0, 1, 2}) {
-      for (const bool to_survivor : {true, false}) KillAt(number, end_lag, to_survivor);
+      for (const bool to_survivor : {true, false}) {
+        runs.emplace_back([this, number, end_lag, to_survivor] { KillAt(number, end_lag, to_survivor); });
+      }
     }
   }
+  InParallel(runs);
 }
 
-TEST(DenseReplicaTest, ASuccessorWithoutStateComputesAStepOfWhichABucketIsDone) {
+TEST_P(DenseReplicaTest, ASuccessorWithoutStateComputesAStepOfWhichABucketIsDone) {
   constexpr uint64_t kSteps = 6;
   FakeGroups groups(kRanks);
   Servers servers;
@@ -297,13 +411,13 @@ TEST(DenseReplicaTest, ASuccessorWithoutStateComputesAStepOfWhichABucketIsDone) 
   int buckets = 0;
   // Of step 2 the first bucket is everywhere, the second nowhere.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
-    if (operation.kind == "AllReduce" && operation.count > 50 && buckets++ == 5) reached = true;
+    if (GetParam().EndsABucket(operation) && buckets++ == 5) reached = true;
     return reached && !killed ? std::set<std::string>{"a", "b", "c"} : std::set<std::string>();
   });
-  Process a(groups, servers, "a", kSteps);
-  Process b(groups, servers, "b", kSteps);
-  Process d(groups, servers, "d", kSteps);
-  auto c = std::make_unique<Process>(groups, servers, "c", kSteps);
+  Process a(groups, servers, "a", kSteps, GetParam());
+  Process b(groups, servers, "b", kSteps, GetParam());
+  Process d(groups, servers, "d", kSteps, GetParam());
+  auto c = std::make_unique<Process>(groups, servers, "c", kSteps, GetParam());
   for (Process* process : {&a, &b, &d, c.get()}) process->end_lag = 1;
   a.Host({0});
   b.Host({1, 2});
@@ -313,18 +427,18 @@ TEST(DenseReplicaTest, ASuccessorWithoutStateComputesAStepOfWhichABucketIsDone) 
   killed = true;
   ASSERT_EQ(servers.clocks[3], 2u);
   d.Host({3});
-  for (Process* process : {&a, &b, &d}) EXPECT_EQ(process->Weights(kSteps), Reference(kSteps));
+  ExpectAfterADeath({&a, &b, &d}, kSteps);
   EXPECT_EQ(servers.loads, 1);
   for (Process* process : {&a, &b, &d}) process->Join();
 }
 
-TEST(DenseReplicaTest, AProcessThatJoinsGetsTheStateFromTheOthers) {
+TEST_P(DenseReplicaTest, AProcessThatJoinsGetsTheStateFromTheOthers) {
   constexpr uint64_t kSteps = 20;
   FakeGroups groups(kRanks);
   Servers servers;
-  Process a(groups, servers, "a", kSteps);
-  Process joiner(groups, servers, "joiner", kSteps);
-  auto b = std::make_unique<Process>(groups, servers, "b", kSteps);
+  Process a(groups, servers, "a", kSteps, GetParam());
+  Process joiner(groups, servers, "joiner", kSteps, GetParam());
+  auto b = std::make_unique<Process>(groups, servers, "b", kSteps, GetParam());
   std::atomic<uint64_t> step = 0;
   std::atomic<bool> go_on = false;
   // Rank 3 stops before its gradients of step 10, which all the others have given: nothing of it is lost.
@@ -346,34 +460,37 @@ TEST(DenseReplicaTest, AProcessThatJoinsGetsTheStateFromTheOthers) {
   joiner.Join();
 }
 
-TEST(DenseReplicaTest, ARankThatMovesWithinTheGroupLosesNothing) {
+TEST_P(DenseReplicaTest, ARankThatMovesLosesNothing) {
   constexpr uint64_t kSteps = 12;
-  FakeGroups groups(kRanks);
-  Servers servers;
-  Process a(groups, servers, "a", kSteps);
-  Process b(groups, servers, "b", kSteps);
-  std::atomic<bool> waits = false;
-  std::atomic<bool> go_on = false;
-  // Rank 0 holds step 5 up until rank 1, which has ended it, is another process's.
-  a.in_step = [&](uint32_t rank, uint64_t step) {
-    if (rank != 0 || step != 5) return;
-    waits = true;
-    while (!go_on) std::this_thread::yield();
-  };
-  a.Host({0, 1});
-  b.Host({2, 3});
-  while (!waits || servers.clocks[1] < 6) std::this_thread::yield();
-  a.Release(1);
-  b.Host({1});
-  go_on = true;
-  EXPECT_EQ(a.Weights(kSteps), Reference(kSteps));
-  EXPECT_EQ(b.Weights(kSteps), Reference(kSteps));
-  EXPECT_GT(groups.groups_formed(), 1u);
-  a.Join();
-  b.Join();
+  for (const bool to_joiner : {false, true}) {
+    FakeGroups groups(kRanks);
+    Servers servers;
+    Process a(groups, servers, "a", kSteps, GetParam());
+    Process b(groups, servers, "b", kSteps, GetParam());
+    Process joiner(groups, servers, "joiner", kSteps, GetParam());
+    std::atomic<bool> waits = false;
+    std::atomic<bool> go_on = false;
+    // Rank 0 holds step 5 up until rank 1, which has ended it, is another process's.
+    a.in_step = [&](uint32_t rank, uint64_t step) {
+      if (rank != 0 || step != 5) return;
+      waits = true;
+      while (!go_on) std::this_thread::yield();
+    };
+    a.Host({0, 1});
+    b.Host({2, 3});
+    while (!waits || servers.clocks[1] < 6) std::this_thread::yield();
+    a.Release(1);
+    Process& to = to_joiner ? joiner : b;
+    to.Host({1});
+    go_on = true;
+    for (Process* process : {&a, &b, &to}) EXPECT_EQ(process->Weights(kSteps), Expected(kSteps));
+    EXPECT_GT(groups.groups_formed(), 1u);
+    EXPECT_EQ(servers.loads, 1);
+    for (Process* process : {&a, &b, &joiner}) process->Join();
+  }
 }
 
-TEST(DenseReplicaTest, WithoutAnyWorkerLeftTheServersHaveIt) {
+TEST_P(DenseReplicaTest, WithoutAnyWorkerLeftTheServersHaveIt) {
   constexpr uint64_t kSteps = 12;
   FakeGroups groups(kRanks);
   Servers servers;
@@ -381,8 +498,8 @@ TEST(DenseReplicaTest, WithoutAnyWorkerLeftTheServersHaveIt) {
   servers.stored_steps = 5;
   const uint64_t clocks[] = {8, 7, 8, 7};
   for (uint32_t rank = 0; rank < kRanks; ++rank) servers.clocks[rank] = clocks[rank];
-  Process a(groups, servers, "a", kSteps);
-  Process b(groups, servers, "b", kSteps);
+  Process a(groups, servers, "a", kSteps, GetParam());
+  Process b(groups, servers, "b", kSteps, GetParam());
   std::atomic<uint64_t> first_seen = UINT64_MAX;
   b.in_step = [&](uint32_t, uint64_t step) { first_seen = std::min<uint64_t>(first_seen, step); };
   a.Host({0, 1});
@@ -395,10 +512,10 @@ TEST(DenseReplicaTest, WithoutAnyWorkerLeftTheServersHaveIt) {
   for (const auto& clock : servers.clocks) EXPECT_EQ(clock, kSteps);
 }
 
-TEST(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
+TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
   FakeGroups groups(kRanks);
   Servers servers;
-  Process a(groups, servers, "a", 0);
+  Process a(groups, servers, "a", 0, GetParam());
   a.Host({0, 1, 2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   // All come back after 3 steps elsewhere that this process, which has parameters after none, was not told of.
@@ -430,7 +547,7 @@ TEST(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
   EXPECT_EQ(steps, (std::vector<float>{0, 3, 0, 0}));
 }
 
-TEST(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
+TEST_P(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
   FakeGroups groups(kRanks);
   Servers servers;
   std::atomic<bool> reached = false;
@@ -438,33 +555,35 @@ TEST(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
   int buckets = 0;
   // The process's thread does not see the moment: it waits for the last bucket of step 1.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
-    if (operation.kind != "AllReduce" || operation.count < 50 || buckets++ != 3) return {};
+    if (!GetParam().EndsABucket(operation) || buckets++ != 3) return {};
     reached = true;
     while (!go_on) std::this_thread::yield();
     return {};
   });
-  Process a(groups, servers, "a", 10);
+  Process a(groups, servers, "a", 10, GetParam());
   a.Host({0, 1, 2, 3});
   while (!reached) std::this_thread::yield();
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.Release(rank);
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Expect(rank, 2);
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Begin(rank, 2);
   go_on = true;
-  EXPECT_EQ(a.Weights(2), Reference(0));
+  EXPECT_EQ(a.Weights(2), Expected(0));
   EXPECT_EQ(servers.loads, 2);
 }
 
-TEST(DenseReplicaTest, WhoLeavesLetsTheOthersEndWhatHasEndedHere) {
+TEST_P(DenseReplicaTest, WhoLeavesLetsTheOthersEndWhatHasEndedHere) {
   FakeGroups groups(kRanks);
   Servers servers;
   int buckets = 0;
   // The last bucket of step 1 is with a, and on its way to b.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
-    if (operation.kind == "AllReduce" && operation.count > 50 && buckets++ == 3) groups.HoldEnds("b");
+    if (GetParam().EndsABucket(operation) && buckets++ == 3) groups.HoldEnds("b");
     return {};
   });
-  Process a(groups, servers, "a", 2, 1024, kLimit);
-  Process b(groups, servers, "b", 2, 1024, kLimit);
+  Setting setting = GetParam();
+  setting.leave_limit = kLimit;
+  Process a(groups, servers, "a", 2, setting);
+  Process b(groups, servers, "b", 2, setting);
   a.Host({0, 1});
   b.Host({2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(2, kLimit, Interrupt()).ok());
@@ -479,16 +598,16 @@ TEST(DenseReplicaTest, WhoLeavesLetsTheOthersEndWhatHasEndedHere) {
   b.Join();
 }
 
-TEST(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
+TEST_P(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
   FakeGroups groups(kRanks);
   Servers servers;
   std::atomic<int> buckets = 0;
   std::atomic<bool> seen = false;
-  Process a(groups, servers, "a", 2);
-  Process b(groups, servers, "b", 2);
+  Process a(groups, servers, "a", 2, GetParam());
+  Process b(groups, servers, "b", 2, GetParam());
   // The last bucket of step 0 does not arrive before somebody has read the first table of step 1.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
-    if (operation.kind != "AllReduce" || operation.count < 50 || buckets++ != 1) return {};
+    if (!GetParam().EndsABucket(operation) || buckets++ != 1) return {};
     std::vector<int64_t> versions;
     const MonotonicTime limit = Clock::Real().Now() + kLimit;
     Interrupt none;
@@ -499,16 +618,16 @@ TEST(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
   });
   a.Host({0, 1});
   b.Host({2, 3});
-  EXPECT_EQ(a.Weights(2), Reference(2));
+  EXPECT_EQ(a.Weights(2), Expected(2));
   EXPECT_TRUE(seen);
   a.Join();
   b.Join();
 }
 
-TEST(DenseReplicaTest, AGradientThatIsNotFiniteEndsTheTraining) {
+TEST_P(DenseReplicaTest, AGradientThatIsNotFiniteEndsTheTraining) {
   FakeGroups groups(kRanks);
   Servers servers;
-  Process a(groups, servers, "a", 0);
+  Process a(groups, servers, "a", 0, GetParam());
   a.Host({0, 1, 2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
@@ -520,6 +639,79 @@ TEST(DenseReplicaTest, AGradientThatIsNotFiniteEndsTheTraining) {
   const absl::Status status = a.replica().AwaitSteps(1, kLimit, Interrupt());
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("diverged"), absl::string_view::npos) << status;
+}
+
+TEST(ShardedDenseReplicaTest, OfAShareWhoseMemberDiesTheSlotsAreThoseOfTheLastWriteBack) {
+  constexpr uint64_t kSteps = 9;
+  const Setting setting = {.optimizer = Adam(), .sharded = true};
+  FakeGroups groups(kRanks);
+  Servers servers;
+  Process a(groups, servers, "a", kSteps, setting);
+  Process b(groups, servers, "b", kSteps, setting);
+  auto c = std::make_unique<Process>(groups, servers, "c", kSteps, setting);
+  std::atomic<bool> reached = false;
+  // It dies with the parameters after 5 steps, the last write-back being after 3; no gradient is lost.
+  c->in_step = [&](uint32_t rank, uint64_t step) {
+    if (step != 5) return;
+    reached = true;
+    while (c->interrupt(rank).reason().ok()) std::this_thread::yield();
+  };
+  a.Host({0});
+  b.Host({1, 2});
+  c->Host({3});
+  while (!reached) std::this_thread::yield();
+  c->Kill();
+  b.Host({3});
+  // Buckets of 50 and 300 elements, in shares of 17 and 100.
+  const Loss loss = {.step = 5, .as_of = 3, .elements = {{34, 50}, {250, 350}}};
+  const std::vector<float> expected = Reference(kSteps, Adam(), loss);
+  EXPECT_NE(expected, Reference(kSteps, Adam()));
+  EXPECT_EQ(a.Weights(kSteps), expected);
+  EXPECT_EQ(b.Weights(kSteps), expected);
+  EXPECT_EQ(servers.loads, 1);
+  for (Process* process : {&a, &b}) process->Join();
+}
+
+TEST(ShardedDenseReplicaTest, WhatIsNotFiniteInOneShareEndsTheTrainingOfAll) {
+  const Setting setting = {.sharded = true};
+  FakeGroups groups(kRanks);
+  Servers servers;
+  Process a(groups, servers, "a", 0, setting);
+  Process b(groups, servers, "b", 0, setting);
+  a.Host({0, 1});
+  b.Host({2, 3});
+  for (Process* process : {&a, &b}) ASSERT_TRUE(process->replica().AwaitSteps(0, kLimit, Interrupt()).ok());
+  for (uint32_t rank = 0; rank < kRanks; ++rank) {
+    DenseReplica& replica = rank < 2 ? a.replica() : b.replica();
+    for (size_t t = 3; t-- > 0;) {
+      // In the first member's share.
+      replica.GradientBuffer(rank, t)[0] = rank == 2 && t == 2 ? std::numeric_limits<float>::infinity() : 0;
+      replica.Give(rank, 0, t);
+    }
+  }
+  for (Process* process : {&a, &b}) {
+    EXPECT_EQ(process->replica().AwaitSteps(1, kLimit, Interrupt()).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST(ShardedDenseReplicaTest, ARuleThatNeedsWholeRowsIsRefused) {
+  FakeGroups groups(kRanks);
+  const auto former = groups.Join("a");
+  for (const bool clips : {false, true}) {
+    DenseReplica::Options options;
+    options.elements = kElements;
+    options.sharded = true;
+    options.is_write_back = [](uint64_t) { return false; };
+    if (clips) {
+      options.optimizer = Momentum();
+      options.optimizer.set_clip_norm(1);
+    } else {
+      options.optimizer.mutable_rowwise_adagrad()->set_learning_rate(1);
+    }
+    const absl::Status status = DenseReplica::Create(std::move(options), *former).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("all_reduce.sharded_optimizer"), absl::string_view::npos) << status;
+  }
 }
 
 }  // namespace

@@ -99,17 +99,17 @@ absl::Span<const float> DenseState::Slots(size_t table) const {
   return absl::MakeConstSpan(slots_).subspan(layout_.table_slots_begin(table), layout_.table_slots(table));
 }
 
+UpdatePosition DenseState::PositionOf(size_t bucket) const {
+  MutexLock lock(mu_);
+  const uint64_t version = static_cast<uint64_t>(versions_[bucket]);
+  return {.step = version, .prior_updates = version - std::min(version, lost_steps_)};
+}
+
 void DenseState::Apply(size_t bucket, float scale, const float* gradient) {
-  uint64_t version;
-  uint64_t lost_steps;
-  {
-    MutexLock lock(mu_);
-    version = static_cast<uint64_t>(versions_[bucket]);
-    lost_steps = lost_steps_;
-  }
+  const UpdatePosition position = PositionOf(bucket);
+  const uint64_t version = position.step;
   const DenseBucket& all = layout_.buckets()[bucket];
   std::memcpy(weights(bucket, version + 1), weights(bucket, version), all.count * sizeof(float));
-  const UpdatePosition position = {.step = version, .prior_updates = version - std::min(version, lost_steps)};
   for (size_t i = all.first_block; i < all.end_block; ++i) {
     const DenseBlock& block = layout_.blocks()[i];
     rule_.Apply(position, scale, gradient + (block.begin - all.begin), block.count, 0, block.count,

@@ -32,7 +32,7 @@ namespace pawl {
 //    older one first.
 // 3. A rank whose gradients are needed no more reads the oldest version of which all buckets are there (VersionFor).
 //
-// Slots have one place; they are the newest version's.
+// Slots have one place; they are the newest version's, but where SlotShares keeps the record of which are.
 //
 // Thread-safe, where the methods do not say otherwise. Published weights may be read without a lock.
 class DenseState {
@@ -72,6 +72,8 @@ class DenseState {
 
   // Gives the bucket its next version by one update with scale * gradient, and publishes it.
   void Apply(size_t bucket, float scale, const float* gradient);
+  // Where the bucket's next update stands.
+  UpdatePosition PositionOf(size_t bucket) const;
   // Memory to put another version into; Publish makes it readable.
   float* weights(size_t bucket, uint64_t version);
   float* slots(size_t bucket);

@@ -1,0 +1,167 @@
+#include "worker/dense/state_exchange.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+
+absl::Status StateExchange::Run(uint64_t earliest, const Load& load) {
+  PAWL_RETURN_IF_ERROR(GatherVersions());
+  if (NobodyHasAny()) {
+    if (group_.place() == 0) PAWL_RETURN_IF_ERROR(LoadState(earliest, load));
+    PAWL_RETURN_IF_ERROR(GatherVersions());
+  }
+  if (shares_ != nullptr) {
+    const std::vector<int64_t> own = shares_->Describe();
+    descriptions_.resize(own.size() * group_.size());
+    PAWL_RETURN_IF_ERROR(group_.Await(group_.AllGather(own.data(), descriptions_.data(), own.size())));
+  }
+
+  std::vector<Newest> newest;
+  int64_t lowest = std::numeric_limits<int64_t>::max();
+  for (size_t b = 0; b < layout_.buckets().size(); ++b) {
+    newest.push_back(NewestOf(b));
+    lowest = std::min(lowest, newest.back().version);
+  }
+  int64_t steps_before = 0;
+  for (size_t b = 0; b < layout_.buckets().size(); ++b) {
+    PAWL_RETURN_IF_ERROR(ExchangeBucket(b, newest[b], lowest, steps_before));
+  }
+  if (steps_before > 0) {
+    spdlog::warn("dense parameters: a worker is gone with the optimizer slots of its share; those of up to {} steps before "
+                 "are used",
+                 steps_before);
+  }
+  CountLostSteps(earliest);
+  return absl::OkStatus();
+}
+
+absl::Status StateExchange::GatherVersions() {
+  std::vector<int64_t> own = state_.versions();
+  own.push_back(static_cast<int64_t>(state_.lost_steps()));
+  all_.resize(own.size() * group_.size());
+  return group_.Await(group_.AllGather(own.data(), all_.data(), own.size()));
+}
+
+bool StateExchange::NobodyHasAny() const {
+  for (size_t p = 0; p < group_.size(); ++p) {
+    if (VersionAt(p, 0) != DenseState::kNone) return false;
+  }
+  return true;
+}
+
+absl::Status StateExchange::LoadState(uint64_t earliest, const Load& load) {
+  const absl::StatusOr<uint64_t> steps = load();
+  if (!steps.ok()) {
+    // Who is away may come back, or another member can reach them.
+    failed_ = !absl::IsUnavailable(steps.status()) && !absl::IsDeadlineExceeded(steps.status()) && group_.StillIn().ok();
+    return Annotate(steps.status(), "the dense parameters that the servers keep");
+  }
+  for (size_t b = 0; b < layout_.buckets().size() && shares_ != nullptr; ++b) shares_->SetWhole(b);
+  if (*steps < earliest) {
+    spdlog::info("no worker has the dense parameters any more: training goes on at step {} with those after {} steps, "
+                 "which the servers keep",
+                 earliest, *steps);
+  }
+  // Before others get them: whoever gets them all has all of it.
+  CountLostSteps(earliest);
+  return absl::OkStatus();
+}
+
+StateExchange::Newest StateExchange::NewestOf(size_t bucket) const {
+  Newest newest;
+  for (size_t p = 1; p < group_.size(); ++p) {
+    if (VersionAt(p, bucket) > VersionAt(newest.source, bucket)) newest.source = p;
+  }
+  newest.version = VersionAt(newest.source, bucket);
+  for (size_t p = 0; p < group_.size(); ++p) {
+    const int64_t version = VersionAt(p, bucket);
+    newest.all_have_it = newest.all_have_it && version == newest.version;
+    newest.somebody_has_nothing = newest.somebody_has_nothing || version == DenseState::kNone;
+  }
+  const int64_t own = VersionAt(group_.place(), bucket);
+  newest.takes = own < newest.version;
+  newest.has_nothing = own == DenseState::kNone;
+  return newest;
+}
+
+absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, int64_t lowest, int64_t& steps_before) {
+  const int64_t own = VersionAt(group_.place(), bucket);
+  // Two steps without this process's ranks: their successors' hosts have gone on, and it was told too late.
+  if (newest.takes && !newest.has_nothing && own + 1 < newest.version) {
+    failed_ = true;
+    return absl::AbortedError(absl::StrCat("the dense parameters of this worker are after ", own,
+                                           " steps, those of others after ", newest.version));
+  }
+  const uint64_t version = static_cast<uint64_t>(newest.version);
+  // Of the step that is not done in all buckets there may be ranks without gradients, and these may be with whoever has
+  // nothing: they read the version before. The source has it in its other place.
+  const bool with_version_before = newest.somebody_has_nothing && newest.version > lowest;
+  if (with_version_before) {
+    PAWL_RETURN_IF_ERROR(BroadcastWeights(bucket, version - 1, newest, newest.has_nothing));
+  }
+  if (!newest.all_have_it) PAWL_RETURN_IF_ERROR(BroadcastWeights(bucket, version, newest, newest.takes));
+  std::function<void()> change_slots = [] {};
+  PAWL_RETURN_IF_ERROR(shares_ == nullptr ? ReceiveSlots(bucket, newest, change_slots)
+                                          : ReceiveShares(bucket, newest, steps_before, change_slots));
+
+  // All of it is here.
+  change_slots();
+  if (!newest.takes) return absl::OkStatus();
+  state_.set_lost_steps(static_cast<uint64_t>(LostStepsAt(newest.source)));
+  if (with_version_before && newest.has_nothing) state_.Publish(bucket, version - 1);
+  state_.Publish(bucket, version);
+  return absl::OkStatus();
+}
+
+absl::Status StateExchange::BroadcastWeights(size_t bucket, uint64_t version, const Newest& newest, bool takes) {
+  const size_t count = layout_.buckets()[bucket].count;
+  if (takes || newest.source == group_.place()) {
+    return group_.Await(group_.Broadcast(state_.weights(bucket, version), count, newest.source));
+  }
+  std::vector<float> unused(count);
+  return group_.Await(group_.Broadcast(unused.data(), count, newest.source));
+}
+
+absl::Status StateExchange::ReceiveSlots(size_t bucket, const Newest& newest, std::function<void()>& change) {
+  const size_t count = layout_.buckets()[bucket].slots_count;
+  if (newest.all_have_it || count == 0) return absl::OkStatus();
+  std::vector<float> slots(state_.slots(bucket), state_.slots(bucket) + count);
+  PAWL_RETURN_IF_ERROR(group_.Await(group_.Broadcast(slots.data(), count, newest.source)));
+  if (!newest.takes) return absl::OkStatus();
+  change = [this, bucket, slots = std::move(slots)] { std::copy(slots.begin(), slots.end(), state_.slots(bucket)); };
+  return absl::OkStatus();
+}
+
+absl::Status StateExchange::ReceiveShares(size_t bucket, const Newest& newest, int64_t& steps_before,
+                                          std::function<void()>& change) {
+  std::vector<std::pair<DenseRange, std::vector<float>>> taken;
+  for (const SlotShares::Source& source : shares_->Sources(bucket, group_.size(), descriptions_)) {
+    std::vector<float> packed(source.range.size() * shares_->SlotsPerElement(bucket));
+    if (source.place == group_.place()) packed = shares_->Give(bucket, source);
+    PAWL_RETURN_IF_ERROR(group_.Await(group_.Broadcast(packed.data(), packed.size(), source.place)));
+    steps_before = std::max(steps_before, newest.version - source.version);
+    if (!shares_->Has(bucket, source)) taken.emplace_back(source.range, std::move(packed));
+  }
+  change = [this, bucket, taken = std::move(taken)] {
+    for (const auto& [range, packed] : taken) shares_->Unpack(bucket, range, packed.data());
+    shares_->SetWhole(bucket);
+  };
+  return absl::OkStatus();
+}
+
+void StateExchange::CountLostSteps(uint64_t earliest) {
+  const uint64_t steps = *state_.steps();
+  if (steps >= earliest) return;
+  state_.set_lost_steps(state_.lost_steps() + earliest - steps);
+  for (size_t b = 0; b < layout_.buckets().size(); ++b) {
+    if (state_.versions()[b] < static_cast<int64_t>(earliest)) state_.Relabel(b, earliest);
+  }
+}
+
+}  // namespace pawl
