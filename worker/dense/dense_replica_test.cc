@@ -512,6 +512,22 @@ TEST_P(DenseReplicaTest, WithoutAnyWorkerLeftTheServersHaveIt) {
   for (const auto& clock : servers.clocks) EXPECT_EQ(clock, kSteps);
 }
 
+DenseStore StoreOf(const DenseReplica& replica) {
+  std::vector<TableSpec> models;
+  for (const uint64_t elements : kElements) {
+    TableSpec& spec = models.emplace_back();
+    spec.set_name("t" + std::to_string(models.size()));
+    spec.set_kind(DENSE);
+    spec.add_shape(elements);
+  }
+  std::vector<Table> tables;
+  for (TableSpec spec : DenseStore::Specs(models, replica.rule())) {
+    spec.set_id(static_cast<uint32_t>(tables.size() + 1));
+    tables.emplace_back(spec);
+  }
+  return DenseStore(replica.layout(), replica.rule(), std::move(tables));
+}
+
 TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
   FakeGroups groups(kRanks);
   Servers servers;
@@ -523,19 +539,7 @@ TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Begin(rank, 3);
   ASSERT_TRUE(a.replica().AwaitSteps(3, kLimit, Interrupt()).ok());
   EXPECT_EQ(servers.loads, 1);
-  std::vector<TableSpec> models;
-  for (const uint64_t elements : kElements) {
-    TableSpec& spec = models.emplace_back();
-    spec.set_name("t" + std::to_string(models.size()));
-    spec.set_kind(DENSE);
-    spec.add_shape(elements);
-  }
-  std::vector<Table> tables;
-  for (TableSpec spec : DenseStore::Specs(models, a.replica().rule())) {
-    spec.set_id(static_cast<uint32_t>(tables.size() + 1));
-    tables.emplace_back(spec);
-  }
-  const DenseStore store(a.replica().layout(), a.replica().rule(), std::move(tables));
+  const DenseStore store = StoreOf(a.replica());
   std::vector<float> steps;
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     const DenseStore::Share share = a.replica().WriteBack(store, 3, rank).value();
@@ -670,6 +674,20 @@ TEST(ShardedDenseReplicaTest, OfAShareWhoseMemberDiesTheSlotsAreThoseOfTheLastWr
   EXPECT_EQ(b.Weights(kSteps), expected);
   EXPECT_EQ(servers.loads, 1);
   for (Process* process : {&a, &b}) process->Join();
+}
+
+TEST(ShardedDenseReplicaTest, WithoutAllSlotsNothingIsWrittenBack) {
+  const Setting setting = {.optimizer = Adam(), .sharded = true};
+  FakeGroups groups(kRanks);
+  Servers servers;
+  Process a(groups, servers, "a", 0, setting);
+  a.Host({0, 1, 2, 3});
+  ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
+  const DenseStore store = StoreOf(a.replica());
+  EXPECT_TRUE(a.replica().WriteBack(store, 0, 0).has_value());
+  for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().GiveNothing(rank, 0);
+  ASSERT_TRUE(a.replica().AwaitSteps(1, kLimit, Interrupt()).ok());
+  EXPECT_FALSE(a.replica().WriteBack(store, 1, 0).has_value());
 }
 
 TEST(ShardedDenseReplicaTest, WhatIsNotFiniteInOneShareEndsTheTrainingOfAll) {

@@ -225,43 +225,14 @@ TEST_P(StateExchangeTest, ServersThatAreAwayMayComeBack) {
   }
 }
 
-TEST(StateExchangeOfSharesTest, SlotsComeFromWhoeverHasMadeTheUpdates) {
+// A bucket of six elements after a step of four members, the last of which is gone. The first has seen the end of the step,
+// the second has prepared its share, the third has nothing.
+TEST(StateExchangeOfSharesTest, SlotsComeFromWhoeverHasMadeTheUpdatesAllOrNone) {
   Optimizer spec;
   spec.mutable_momentum()->set_learning_rate(0.5f);
   const auto rule = *UpdateRule::Create(spec);
   const DenseLayout layout({6}, *rule, 1024);
-  FakeGroups groups(3);
-  std::vector<std::vector<float>> slots(3);
-  std::vector<std::thread> threads;
-  std::vector<std::unique_ptr<GroupFormer>> formers;
-  for (size_t p = 0; p < 3; ++p) formers.push_back(groups.Join("m" + std::to_string(p)));
-  for (size_t p = 0; p < 3; ++p) {
-    threads.emplace_back([&, p] {
-      DenseState state(layout, *rule);
-      SlotShares shares(layout, *rule, state);
-      // After a step of four members, the last of which is gone. The last one here has nothing.
-      if (p < 2) {
-        std::fill_n(state.weights(0, 0), 6, 0.0f);
-        std::fill_n(state.slots(0), 6, 8.0f);
-        state.Publish(0, 0);
-        shares.SetWhole(0);
-        const std::vector<float> gradient(2, static_cast<float>(p + 1));
-        std::vector<float> weights(2);
-        shares.Prepare(0, shares.Share(0, 4, p), 1.0f, gradient.data(), weights.data());
-        shares.Commit(0);
-        std::fill_n(state.weights(0, 1), 6, 1.0f);
-        state.Publish(0, 1);
-      }
-      GroupRank rank;
-      rank.set_rank(static_cast<uint32_t>(p));
-      const Group group = *formers[p]->Form({rank}, std::nullopt, Interrupt());
-      GroupOperations operations(*group.collective, kLimit, [] { return absl::OkStatus(); });
-      StateExchange exchange(layout, state, &shares, operations);
-      EXPECT_TRUE(exchange.Run(1, [] { return absl::InternalError("it is there"); }).ok());
-      slots[p].assign(state.slots(0), state.slots(0) + 6);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  const std::vector<float> before(6, 8.0f);
   std::vector<float> updated;
   for (const float gradient : {1.0f, 2.0f}) {
     float weight = 0;
@@ -269,8 +240,63 @@ TEST(StateExchangeOfSharesTest, SlotsComeFromWhoeverHasMadeTheUpdates) {
     rule->Apply({0, 0}, 1.0f, &gradient, 1, 0, 1, &weight, &slot);
     updated.push_back(slot);
   }
-  const std::vector<float> expected = {updated[0], updated[0], updated[1], updated[1], 8, 8};
-  for (const auto& of_member : slots) EXPECT_EQ(of_member, expected);
+  const std::vector<float> after = {updated[0], updated[0], updated[1], updated[1], 8, 8};
+
+  const auto run = [&](size_t place, GroupFormer& former, bool breaks) {
+    DenseState state(layout, *rule);
+    SlotShares shares(layout, *rule, state);
+    if (place < 2) {
+      std::fill_n(state.weights(0, 0), 6, 0.0f);
+      std::copy(before.begin(), before.end(), state.slots(0));
+      state.Publish(0, 0);
+      shares.SetWhole(0);
+      const std::vector<float> gradient(2, static_cast<float>(place + 1));
+      std::vector<float> weights(2);
+      shares.Prepare(0, shares.Share(0, 4, place), 1.0f, gradient.data(), weights.data());
+    }
+    if (place == 0) {
+      shares.Commit(0);
+      std::fill_n(state.weights(0, 1), 6, 1.0f);
+      state.Publish(0, 1);
+    }
+    GroupRank rank;
+    rank.set_rank(static_cast<uint32_t>(place));
+    const Group group = *former.Form({rank}, std::nullopt, Interrupt());
+    GroupOperations operations(*group.collective, kLimit, [] { return absl::OkStatus(); });
+    StateExchange exchange(layout, state, &shares, operations);
+    const absl::Status status = exchange.Run(1, [] { return absl::InternalError("it is there"); });
+    EXPECT_EQ(status.ok(), !breaks) << status;
+    if (!status.ok()) group.collective->Abort(status);
+    const int64_t version = state.versions()[0];
+    const std::vector<float> slots(state.slots(0), state.slots(0) + 6);
+    if (status.ok()) {
+      EXPECT_EQ(version, 1);
+    }
+    if (place == 1 && version == 0) {
+      EXPECT_EQ(slots, before);
+    }
+    if (version == 1 && !breaks) {
+      EXPECT_EQ(slots, after);
+    }
+  };
+  uint64_t number = 0;
+  bool reached = true;
+  for (; reached; ++number) {
+    reached = false;
+    FakeGroups groups(3);
+    groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
+      if (operation.number != number) return {};
+      reached = true;
+      return {"m0", "m1", "m2"};
+    });
+    std::vector<std::unique_ptr<GroupFormer>> formers;
+    for (size_t p = 0; p < 3; ++p) formers.push_back(groups.Join("m" + std::to_string(p)));
+    std::vector<std::thread> threads;
+    // The versions, the descriptions, the weights, three shares.
+    for (size_t p = 0; p < 3; ++p) threads.emplace_back([&, p] { run(p, *formers[p], number < 6); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(number, 7u);
 }
 
 }  // namespace
