@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <ostream>
 #include <set>
 #include <string>
 #include <thread>
@@ -77,6 +78,7 @@ struct Setting {
     if (sharded) return operation.kind == "AllGather" && operation.count > 15;
     return operation.kind == "AllReduce" && operation.count > 50;
   }
+  friend void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
 };
 
 // What the servers know: the initial parameters, those of the last write-back, and where each rank is.

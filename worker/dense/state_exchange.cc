@@ -102,36 +102,39 @@ absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, 
   // Of the step that is not done in all buckets there may be ranks without gradients, and these may be with whoever has
   // nothing: they read the version before. The source has it in its other place.
   const bool with_version_before = newest.somebody_has_nothing && newest.version > lowest;
-  if (with_version_before) {
-    PAWL_RETURN_IF_ERROR(BroadcastWeights(bucket, version - 1, newest, newest.has_nothing));
-  }
-  if (!newest.all_have_it) PAWL_RETURN_IF_ERROR(BroadcastWeights(bucket, version, newest, newest.takes));
+  // Beside the state until all of it has come.
+  std::vector<float> weights_before;
+  if (with_version_before) PAWL_RETURN_IF_ERROR(ReceiveWeights(bucket, version - 1, newest, weights_before));
+  std::vector<float> weights;
+  if (!newest.all_have_it) PAWL_RETURN_IF_ERROR(ReceiveWeights(bucket, version, newest, weights));
   std::function<void()> change_slots = [] {};
   PAWL_RETURN_IF_ERROR(shares_ == nullptr ? ReceiveSlots(bucket, newest, change_slots)
                                           : ReceiveShares(bucket, newest, steps_before, change_slots));
 
-  // All of it is here.
   change_slots();
   if (!newest.takes) return absl::OkStatus();
   state_.set_lost_steps(static_cast<uint64_t>(LostStepsAt(newest.source)));
-  if (with_version_before && newest.has_nothing) state_.Publish(bucket, version - 1);
+  if (with_version_before && newest.has_nothing) {
+    std::copy(weights_before.begin(), weights_before.end(), state_.weights(bucket, version - 1));
+    state_.Publish(bucket, version - 1);
+  }
+  std::copy(weights.begin(), weights.end(), state_.weights(bucket, version));
   state_.Publish(bucket, version);
   return absl::OkStatus();
 }
 
-absl::Status StateExchange::BroadcastWeights(size_t bucket, uint64_t version, const Newest& newest, bool takes) {
-  const size_t count = layout_.buckets()[bucket].count;
-  if (takes || newest.source == group_.place()) {
-    return group_.Await(group_.Broadcast(state_.weights(bucket, version), count, newest.source));
-  }
-  std::vector<float> unused(count);
-  return group_.Await(group_.Broadcast(unused.data(), count, newest.source));
+absl::Status StateExchange::ReceiveWeights(size_t bucket, uint64_t version, const Newest& newest,
+                                           std::vector<float>& weights) {
+  weights.resize(layout_.buckets()[bucket].count);
+  if (newest.source == group_.place()) std::copy_n(state_.weights(bucket, version), weights.size(), weights.data());
+  return group_.Await(group_.Broadcast(weights.data(), weights.size(), newest.source));
 }
 
 absl::Status StateExchange::ReceiveSlots(size_t bucket, const Newest& newest, std::function<void()>& change) {
   const size_t count = layout_.buckets()[bucket].slots_count;
   if (newest.all_have_it || count == 0) return absl::OkStatus();
-  std::vector<float> slots(state_.slots(bucket), state_.slots(bucket) + count);
+  std::vector<float> slots(count);
+  if (newest.source == group_.place()) std::copy_n(state_.slots(bucket), count, slots.data());
   PAWL_RETURN_IF_ERROR(group_.Await(group_.Broadcast(slots.data(), count, newest.source)));
   if (!newest.takes) return absl::OkStatus();
   change = [this, bucket, slots = std::move(slots)] { std::copy(slots.begin(), slots.end(), state_.slots(bucket)); };

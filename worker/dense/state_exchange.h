@@ -30,8 +30,8 @@ namespace pawl {
 // 5. Steps that no rank is before any more, and whose gradients nobody has, brought no update: what there is becomes that of
 //    the first step that a rank contributes to, and all count the same lost steps.
 //
-// A bucket is published, and its slots change, when all of it has come: whatever breaks meanwhile, what there is of a bucket
-// is of one version. What a rank may be reading is not written.
+// What is here of a bucket changes when all of it has come: whatever breaks meanwhile, it is of one version, and the one
+// before is there if it was. Who has the newest version gets nothing written: its ranks may be reading.
 //
 // For the thread that writes the state, once.
 class StateExchange {
@@ -69,8 +69,8 @@ class StateExchange {
   Newest NewestOf(size_t bucket) const;
   // `lowest`: of the newest versions of all buckets. `steps_before` grows to how old the oldest slots were.
   absl::Status ExchangeBucket(size_t bucket, const Newest& newest, int64_t lowest, int64_t& steps_before);
-  // `data` of the source to members that take it; what others have is not touched.
-  absl::Status BroadcastWeights(size_t bucket, uint64_t version, const Newest& newest, bool takes);
+  // Those of the source.
+  absl::Status ReceiveWeights(size_t bucket, uint64_t version, const Newest& newest, std::vector<float>& weights);
   // `change`: puts into the state what has come.
   absl::Status ReceiveSlots(size_t bucket, const Newest& newest, std::function<void()>& change);
   absl::Status ReceiveShares(size_t bucket, const Newest& newest, int64_t& steps_before, std::function<void()>& change);
