@@ -82,9 +82,9 @@ TEST_F(CoordinatorWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLivingAfterTh
   EXPECT_FALSE(next->has_value());
   const uint64_t of_victim = RanksIn(Ask(victim)).at(2);
   Kill(victim.node());
-  Pass(options_.lease + seconds(4));
+  Pass(options_.lease + options_.worker_takeover_grace / 2);
   EXPECT_FALSE(next->has_value());
-  Pass(seconds(2));
+  Pass(options_.worker_takeover_grace);
   const std::map<uint32_t, uint64_t> ranks = RanksIn(next);
   ASSERT_EQ(ranks.size(), 4u);
   EXPECT_EQ(ranks.at(0), RanksIn(before).at(0)) << "what it has goes on";

@@ -178,15 +178,25 @@ void DataPlane::OnAdvanced(const std::shared_ptr<Replica>& replica) {
 }
 
 bool DataPlane::Serves(uint32_t partition) const {
+  const std::vector<uint32_t> served = Served();
+  return std::binary_search(served.begin(), served.end(), partition);
+}
+
+std::vector<uint32_t> DataPlane::Served() const {
+  std::vector<uint32_t> served;
   {
     MutexLock lock(closed_mu_);
-    if (!closed_.ok()) return false;
+    if (!closed_.ok()) return served;
   }
   const auto view = hosting_.view();
-  Replica* const replica = view->Find(partition);
-  if (replica == nullptr) return false;
-  MutexLock lock(replica->mu);
-  return replica->IsPrimary() && CheckServes(*replica, view->epoch).ok() && CheckLease(*replica).ok();
+  for (const std::shared_ptr<Replica>& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (replica->IsPrimary() && CheckServes(*replica, view->epoch).ok() && CheckLease(*replica).ok()) {
+      served.push_back(replica->index);
+    }
+  }
+  return served;
 }
 
 bool DataPlane::HostsNothing() const {

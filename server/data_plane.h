@@ -95,6 +95,8 @@ class DataPlane final : public RequestHandler {
   std::vector<RecoveredReplica> ReplicasWithData() const;
   // Whether it would answer a pull of the partition now, routed by its own epoch: at no time do two servers.
   bool Serves(uint32_t partition) const;
+  // All of those, ascending.
+  std::vector<uint32_t> Served() const;
   // By the newest routing no replica is here.
   bool HostsNothing() const;
   // There are other servers by the newest routing.

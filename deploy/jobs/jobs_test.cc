@@ -36,6 +36,18 @@ TEST(JobsTest, FlightsJobsReadTheFlightsFiles) {
   }
 }
 
+// The distance is a number to it, and a category to the others.
+TEST(JobsTest, FlightsDlrmJobReadsTheFlightsFiles) {
+  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/flights-dlrm.csv";
+  std::ofstream(path) << "delay,hour,weekday,origin,destination,distance\n33,0,1,LAS,PHL,2176\n15,23,6,ATL,SAV,215\n";
+  const Job job = ReadJob("flights-dlrm");
+  EXPECT_EQ(job.name(), "flights-dlrm");
+  const auto dataset = Dataset::Load(job.data(), path);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->shape().field_count, 7u);
+  EXPECT_EQ((*dataset)->shape().numeric_count, 1u);
+}
+
 TEST(JobsTest, FashionMnistJobHasTheNetworkOfThePublishedScore) {
   const Job job = ReadJob("fashion-mnist");
   EXPECT_EQ(job.name(), "fashion-mnist");

@@ -100,6 +100,7 @@ void SimulatedScheduler::Start() {
 }
 
 void SimulatedScheduler::Kill() {
+  told_anew_ = true;
   if (life_ == nullptr) return;
   life_->alive = false;
   network_.Bury(life_);
@@ -109,6 +110,7 @@ void SimulatedScheduler::Kill() {
 
 void SimulatedScheduler::Tick() {
   loop_.Schedule(kTickInterval, life_, "scheduler's tick", [this] {
+    told_anew_ = true;
     process_->coordinator->Tick();
     if (failure_.empty() && process_->coordinator->state() == FAILED) {
       if (const auto status = process_->coordinator->GetStatus(GetStatusRequest()); status.ok()) failure_ = status->failure();
@@ -132,6 +134,7 @@ void SimulatedScheduler::BeginSave() {
                  [this, life, most, change = unsaved->change, bytes = unsaved->state.SerializeAsString()]() mutable {
                    saved_ = std::move(bytes);
                    loop_.Schedule(random_.Between(MonotonicDuration::zero(), most), life, "save is known", [this, change] {
+                     told_anew_ = true;
                      process_->coordinator->StateIsSaved(change);
                      BeginSave();
                    });
@@ -140,6 +143,7 @@ void SimulatedScheduler::BeginSave() {
 
 void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
                                SimulatedNetwork::Reply reply) {
+  told_anew_ = true;
   Coordinator& coordinator = *process_->coordinator;
   const auto parked = [&]<typename Request, typename Response>(
                           Ticket (Coordinator::*method)(const Request&, Done<Response>)) {
@@ -177,8 +181,12 @@ std::optional<RoutingTable> SimulatedScheduler::ToldRouting() {
 }
 
 uint64_t SimulatedScheduler::ToldEpoch() {
-  const auto routing = ToldRouting();
-  return routing.has_value() ? routing->epoch() : 0;
+  if (told_anew_) {
+    told_anew_ = false;
+    const auto routing = ToldRouting();
+    told_epoch_ = routing.has_value() ? routing->epoch() : 0;
+  }
+  return told_epoch_;
 }
 
 }  // namespace pawl

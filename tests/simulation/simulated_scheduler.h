@@ -44,7 +44,7 @@ class SimulatedScheduler {
   const std::shared_ptr<Life>& life() const { return life_; }
   // As it tells it; nullopt while it is dead or has none.
   std::optional<RoutingTable> ToldRouting();
-  // Of that; 0 without one.
+  // Of that; 0 without one. Cheap where nothing has happened at the scheduler since the last call.
   uint64_t ToldEpoch();
   // It may have asked servers to release the rank.
   bool MayBeReleased(uint32_t rank) const { return released_.contains(rank); }
@@ -71,6 +71,9 @@ class SimulatedScheduler {
   // What it has saved.
   std::string saved_;
   std::string failure_;
+  // What it tells may have changed since told_epoch_ was looked up.
+  bool told_anew_ = true;
+  uint64_t told_epoch_ = 0;
   std::set<uint32_t> released_;
 };
 
