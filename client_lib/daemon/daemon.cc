@@ -22,6 +22,7 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/malloc_tuning.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/version.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -90,12 +91,13 @@ void SetUpDaemon(const std::string& name, const std::string& usage, int argc, ch
   absl::FlagsUsageConfig config;
   config.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "main.cc"); };
   config.contains_helpshort_flags = config.contains_help_flags;
+  config.version_string = [name] { return absl::StrCat(name, " ", kVersion, "\n"); };
   absl::SetFlagsUsageConfig(config);
-  const bool asks_for_help = std::any_of(argv, argv + argc, [](absl::string_view argument) {
-    return absl::StartsWith(argument, "--help") || absl::StartsWith(argument, "-help");
+  const bool asks = std::any_of(argv, argv + argc, [](absl::string_view argument) {
+    return absl::StartsWith(argument, "--help") || absl::StartsWith(argument, "-help") || argument == "--version";
   });
-  // Abseil ends the process with 1 both after printing the help and for wrong flags.
-  parsing_exit_code = asks_for_help ? kExitDone : kExitUsage;
+  // Abseil ends the process with 1 for wrong flags and after printing the help, with 0 after the version.
+  parsing_exit_code = asks ? kExitDone : kExitUsage;
   std::atexit([] {
     if (parsing_exit_code < 0) return;
     std::fflush(nullptr);

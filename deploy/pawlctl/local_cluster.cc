@@ -23,6 +23,8 @@ namespace {
 constexpr char kSchedulerName[] = "pawl-scheduler";
 constexpr char kServerName[] = "pawl-server";
 constexpr char kWorkerName[] = "pawl-worker";
+// pawl-worker's --device without a GPU.
+constexpr char kCpu[] = "cpu";
 // All of them are on this machine: nobody else needs to reach them.
 constexpr char kAnyLocalPort[] = "127.0.0.1:0";
 // Longer than the scheduler's default: all processes share this machine's cores, and one that waits its turn for
@@ -91,16 +93,21 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std:
 }
 
 LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers,
-                           uint32_t max_restarts)
-    : programs_(std::move(programs)), out_(out), servers_(servers), workers_(workers), restart_policy_(max_restarts) {}
+                           uint32_t max_restarts, std::vector<std::string> devices)
+    : programs_(std::move(programs)),
+      out_(out),
+      servers_(servers),
+      workers_(workers),
+      restart_policy_(max_restarts),
+      devices_(std::move(devices)) {}
 
 absl::Status LocalCluster::Start(const std::string& process, const std::string& program,
-                                 std::vector<std::string> arguments) {
+                                 std::vector<std::string> arguments, std::vector<std::string> environment) {
   const bool is_scheduler = children_.empty();
   // A node's log gets its name from NameNodes; until then it must not have that of another node.
   const std::string log = out_.log(is_scheduler ? process : absl::StrCat("unnamed-", process));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ChildProcess> child,
-                        ChildProcess::Start({process, program, std::move(arguments), log}));
+                        ChildProcess::Start({process, program, std::move(arguments), log, std::move(environment)}));
   children_.push_back({.key = process,
                        .process = std::move(child),
                        .started = Clock::Real().Now(),
@@ -145,9 +152,20 @@ absl::Status LocalCluster::StartServer() {
 }
 
 absl::Status LocalCluster::StartWorker() {
-  const std::string process = absl::StrCat("worker-", next_worker_++);
-  return Start(process, programs_.worker,
-               {absl::StrCat("--scheduler=", scheduler_address_), absl::StrCat("--data_dir=", out_.data(process))});
+  const uint32_t number = next_worker_++;
+  const std::string process = absl::StrCat("worker-", number);
+  std::vector<std::string> flags = {absl::StrCat("--scheduler=", scheduler_address_),
+                                    absl::StrCat("--data_dir=", out_.data(process))};
+  std::vector<std::string> environment;
+  if (!devices_.empty()) {
+    const std::string& device = devices_[number % devices_.size()];
+    flags.push_back(absl::StrCat("--device=", device));
+    uint32_t sharing = 0;
+    for (uint32_t other = 0; other < number; ++other) sharing += devices_[other % devices_.size()] == device;
+    // NCCL refuses two ranks on one GPU of one host, so the second one on a GPU is on another host as far as NCCL knows.
+    if (sharing > 0 && device != kCpu) environment.push_back(absl::StrCat("NCCL_HOSTID=pawl-", sharing));
+  }
+  return Start(process, programs_.worker, std::move(flags), std::move(environment));
 }
 
 uint32_t LocalCluster::CountStaying(const GetStatusResponse& status, Role role) {

@@ -37,8 +37,9 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std:
 // thread, the main one (see ChildProcess).
 class LocalCluster {
  public:
-  // `out` outlives this.
-  LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers, uint32_t max_restarts);
+  // `out` outlives this. `devices`: see RunOptions.
+  LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers, uint32_t max_restarts,
+               std::vector<std::string> devices = {});
 
   // Starts the scheduler with the folder's job file, at a free port that it keeps over its restarts.
   absl::Status StartScheduler(const std::vector<std::string>& more_flags = {});
@@ -90,7 +91,8 @@ class LocalCluster {
     bool named = false;
   };
 
-  absl::Status Start(const std::string& process, const std::string& program, std::vector<std::string> arguments);
+  absl::Status Start(const std::string& process, const std::string& program, std::vector<std::string> arguments,
+                     std::vector<std::string> environment = {});
   absl::Status StartServer();
   absl::Status StartWorker();
   // Those of this cluster that run or will again, and others that the scheduler knows, but none that is on its way out.
@@ -102,6 +104,7 @@ class LocalCluster {
   const uint32_t servers_;
   const uint32_t workers_;
   RestartPolicy restart_policy_;
+  const std::vector<std::string> devices_;
   std::string scheduler_address_;
   // The numbers of the next ones.
   uint32_t next_server_ = 0;

@@ -63,6 +63,41 @@ TEST_F(LocalClusterScalingTest, AServerWhoseDeathIsNotDealtWithYetIsNotMissing) 
   EXPECT_EQ(cluster_->Running(), 0u) << "it will be started again";
 }
 
+// The first line of a file that is being written; empty if it does not come.
+std::string FirstLine(const std::string& path) {
+  const MonotonicTime limit = Clock::Real().Now() + kPatience;
+  while (Clock::Real().Now() < limit) {
+    std::ifstream file(path);
+    std::string line;
+    if (std::getline(file, line) && !file.eof()) return line;
+    std::this_thread::yield();
+  }
+  return "";
+}
+
+TEST(LocalClusterDevicesTest, WorkersTakeDevicesInTurnAndThoseOnOneGpuAreDifferentHostsForNccl) {
+  const std::string path = testing::TempDir() + "sayer";
+  std::ofstream(path) << "#!/bin/sh\necho \"host=$NCCL_HOSTID $*\"\nexec sleep 600\n";
+  chmod(path.c_str(), 0755);
+  auto out = OutFolder::Open(testing::TempDir() + "devices");
+  ASSERT_TRUE(out.ok()) << out.status();
+  LocalCluster cluster({path, path, path}, **out, 1, 5, /*max_restarts=*/0, {"cuda:0", "cpu"});
+  ASSERT_TRUE(cluster.StartScheduler().ok());
+  ASSERT_TRUE(cluster.StartNodes("127.0.0.1:1").ok());
+  const std::string server = FirstLine((*out)->log("unnamed-server-0"));
+  EXPECT_EQ(server.find("--device"), std::string::npos) << server;
+  const char* const expected[][2] = {{"host= ", "--device=cuda:0"},
+                                     {"host= ", "--device=cpu"},
+                                     {"host=pawl-1 ", "--device=cuda:0"},
+                                     {"host= ", "--device=cpu"},
+                                     {"host=pawl-2 ", "--device=cuda:0"}};
+  for (size_t worker = 0; worker < 5; ++worker) {
+    const std::string line = FirstLine((*out)->log("unnamed-worker-" + std::to_string(worker)));
+    EXPECT_EQ(line.find(expected[worker][0]), 0u) << worker << ": " << line;
+    EXPECT_NE(line.find(expected[worker][1]), std::string::npos) << worker << ": " << line;
+  }
+}
+
 TEST_F(LocalClusterScalingTest, AServerThatHasEndedForGoodIsMissing) {
   KillAll();
   cluster_->TakeEnded();

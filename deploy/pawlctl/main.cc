@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/version.h"
 #include "deploy/pawlctl/checkpoint_commands.h"
 #include "deploy/pawlctl/command_line.h"
 #include "deploy/pawlctl/exit_code.h"
@@ -30,6 +31,9 @@
 ABSL_FLAG(std::string, job, "", "The job file: what to train, on what, and how (README.md, \"The job file\").");
 ABSL_FLAG(uint32_t, servers, 1, "How many servers.");
 ABSL_FLAG(int32_t, workers, -1, "How many workers; -1 means 1, and 0 for a job that only serves tables.");
+ABSL_FLAG(std::vector<std::string>, device, {"cpu"},
+          "What the workers compute on: cpu, or cuda:N for the N-th GPU of this machine. Several with commas between them\n"
+          "are given out in turn: --workers=4 --device=cuda:0,cuda:1 puts two workers on each.");
 ABSL_FLAG(uint32_t, replicas, 0,
           "Replicas of each partition, each on another server; 0 means what the job says, or 1. With r of them the job\n"
           "goes on though r - 1 servers are lost.");
@@ -93,7 +97,7 @@ const std::vector<CommandSpec>& Commands() {
            "The daemons are taken from the folder of pawlctl, from where Bazel built them, or from PAWL_BIN_DIR.\n"
            "\n"
            "Exit code 0 only if the job completed.",
-       .flags = {"job", "servers", "workers", "replicas", "durability", "max_restarts", "set", "out", "restore"},
+       .flags = {"job", "servers", "workers", "device", "replicas", "durability", "max_restarts", "set", "out", "restore"},
        .repeated_flags = {"set"}},
       {.name = "restore",
        .summary = "go on from a checkpoint: run with --restore",
@@ -101,7 +105,7 @@ const std::vector<CommandSpec>& Commands() {
                "before; a damaged one is refused, with the name of the one before it that is whole.\n"
                "\n"
                "  pawlctl restore --restore=checkpoints --job=job.pbtxt --servers=4",
-       .flags = {"restore", "job", "servers", "workers", "replicas", "durability", "max_restarts", "set", "out"},
+       .flags = {"restore", "job", "servers", "workers", "device", "replicas", "durability", "max_restarts", "set", "out"},
        .repeated_flags = {"set"}},
       {.name = "checkpoint",
        .summary = "have a checkpoint made of a running job",
@@ -208,7 +212,7 @@ std::string Help() {
   for (const CommandSpec& command : Commands()) {
     absl::StrAppend(&text, "  ", command.name, std::string(13 - command.name.size(), ' '), command.summary, "\n");
   }
-  absl::StrAppend(&text, "\npawlctl COMMAND --help says more about one.\n\n", kExitCodes);
+  absl::StrAppend(&text, "\npawlctl COMMAND --help says more about one, pawlctl --version which Pawl this is.\n\n", kExitCodes);
   return text;
 }
 
@@ -254,6 +258,7 @@ int Dispatch(const std::string& command, const CommandLine& line) {
     options.job = absl::GetFlag(FLAGS_job);
     options.servers = absl::GetFlag(FLAGS_servers);
     options.workers = absl::GetFlag(FLAGS_workers);
+    options.devices = absl::GetFlag(FLAGS_device);
     options.replicas = absl::GetFlag(FLAGS_replicas);
     options.durability = absl::GetFlag(FLAGS_durability);
     options.max_restarts = absl::GetFlag(FLAGS_max_restarts);
@@ -318,6 +323,10 @@ int Main(const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
     (arguments.empty() ? std::cerr : std::cout) << Help();
     return arguments.empty() ? kExitUsage : kExitDone;
+  }
+  if (arguments[0] == "--version" || arguments[0] == "version") {
+    std::cout << "pawlctl " << kVersion << "\n";
+    return kExitDone;
   }
   for (const CommandSpec& command : Commands()) {
     if (command.name != arguments[0]) continue;

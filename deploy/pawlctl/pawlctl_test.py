@@ -386,6 +386,8 @@ class PawlctlTest(unittest.TestCase):
         self.assert_usage_error(job + ["--workers=65"], "--workers=65", "1 to 64")
         self.assert_usage_error(job + ["--replicas=2"], "--replicas=2", "--servers=1")
         self.assert_usage_error(job + ["--durability=DISK"], "--durability=DISK", "FSYNC")
+        for device in ("gpu", "cuda:", "cuda:x", ""):
+            self.assert_usage_error(job + ["--device=cuda:0," + device], "--device=" + device, "cuda:0")
         self.assert_usage_error(job + ["--max_restarts=-1"], "--max_restarts=-1")
         self.assert_usage_error(job + ["--set=no_such_field=1"], "no_such_field")
         self.assert_usage_error(run + ["--job=" + self.job + "x"], self.job + "x")
@@ -396,6 +398,11 @@ class PawlctlTest(unittest.TestCase):
     def test_missing_daemons_are_named(self):
         self.environment["PAWL_BIN_DIR"] = self.folder
         self.assert_usage_error(["run", "--job=" + self.job, "--out=" + self.out], "pawl-scheduler", self.folder)
+
+    def test_version_is_said(self):
+        code, out, _ = self.pawlctl("--version")
+        self.assertEqual(code, 0)
+        self.assertRegex(out, r"^pawlctl [0-9]+\.[0-9]+\.[0-9]+\n$")
 
     def test_every_command_has_help_with_an_example(self):
         code, out, _ = self.pawlctl("--help")

@@ -13,11 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/job_file.h"
@@ -72,6 +75,11 @@ struct PreparedJob {
   uint32_t workers;
 };
 
+// As pawl-worker's --device has it.
+bool IsDeviceName(absl::string_view name) {
+  return name == "cpu" || (absl::ConsumePrefix(&name, "cuda:") && !name.empty() && absl::c_all_of(name, absl::ascii_isdigit));
+}
+
 // The job as it shall run; its mistakes are found here, before anything is started.
 absl::StatusOr<PreparedJob> PrepareJob(const RunOptions& options) {
   if (options.job.empty()) {
@@ -89,6 +97,11 @@ absl::StatusOr<PreparedJob> PrepareJob(const RunOptions& options) {
   if (options.replicas > options.servers) {
     return absl::InvalidArgumentError(absl::StrCat("--replicas=", options.replicas, " is not possible with --servers=",
                                                    options.servers, ": each replica of a partition is on another server"));
+  }
+  for (const std::string& device : options.devices) {
+    if (!IsDeviceName(device)) {
+      return absl::InvalidArgumentError(absl::StrCat("--device=", device, " is not possible: cpu or cuda:N, such as cuda:0"));
+    }
   }
   if (Durability durability; !options.durability.empty()) {
     if (!Durability_Parse(options.durability, &durability) || durability == DURABILITY_UNSPECIFIED) {
@@ -131,7 +144,7 @@ class Run {
         restore_(options.restore),
         out_(out),
         signals_(signals),
-        cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts) {}
+        cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts, options.devices) {}
 
   int Go() {
     started_ = clock_.Now();

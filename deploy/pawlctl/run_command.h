@@ -13,6 +13,8 @@ struct RunOptions {
   uint32_t servers = 1;
   // -1: 1, or 0 for a job that only serves tables.
   int32_t workers = -1;
+  // Each "cpu" or "cuda:N": what the workers compute on, given out in turn. Empty: the CPU.
+  std::vector<std::string> devices = {};
   // 0: what the job says, or 1.
   uint32_t replicas = 0;
   // A pawl.Durability; empty: what the job says, or LOG.

@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Writes the data of the bundle's example job, the same on every machine.
+
+Usage: make_example_data.py TRAIN_FILE EVAL_FILE
+
+Clicks: five fields of 50 categories each, and a label that is drawn by the logistic of a sum over the categories and
+over pairs of them, so that there is something for factors to learn.
+"""
+
+import hashlib
+import math
+import sys
+
+FIELDS = 5
+CATEGORIES = 50
+TRAIN_SAMPLES = 20000
+EVAL_SAMPLES = 5000
+
+
+def uniform(*what):
+    """A number in [0, 1) that is a function of `what` alone."""
+    digest = hashlib.sha256(repr(what).encode()).digest()
+    return int.from_bytes(digest[:6], "little") / 2.0**48
+
+
+def write(path, samples, name):
+    weights = [[2 * uniform("weight", field, category) - 1 for category in range(CATEGORIES)] for field in range(FIELDS)]
+    signs = [[1 if uniform("sign", field, category) < 0.5 else -1 for category in range(CATEGORIES)] for field in range(FIELDS)]
+    with open(path, "w", encoding="ascii") as file:
+        for sample in range(samples):
+            # Small numbers come more often.
+            chosen = [int(CATEGORIES * uniform(name, sample, field)**2) for field in range(FIELDS)]
+            score = sum(weights[field][chosen[field]] for field in range(FIELDS)) + signs[0][chosen[0]] * signs[1][chosen[1]]
+            label = int(uniform(name, sample, "label") < 1 / (1 + math.exp(-2 * score)))
+            file.write("%d %s\n" % (label, " ".join("%d:1" % (field * CATEGORIES + c + 1) for field, c in enumerate(chosen))))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    write(sys.argv[1], TRAIN_SAMPLES, "train")
+    write(sys.argv[2], EVAL_SAMPLES, "eval")
