@@ -44,8 +44,8 @@ MAX_GLIBC = (2, 36)
 GLIBC = re.compile(r"^(ld-linux-x86-64\.so\.2|linux-vdso\.so\.1|"
                    r"lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|BrokenLocale|thread_db|nss_\w+|nsl)\.so\.[0-9]+)$")
 # NVIDIA's: the driver's (libcuda, libnvidia-*) and CUDA's.
-NVIDIA = re.compile(r"^lib(cuda|cudart|cublas|cublasLt|nccl|nvrtc|nvrtc-builtins|nvJitLink|curand|cusparse|cupti|nvidia-[\w-]+)"
-                    r"\.so(\.[0-9]+)*$")
+NVIDIA = re.compile(r"^lib(cuda|cudart|cublas|cublasLt|nccl|nvrtc|nvrtc-builtins|nvJitLink|curand|cusparse|cupti|"
+                    r"nvidia-[\w-]+)\.so(\.[0-9]+)*$")
 FALLBACK = ("libibverbs.so.1",)
 
 PROGRAM_PATH = "$ORIGIN/../lib"
@@ -103,7 +103,8 @@ def owner(path):
 
 
 def package_versions(package):
-    shown = run("dpkg-query", "--show", "--showformat=${Package} ${Version} ${source:Package} ${source:Version}\\n", package)
+    shown = run("dpkg-query", "--show", "--showformat=${Package} ${Version} ${source:Package} ${source:Version}\\n",
+                package)
     return tuple(shown.splitlines()[0].split())
 
 
@@ -112,7 +113,8 @@ def check_glibc(path, data):
     for match in re.finditer(rb"\0GLIBC_([0-9]+)\.([0-9]+)(?:\.[0-9]+)?(?=\0)", data):
         version = (int(match.group(1)), int(match.group(2)))
         if version > MAX_GLIBC:
-            raise Misfit("%s needs glibc %d.%d, and a bundle is for %d.%d: build it on Debian 12" % ((path,) + version + MAX_GLIBC))
+            raise Misfit("%s needs glibc %d.%d, and a bundle is for %d.%d: build it on Debian 12" %
+                         ((path,) + version + MAX_GLIBC))
     if re.search(rb"\0GLIBC_PRIVATE\0", data):
         raise Misfit("%s uses what glibc keeps to itself, so it fits no other one" % path)
 
@@ -134,7 +136,7 @@ class Bundle:
             self.origins[name] = origin
 
     def relocated(self, path, run_path, options=()):
-        """The file's bytes with that run-path in place of any other; stripped before, since strip spoils what patchelf made."""
+        """The file's bytes with that run-path in place of any other. Stripped before: strip spoils what patchelf made."""
         copy = os.path.join(self.scratch, os.path.basename(path))
         shutil.copyfile(path, copy)
         os.chmod(copy, 0o755)
@@ -196,8 +198,9 @@ class Bundle:
                 self.add("licenses/common/" + name, file.read())
 
     def manifest(self):
-        lines = ["%10d  %-44s %s\n" % (len(self.files[name][0]), name, origin) for name, origin in sorted(self.origins.items())]
-        return ("".join(lines)).encode()
+        lines = ["%10d  %-44s %s\n" % (len(self.files[name][0]), name, origin)
+                 for name, origin in sorted(self.origins.items())]
+        return "".join(lines).encode()
 
     def write(self, out, top):
         folders = {""}

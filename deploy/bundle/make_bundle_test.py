@@ -79,9 +79,10 @@ class MakeBundleTest(unittest.TestCase):
 
     def test_what_the_machine_is_to_have_is_not_carried(self):
         module = load()
-        for name in ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libresolv.so.2", "libnss_files.so.2", "libpthread.so.0"):
+        for name in ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libresolv.so.2", "libnss_files.so.2"):
             self.assertTrue(module.GLIBC.match(name), name)
-        for name in ("libcuda.so.1", "libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libnccl.so.2", "libnvidia-ml.so.1"):
+        for name in ("libcuda.so.1", "libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libnccl.so.2",
+                     "libnvidia-ml.so.1"):
             self.assertTrue(module.NVIDIA.match(name), name)
         for name in ("libcurl.so.4", "libcares.so.2", "libpawl_cuda.so", "libmd.so.0", "libcrypto.so.3", "libstdc++.so.6"):
             self.assertFalse(module.GLIBC.match(name) or module.NVIDIA.match(name), name)
@@ -92,8 +93,8 @@ class MakeBundleTest(unittest.TestCase):
         self.assertEqual(self.make("a.tar.gz", "--plugin=" + plugin), (0, ""))
         with tarfile.open(self.path("a.tar.gz")) as archive:
             archive.extractall(self.folder)
-        shown = subprocess.run(["readelf", "-d", self.path("top/lib/libplugin.so")], text=True, capture_output=True, check=True,
-                               timeout=60).stdout
+        shown = subprocess.run(["readelf", "-d", self.path("top/lib/libplugin.so")], text=True, capture_output=True,
+                               check=True, timeout=60).stdout
         self.assertIn("[$ORIGIN:/usr/local/cuda/lib64]", shown)
         self.assertNotIn("/somewhere", shown)
         self.assertTrue(os.path.exists(self.path("top/lib/libz.so.1")))

@@ -24,15 +24,18 @@ def uniform(*what):
 
 
 def write(path, samples, name):
-    weights = [[2 * uniform("weight", field, category) - 1 for category in range(CATEGORIES)] for field in range(FIELDS)]
-    signs = [[1 if uniform("sign", field, category) < 0.5 else -1 for category in range(CATEGORIES)] for field in range(FIELDS)]
+    places = [[(field, category) for category in range(CATEGORIES)] for field in range(FIELDS)]
+    weights = [[2 * uniform("weight", *place) - 1 for place in row] for row in places]
+    signs = [[1 if uniform("sign", *place) < 0.5 else -1 for place in row] for row in places]
     with open(path, "w", encoding="ascii") as file:
         for sample in range(samples):
             # Small numbers come more often.
             chosen = [int(CATEGORIES * uniform(name, sample, field)**2) for field in range(FIELDS)]
-            score = sum(weights[field][chosen[field]] for field in range(FIELDS)) + signs[0][chosen[0]] * signs[1][chosen[1]]
+            score = sum(weights[field][category] for field, category in enumerate(chosen))
+            score += signs[0][chosen[0]] * signs[1][chosen[1]]
             label = int(uniform(name, sample, "label") < 1 / (1 + math.exp(-2 * score)))
-            file.write("%d %s\n" % (label, " ".join("%d:1" % (field * CATEGORIES + c + 1) for field, c in enumerate(chosen))))
+            indices = [field * CATEGORIES + category + 1 for field, category in enumerate(chosen)]
+            file.write("%d %s\n" % (label, " ".join("%d:1" % index for index in indices)))
 
 
 if __name__ == "__main__":

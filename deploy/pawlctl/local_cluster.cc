@@ -162,7 +162,7 @@ absl::Status LocalCluster::StartWorker() {
     flags.push_back(absl::StrCat("--device=", device));
     uint32_t sharing = 0;
     for (uint32_t other = 0; other < number; ++other) sharing += devices_[other % devices_.size()] == device;
-    // NCCL refuses two ranks on one GPU of one host, so the second one on a GPU is on another host as far as NCCL knows.
+    // NCCL refuses two ranks on one GPU of one host: for NCCL the second one on a GPU is on another host.
     if (sharing > 0 && device != kCpu) environment.push_back(absl::StrCat("NCCL_HOSTID=pawl-", sharing));
   }
   return Start(process, programs_.worker, std::move(flags), std::move(environment));

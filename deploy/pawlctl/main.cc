@@ -97,7 +97,8 @@ const std::vector<CommandSpec>& Commands() {
            "The daemons are taken from the folder of pawlctl, from where Bazel built them, or from PAWL_BIN_DIR.\n"
            "\n"
            "Exit code 0 only if the job completed.",
-       .flags = {"job", "servers", "workers", "device", "replicas", "durability", "max_restarts", "set", "out", "restore"},
+       .flags = {"job", "servers", "workers", "device", "replicas", "durability", "max_restarts", "set", "out",
+                 "restore"},
        .repeated_flags = {"set"}},
       {.name = "restore",
        .summary = "go on from a checkpoint: run with --restore",

@@ -77,7 +77,8 @@ struct PreparedJob {
 
 // As pawl-worker's --device has it.
 bool IsDeviceName(absl::string_view name) {
-  return name == "cpu" || (absl::ConsumePrefix(&name, "cuda:") && !name.empty() && absl::c_all_of(name, absl::ascii_isdigit));
+  if (name == "cpu") return true;
+  return absl::ConsumePrefix(&name, "cuda:") && !name.empty() && absl::c_all_of(name, absl::ascii_isdigit);
 }
 
 // The job as it shall run; its mistakes are found here, before anything is started.
@@ -100,7 +101,8 @@ absl::StatusOr<PreparedJob> PrepareJob(const RunOptions& options) {
   }
   for (const std::string& device : options.devices) {
     if (!IsDeviceName(device)) {
-      return absl::InvalidArgumentError(absl::StrCat("--device=", device, " is not possible: cpu or cuda:N, such as cuda:0"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--device=", device, " is not possible: cpu or cuda:N, such as cuda:0"));
     }
   }
   if (Durability durability; !options.durability.empty()) {

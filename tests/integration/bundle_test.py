@@ -72,9 +72,9 @@ class BundleTest(unittest.TestCase):
         if self.why_not:
             self.skipTest("the kernel allows no namespaces of one's own: " + self.why_not)
         shell = 'cd %s && exec "$@"' % folder
-        done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ENTER, self.root, "/bin/sh", "-c",
-                               shell, "sh", *command], text=True, capture_output=True, timeout=LIMIT_S, check=False,
-                              stdin=subprocess.DEVNULL, env={"PATH": PATH, **dict(environment)})
+        done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ENTER, self.root,
+                               "/bin/sh", "-c", shell, "sh", *command], text=True, capture_output=True, timeout=LIMIT_S,
+                              check=False, stdin=subprocess.DEVNULL, env={"PATH": PATH, **dict(environment)})
         return done.returncode, done.stdout, done.stderr
 
     def programs(self):
@@ -170,7 +170,8 @@ class BundleTest(unittest.TestCase):
 
     def test_pawlctl_finds_the_daemons_by_a_link_and_from_any_folder(self):
         self.assertEqual(self.run_job("--set=epochs=1", pawlctl="pawlctl", folder="/")["state"], "COMPLETED")
-        self.assertEqual(self.run_job("--set=epochs=1", pawlctl="../bin/pawlctl", folder="/opt/pawl/lib")["state"], "COMPLETED")
+        metrics = self.run_job("--set=epochs=1", pawlctl="../bin/pawlctl", folder="/opt/pawl/lib")
+        self.assertEqual(metrics["state"], "COMPLETED")
 
     def test_matrices_and_collectives_work(self):
         # OpenBLAS picks its kernels by the processor, Gloo finds the machine's address.
@@ -182,6 +183,13 @@ class BundleTest(unittest.TestCase):
         code, out, err = self.inside("/opt/pawl/bin/pawl-worker", "--device=cuda:0", "--scheduler=127.0.0.1:1")
         self.assertEqual(code, 2, out + err)
         self.assertRegex(out + err, r"cuda:0|CUDA|libcuda")
+
+    def test_the_script_for_gpus_finds_the_bundle_that_it_lies_in(self):
+        done = subprocess.run([os.path.join(self.pawl, "tests/gpu/run"), "--device=cpu", "--part=train", "--set=epochs=1",
+                               "--out=" + os.path.join(self.root, "tmp/gpu")], text=True, capture_output=True,
+                              timeout=LIMIT_S, check=False, env={"PATH": PATH})
+        self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+        self.assertIn("1 passed, 0 failed", done.stdout)
 
     def test_every_library_has_its_licence(self):
         with open(os.path.join(self.pawl, "MANIFEST"), encoding="utf-8") as file:

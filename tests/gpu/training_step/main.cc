@@ -23,6 +23,7 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
@@ -78,13 +79,16 @@ Batch MakeBatch(uint32_t samples, uint32_t categories) {
   batch.samples = samples;
   batch.numeric_count = kNumerics;
   batch.field_count = kFields;
-  for (uint32_t key = 0; key < kFields * categories; ++key) batch.keys.push_back(key);
   batch.field_begin.push_back(0);
+  absl::flat_hash_map<uint64_t, uint32_t> places;
   for (uint32_t sample = 0; sample < samples; ++sample) {
     batch.labels.push_back(random() % 2);
     for (uint32_t i = 0; i < kNumerics; ++i) batch.numerics.push_back(random() / 4294967296.0f);
     for (uint32_t field = 0; field < kFields; ++field) {
-      batch.entry_key.push_back(field * categories + random() % categories);
+      const uint64_t key = uint64_t{field} * categories + random() % categories;
+      const auto [place, is_new] = places.try_emplace(key, batch.keys.size());
+      if (is_new) batch.keys.push_back(key);
+      batch.entry_key.push_back(place->second);
       batch.entry_value.push_back(1);
       batch.field_begin.push_back(batch.entry_key.size());
     }
@@ -127,7 +131,8 @@ class Dump {
     text << header.dump(1) << "\n";
     binary_.close();
     text.close();
-    return binary_ && text ? absl::OkStatus() : absl::UnavailableError(absl::StrCat("--dump: ", folder_, " cannot be written"));
+    if (binary_ && text) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("--dump: ", folder_, " cannot be written"));
   }
 
  private:
@@ -180,6 +185,7 @@ absl::StatusOr<Json> Measure(const std::string& model_name, const std::string& d
                        {"categories", categories},
                        {"fields", kFields},
                        {"numerics", kNumerics},
+                       {"keys", batch.keys.size()},
                        {"loss", loss},
                        {"runs", runs},
                        {"median_ms", times_ms[times_ms.size() / 2]},

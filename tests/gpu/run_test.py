@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Tests of tests/gpu/run on a machine and with a bundle that are made up: what it counts as passed, failed and skipped."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+RUN = os.path.join(os.path.dirname(os.path.realpath(__file__)), "run")
+# Far beyond what anything here takes: only what hangs reaches it.
+LIMIT_S = 60
+
+# Leaves metrics.json as pawlctl does, with the score that the environment gives for GPUs; the earlier evaluations differ.
+PAWLCTL = """#!/bin/bash
+[[ "$1" == --version ]] && { echo "pawlctl 1.2.3"; exit; }
+echo "$*" >> "$CALLS"
+auc=0.9
+for argument in "$@"; do
+  [[ "$argument" == --out=* ]] && out="${argument#*=}"
+  [[ "$argument" == --device=cuda:* ]] && auc="$GPU_AUC"
+done
+[[ "$auc" == die ]] && { echo 'the "GPU" is on fire'; exit 1; }
+mkdir -p "$out/logs"
+echo "$NCCL_LINE" > "$out/logs/worker-0.log"
+cat > "$out/metrics.json" << END
+{
+  "samples_per_s": 1000.5,
+  "eval": {
+    "evaluation": 2,
+    "auc": $auc,
+    "accuracy": 0.75
+  },
+  "evaluations": [
+    {
+      "auc": 0.1
+    }
+  ]
+}
+END
+"""
+GPU_KERNELS = """#!/bin/bash
+[[ "$1" == --check ]] && { echo "12 kernels checked"; exit "$KERNELS_EXIT"; }
+echo 'gemm  1.5 us  1.2 us  0.80'
+"""
+SANITIZER = """#!/bin/bash
+[[ "$2" != "$SANITIZER_FINDS" ]] || { echo "1 error"; exit 9; }
+"""
+STEP = """#!/bin/bash
+echo '{"model":"'"$1"'","median_ms":1.25,"best_ms":1.0}'
+"""
+
+
+class RunTest(unittest.TestCase):
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.environment = {"PATH": self.path("tools") + ":/usr/bin:/bin", "CALLS": self.path("calls"), "GPU_AUC": "0.9",
+                            "NCCL_LINE": "NCCL version 2.28.3+cuda13.0", "KERNELS_EXIT": "0", "SANITIZER_FINDS": ""}
+        self.program("bundle/bin/pawlctl", PAWLCTL)
+        self.program("bundle/bin/gpu_kernels", GPU_KERNELS)
+        self.program("bundle/bin/training_step", STEP)
+        self.program("tools/nvidia-smi", "#!/bin/sh\necho 'NVIDIA X, 580.1, 1000 MiB'\n")
+        self.program("tools/compute-sanitizer", SANITIZER)
+        self.program("tools/python3", "#!/bin/sh\nexit 1\n")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def program(self, name, text):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(self.path(name), 0o755)
+
+    def run_it(self, *arguments):
+        """The exit code, stdout, stderr, and the parts' results by their names."""
+        done = subprocess.run([RUN, "--bundle=" + self.path("bundle"), "--out=" + self.path("out"), *arguments], text=True,
+                              capture_output=True, timeout=LIMIT_S, check=False, env=self.environment)
+        try:
+            with open(self.path("out/results.json"), encoding="utf-8") as file:
+                self.results = json.load(file)
+        except FileNotFoundError:
+            self.results = {"parts": []}
+        return done.returncode, done.stdout, done.stderr, {part["part"]: part for part in self.results["parts"]}
+
+    def outcome(self, *arguments):
+        code, out, err, parts = self.run_it(*arguments)
+        self.assertEqual(err, "", out)
+        return code, {name: part["result"] for name, part in parts.items()}
+
+    def test_all_parts_pass_where_all_is_well(self):
+        code, out, _, parts = self.run_it()
+        self.assertEqual(code, 0, out)
+        self.assertEqual({name: part["result"] for name, part in parts.items()},
+                         {"kernels": "passed", "train": "passed", "hybrid": "passed", "sanitizer": "passed", "bench": "passed",
+                          "pytorch": "skipped"})
+        self.assertEqual(self.results["gpu"], "NVIDIA X, 580.1, 1000 MiB")
+        self.assertEqual(self.results["pawl"], "pawlctl 1.2.3")
+        self.assertEqual(parts["train"]["values"]["example_auc"], {"device": 0.9, "cpu": 0.9})
+        self.assertEqual(parts["bench"]["values"]["table"], ["gemm  1.5 us  1.2 us  0.80"])
+        self.assertEqual(parts["pytorch"]["values"]["dlrm"]["pawl"]["median_ms"], 1.25)
+        self.assertIn("5 passed, 0 failed, 1 skipped", out)
+        with open(self.path("calls"), encoding="utf-8") as file:
+            calls = file.read()
+        self.assertIn("--device=cuda:0 --workers=2 --set=dense_path=ALLREDUCE", calls)
+
+    def test_a_score_that_differs_fails_the_part_and_the_run(self):
+        self.environment["GPU_AUC"] = "0.9011"
+        code, out, _, parts = self.run_it("--part=train")
+        self.assertEqual((code, parts["train"]["result"]), (1, "failed"), out)
+        self.assertIn("auc 0.9011 on cuda:0, 0.9 on the CPU", parts["train"]["why"])
+        self.environment["GPU_AUC"] = "0.9009"
+        self.assertEqual(self.outcome("--part=train"), (0, {"train": "passed"}))
+        self.assertEqual(self.outcome("--part=train", "--tolerance=0.0005"), (1, {"train": "failed"}))
+
+    def test_a_run_that_does_not_complete_is_failed_with_its_last_words(self):
+        self.environment["GPU_AUC"] = "die"
+        code, _, _, parts = self.run_it("--part=train")
+        self.assertEqual((code, parts["train"]["result"]), (1, "failed"))
+        self.assertIn('the "GPU" is on fire', parts["train"]["why"])
+
+    def test_hybrid_without_nccl_is_no_pass(self):
+        self.environment["NCCL_LINE"] = "by gloo"
+        self.assertEqual(self.outcome("--part=hybrid"), (1, {"hybrid": "failed"}))
+
+    def test_kernels_and_sanitizer_that_find_something_fail(self):
+        self.environment["KERNELS_EXIT"] = "1"
+        self.assertEqual(self.outcome("--part=kernels"), (1, {"kernels": "failed"}))
+        self.environment.update(KERNELS_EXIT="0", SANITIZER_FINDS="racecheck")
+        self.assertEqual(self.outcome("--part=sanitizer", "--part=kernels"), (1, {"sanitizer": "failed", "kernels": "passed"}))
+
+    def test_a_bundle_built_without_the_toolkit_skips_what_needs_it(self):
+        os.remove(self.path("bundle/bin/gpu_kernels"))
+        code, _, _, parts = self.run_it("--part=kernels", "--part=bench", "--part=sanitizer", "--part=train")
+        self.assertEqual(code, 0)
+        for part in ("kernels", "bench", "sanitizer"):
+            self.assertEqual(parts[part]["result"], "skipped")
+            self.assertIn("without the CUDA toolkit", parts[part]["why"])
+
+    def test_nothing_passed_is_no_success(self):
+        os.remove(self.path("bundle/bin/gpu_kernels"))
+        self.assertEqual(self.outcome("--part=kernels"), (1, {"kernels": "skipped"}))
+
+    def test_a_machine_without_a_gpu_is_told_from_one_that_fails(self):
+        self.program("tools/nvidia-smi", "#!/bin/sh\nexit 9\n")
+        if any(name.startswith("nvidia") for name in os.listdir("/dev")):
+            self.skipTest("this machine has a GPU")
+        code, _, err, _ = self.run_it()
+        self.assertEqual(code, 3)
+        self.assertIn("no GPU", err)
+
+    def test_wrong_usage_is_named(self):
+        for argument in ("--part=nonsense", "--nonsense", "--device=gpu", "--bundle=" + self.folder, "--flights=/nowhere"):
+            code, _, err, _ = self.run_it(argument)
+            self.assertEqual(code, 2, argument)
+            self.assertIn(argument.split("=")[-1], err)
+        done = subprocess.run([RUN, "--help"], text=True, capture_output=True, timeout=LIMIT_S, check=True)
+        self.assertIn("Exit codes:", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
