@@ -17,8 +17,8 @@ and Debian's files stay byte by byte what Debian signed. And not LD_LIBRARY_PATH
 environment modules put there (another protobuf, another OpenBLAS) must not get in.
 
 What is not carried is the machine's to have: glibc, whose loader and kernel interface must fit each other; NVIDIA's
-driver, which must fit the kernel's; CUDA's libraries, whose licence and size (gigabytes) speak against it. A plugin
-that needs CUDA looks for it by LD_LIBRARY_PATH, then where NVIDIA's installers put it, then where ldconfig knows it.
+driver, which must fit the kernel's; CUDA's libraries, whose licence and size (gigabytes) speak against it. What needs
+CUDA looks for it where NVIDIA's installers put it, where LD_LIBRARY_PATH says and where ldconfig knows it.
 
 FALLBACK: a library that loads parts of the machine by their path, which must be of its own version. libibverbs is one:
 with ours in the process NCCL, which opens it by its name, could not use the machine's InfiniBand. Ours is in
@@ -48,8 +48,9 @@ NVIDIA = re.compile(r"^lib(cuda|cudart|cublas|cublasLt|nccl|nvrtc|nvrtc-builtins
                     r"nvidia-[\w-]+)\.so(\.[0-9]+)*$")
 FALLBACK = ("libibverbs.so.1",)
 
+CUDA_FOLDER = "/usr/local/cuda/lib64"
 PROGRAM_PATH = "$ORIGIN/../lib"
-PLUGIN_PATH = "$ORIGIN:/usr/local/cuda/lib64"
+PLUGIN_PATH = "$ORIGIN:" + CUDA_FOLDER
 FALLBACK_PATH = "$ORIGIN:/usr/lib/x86_64-linux-gnu:/usr/lib64:$ORIGIN/fallback"
 
 # 2020-01-01: tar warns of what is older than its maker, and of 1970.
@@ -146,7 +147,8 @@ class Bundle:
             return file.read()
 
     def add_program(self, path):
-        data = self.relocated(path, PROGRAM_PATH, ("--force-rpath",))
+        uses_cuda = any(NVIDIA.match(need) for need in needs(path))
+        data = self.relocated(path, PROGRAM_PATH + (":" + CUDA_FOLDER if uses_cuda else ""), ("--force-rpath",))
         check_glibc(path, data)
         self.add("bin/" + os.path.basename(path), data, True, "Pawl")
         self.add_libraries(path)
