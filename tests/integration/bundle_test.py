@@ -70,11 +70,12 @@ class BundleTest(unittest.TestCase):
         cls.why_not = forbidden()
         os.symlink("/opt/pawl/bin/pawlctl", os.path.join(cls.root, "bin/pawlctl"))
 
-    def inside(self, *command, folder="/", environment=(), trace=False):
+    def inside(self, *command, folder="/", environment=(), loader=""):
         """Runs a command on the bare machine: (exit code, stdout, stderr)."""
         if self.why_not:
             self.skipTest("the kernel allows no namespaces of one's own: " + self.why_not)
-        shell = 'cd %s && %s exec "$@"' % (folder, "export LD_TRACE_LOADED_OBJECTS=1 &&" if trace else "")
+        # What the loader is told comes last: the shell itself is not to be traced.
+        shell = 'cd %s && export PATH %s && exec "$@"' % (folder, loader)
         done = subprocess.run(["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", ENTER, self.root,
                                "/bin/sh", "-c", shell, "sh", *command], text=True, capture_output=True, timeout=LIMIT_S,
                               check=False, stdin=subprocess.DEVNULL, env={"PATH": PATH, **dict(environment)})
@@ -91,9 +92,15 @@ class BundleTest(unittest.TestCase):
                     yield path
 
     def loaded(self, path, environment=()):
-        """Where the bare machine's loader finds what a program or library needs, by name; None for what it does not find."""
-        code, out, err = self.inside(LOADER, path, environment=environment, trace=True)
-        self.assertEqual(code, 0, "%s: %s%s" % (path, out, err))
+        """Where the bare machine's loader finds what a program needs, by name; None for what it does not find.
+
+        Of a library: what the worker needs once it has opened it.
+        """
+        loader = "LD_TRACE_LOADED_OBJECTS=1"
+        if not path.startswith("/opt/pawl/bin/"):
+            loader, path = "%s LD_PRELOAD=%s" % (loader, path), "/opt/pawl/bin/pawl-worker"
+        code, out, err = self.inside(LOADER, path, environment=environment, loader=loader)
+        self.assertEqual((code, err), (0, ""), "%s: %s" % (path, out))
         found = dict(re.findall(r"^\s*(\S+) => (\S+)", out, re.MULTILINE))
         return {name: None if where == "not" else os.path.normpath(where) for name, where in found.items()}
 
