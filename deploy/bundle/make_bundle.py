@@ -154,6 +154,7 @@ class Bundle:
         self.add_libraries(path)
 
     def add_plugin(self, path):
+        # DT_RUNPATH here, so that LD_LIBRARY_PATH can name CUDA. Whatever else it needs the program has already.
         data = self.relocated(path, PLUGIN_PATH)
         check_glibc(path, data)
         self.add("lib/" + os.path.basename(path), data, False, "Pawl")
@@ -166,7 +167,7 @@ class Bundle:
                 continue
             changed = any(need in FALLBACK for need in needs(where))
             if changed:
-                data = self.relocated(where, FALLBACK_PATH)
+                data = self.relocated(where, FALLBACK_PATH, ("--force-rpath",))
             else:
                 with open(where, "rb") as file:
                     data = file.read()

@@ -170,9 +170,12 @@ class BundleTest(unittest.TestCase):
         mine = os.path.join(self.root, "tmp/mine")
         os.makedirs(mine)
         self.addCleanup(shutil.rmtree, mine)
-        shutil.copy(os.path.join(self.pawl, "lib/libprotobuf.so.32"), mine)
-        loaded = self.loaded("/opt/pawl/bin/pawl-server", {"LD_LIBRARY_PATH": "/tmp/mine"})
-        self.assertEqual(loaded["libprotobuf.so.32"], "/opt/pawl/lib/libprotobuf.so.32")
+        for path in self.elf_files():
+            if "/lib/" in path[len(self.root):]:
+                shutil.copy(path, mine)
+        for name in sorted(CPU_PROGRAMS):
+            loaded = self.loaded("/opt/pawl/bin/" + name, {"LD_LIBRARY_PATH": "/tmp/mine"})
+            self.assertEqual([where for where in loaded.values() if where.startswith("/tmp")], [], name)
 
     def test_the_machines_own_infiniband_library_comes_first(self):
         name = "libibverbs.so.1"
