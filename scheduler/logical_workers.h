@@ -42,7 +42,7 @@ class LogicalWorkers {
     // 0: the first worker without a wish gets all free ranks.
     uint32_t workers = 0;
     bool rebalance = false;
-    MonotonicDuration takeover_grace = std::chrono::seconds(5);
+    MonotonicDuration takeover_grace = std::chrono::seconds(1);
   };
   explicit LogicalWorkers(const Options& options)
       : options_(options), rebalance_(options.rebalance), ranks_(options.total) {}

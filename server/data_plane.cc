@@ -718,6 +718,10 @@ bool DataPlane::SchedulerIsSilent() const {
   return clock_.Now() + lease_ / 2 > lease_until_();
 }
 
+void DataPlane::LiftRepairLimit() {
+  if (replicator_ != nullptr) replicator_->LiftLimit();
+}
+
 void DataPlane::Close(absl::Status status) {
   {
     MutexLock lock(closed_mu_);

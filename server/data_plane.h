@@ -139,6 +139,8 @@ class DataPlane final : public RequestHandler {
   // Answers all waiting calls, and every call from now on, with `status`, and sends nothing more to other servers: the job
   // is over or this server is.
   void Close(absl::Status status);
+  // What has to be copied to other servers is copied as fast as it can be from now on.
+  void LiftRepairLimit();
 
  private:
   using View = Hosting::View;

@@ -17,9 +17,9 @@ namespace pawl {
 // Entries that are kept for a follower while its snapshot is on the way, and those on the way to a learner that falls
 // behind. Beyond it, it gets another snapshot.
 inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
-// With so little on the way to all learners of its server, a learner has nearly caught up: a partition that is pushed to
-// without a pause has no moment with nothing on the way.
-inline constexpr size_t kNearlyCaughtUpBytes = size_t{1} << 20;
+// With so little on its lane, what one request carries, a learner has nearly caught up: a partition that is pushed to without
+// a pause has no moment with nothing on the way.
+inline constexpr size_t kNearlyCaughtUpBytes = kMaxLaneRequestBytes;
 
 // A part of Replica, and guarded by its lock.
 struct Follower {
@@ -31,35 +31,40 @@ struct Follower {
     kInstalling,
     // It has everything up to `acked`, and all later entries are on the lane.
     kStreaming,
+    // A learner that counts: its lane has the entries up to `counts_after`, and when these have arrived it gets the later ones
+    // on another, where they are not behind what other learners lack.
+    kChangingLanes,
   };
   // A process in one life.
   std::string node;
   uint64_t incarnation = 0;
   std::shared_ptr<ReplicationLane> lane;
-  // It shares its lane with learners that have more to get.
+  // It shares its lane with learners that lack more.
   bool on_catch_up_lane = false;
   State state = State::kNeedsSnapshot;
   // Nothing is acknowledged that it does not have: a backup, or a learner that has nearly caught up.
   bool counts = false;
-  // Of a learner that counts: the last change before it did. One that has this too has caught up.
+  // Of a learner that counts: the last change before it did. Once it has this too, it has caught up.
   uint64_t counts_after = 0;
   // By the routing: still a learner.
   bool is_learner = false;
   // By the routing: since which epoch it learns, or learned before it became a backup.
   uint64_t learner_since = 0;
   uint64_t acked = 0;
-
-  bool HasCaughtUp() const { return counts && state == State::kStreaming && acked >= counts_after; }
   // Snapshots that did not arrive, or were not enough, since the last one that was; the next is not sent before
   // `install_from`, which is set when it is looked at.
   uint32_t failed_installs = 0;
   std::optional<MonotonicTime> install_from;
-  // kAsked: of the last change before `behind_snapshot`.
+  // kAsked: of the last change before `held`.
   uint64_t asked_at = 0;
-  // kInstalling: which attempt, and the entries behind the snapshot. kAsked: the entries since.
+  // kInstalling: which attempt.
   uint64_t install = 0;
-  std::vector<ReplicationLane::Entry> behind_snapshot;
-  size_t bytes_behind_snapshot = 0;
+  // kInstalling: the entries behind the snapshot. kAsked: those since. kChangingLanes: those after `counts_after`.
+  std::vector<ReplicationLane::Entry> held;
+  size_t held_bytes = 0;
+
+  // Everything that has been acknowledged is here, and will be. REQUIRES: is_learner
+  bool HasCaughtUp() const { return counts && state == State::kStreaming && acked >= counts_after; }
 };
 
 }  // namespace pawl

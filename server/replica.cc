@@ -21,9 +21,14 @@ void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
         break;
       case Follower::State::kAsked:
       case Follower::State::kInstalling:
-        follower.behind_snapshot.push_back(entry);
-        follower.bytes_behind_snapshot += entry.bytes.size();
-        if (follower.bytes_behind_snapshot > kMaxLearnerBacklogBytes) StartAnew(follower);
+        follower.held.push_back(entry);
+        follower.held_bytes += entry.bytes.size();
+        if (follower.held_bytes > kMaxLearnerBacklogBytes) StartAnew(follower);
+        break;
+      case Follower::State::kChangingLanes:
+        // Callers wait for them, whose bytes in flight are bounded.
+        follower.held.push_back(entry);
+        follower.held_bytes += entry.bytes.size();
         break;
       case Follower::State::kStreaming:
         follower.lane->Append(entry);
@@ -36,8 +41,8 @@ void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
 void Replica::NeedsSnapshot(Follower& follower) {
   follower.lane->Discard(index);
   follower.state = Follower::State::kNeedsSnapshot;
-  follower.behind_snapshot.clear();
-  follower.bytes_behind_snapshot = 0;
+  follower.held.clear();
+  follower.held_bytes = 0;
   follower.install = 0;
   follower.install_from.reset();
 }

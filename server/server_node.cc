@@ -205,6 +205,7 @@ std::optional<absl::Status> ServerNode::JobEnd(const News& news) const {
 void ServerNode::Drain() {
   const MonotonicTime until = clock_.Now() + options_.drain_timeout;
   if (!drain_until_.has_value() || until < *drain_until_) DrainUntil(until);
+  data_plane_.LiftRepairLimit();
 }
 
 void ServerNode::DrainUntil(MonotonicTime until) {

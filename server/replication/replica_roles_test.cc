@@ -421,6 +421,44 @@ TEST_F(ReplicaRolesTest, ALearnerOfAPartitionThatIsPushedWithoutAPauseCatchesUp)
   }
 }
 
+TEST_F(ReplicaRolesTest, ALearnerThatNearlyCaughtUpAndTakesNothingIsToldOf) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+  ASSERT_TRUE(Create().ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
+  ASSERT_TRUE(Send(Method::kPush, EmptyPush(0, 2, 0))->has_value());
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_FALSE(Send(Method::kPush, EmptyPush(0, 2, 1))->has_value()) << "acknowledged without the learner, which counts";
+  for (int i = 0; i < 5; ++i) {
+    transport_.EndCalls(absl::ResourceExhaustedError("its disk is full"));
+    clock_.Advance(std::chrono::seconds(1));
+    transport_.RunActions();
+  }
+  HeartbeatRequest heartbeat;
+  plane_->Tick();
+  plane_->FillHeartbeat(heartbeat);
+  ASSERT_EQ(heartbeat.silent_size(), 1);
+  EXPECT_EQ(heartbeat.silent(0).node(), "server-1");
+}
+
+// Whoever waits for it does not wait for what another learner lacks.
+TEST_F(ReplicaRolesTest, ALearnerThatCountsGetsWhatIsNewOnALaneOfItsOwn) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+  ASSERT_TRUE(Create().ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
+  ASSERT_TRUE(Send(Method::kPush, EmptyPush(0, 2, 0))->has_value());
+  transport_.EndCalls(absl::OkStatus());
+  ASSERT_EQ(EntriesSent().size(), 1u);
+  const uint64_t lacked = EntriesSent().front();
+  Send(Method::kPush, EmptyPush(0, 2, 1));
+  EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{lacked}) << "it is kept until the others have arrived";
+  ReplicateResponse response;
+  response.add_positions()->set_log_index(lacked);
+  transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
+  EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{lacked + 1});
+}
+
 // It was dropped, with what it had, and has come again, by routings that did not reach its primary.
 TEST_F(ReplicaRolesTest, ABackupThatIsALearnerAgainGetsASnapshot) {
   Begin();
@@ -638,7 +676,7 @@ TEST_F(ReplicaRolesTest, EntriesBehindASnapshotAreKeptUpToTheBacklogOfALearner) 
   EXPECT_EQ(follower.state, Follower::State::kInstalling);
   replica.SendToFollowers({0, 5, ByteView(memory->data(), kEntryBytes), memory});
   EXPECT_EQ(follower.state, Follower::State::kNeedsSnapshot);
-  EXPECT_EQ(follower.bytes_behind_snapshot, 0u);
+  EXPECT_EQ(follower.held_bytes, 0u);
   EXPECT_EQ(follower.failed_installs, 1u);
 }
 

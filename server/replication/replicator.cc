@@ -141,7 +141,7 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
         follower.lane->AskPosition(replica.index);
       }
     }
-    // A learner that was reported as caught up goes on counting: the scheduler may be about to make it a backup.
+    // A learner that counts goes on counting: the scheduler may be about to make it a backup.
     follower.counts = follower.counts || !is_learner;
     follower.is_learner = is_learner;
     needs_snapshot = needs_snapshot || follower.state == Follower::State::kNeedsSnapshot;
@@ -172,6 +172,11 @@ void Replicator::ForgetServersNotIn(const RoutingTable& routing) {
     }
     it = named ? std::next(it) : peers_.erase(it);
   }
+}
+
+void Replicator::LiftLimit() {
+  MutexLock lock(mu_);
+  is_limited_ = false;
 }
 
 void Replicator::Close() {
@@ -211,10 +216,12 @@ std::vector<SilentServer> Replicator::SilentFor(MonotonicDuration duration) cons
   std::vector<SilentServer> silent;
   MutexLock lock(mu_);
   for (const auto& [server, peer] : peers_) {
-    const bool is_silent = std::any_of(peer.lanes.begin(), peer.lanes.end(), [&](const auto& lane) {
+    const auto is_silent_on = [&](const std::shared_ptr<ReplicationLane>& lane) {
       const std::optional<MonotonicTime> since = lane->FailingSince();
       return since.has_value() && now - *since >= duration;
-    });
+    };
+    // A learner counts before it has left the lane of the learners.
+    const bool is_silent = std::any_of(peer.lanes.begin(), peer.lanes.end(), is_silent_on) || is_silent_on(peer.catch_up);
     const bool fails = peer.installs_fail_since.has_value() && now - *peer.installs_fail_since >= duration &&
                        now - peer.install_failed_at < kFailedInstallCounts;
     if (!is_silent && !fails) continue;
@@ -249,18 +256,33 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
 
 void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position) {
   follower.acked = std::max(follower.acked, position);
-  const bool has_all = follower.acked >= replica.partition->log_index();
-  if (!follower.counts && (has_all || follower.lane->Bytes() <= kNearlyCaughtUpBytes)) {
+  if (!follower.counts) {
+    const uint64_t last = replica.partition->log_index();
+    if (follower.acked < last && follower.lane->Bytes() > kNearlyCaughtUpBytes) return;
+    // From here on nothing is acknowledged without it.
     follower.counts = true;
+    follower.counts_after = last;
+  }
+  if (follower.on_catch_up_lane && follower.state == Follower::State::kStreaming) {
+    follower.state = Follower::State::kChangingLanes;
     follower.counts_after = replica.partition->log_index();
   }
-  // To another lane only when all that was on this one has arrived.
-  if (!follower.counts || !has_all || !follower.on_catch_up_lane) return;
+  if (follower.state != Follower::State::kChangingLanes || follower.acked < follower.counts_after) return;
+  follower.state = Follower::State::kStreaming;
   follower.on_catch_up_lane = false;
-  MutexLock lock(mu_);
-  if (const auto peer = peers_.find(Server(follower.node, follower.incarnation)); peer != peers_.end()) {
-    follower.lane = peer->second.lanes[replica.index % kLanesToAServer];
+  {
+    MutexLock lock(mu_);
+    if (const auto peer = peers_.find(Server(follower.node, follower.incarnation)); peer != peers_.end()) {
+      follower.lane = peer->second.lanes[replica.index % kLanesToAServer];
+    }
   }
+  AppendHeld(follower);
+}
+
+void Replicator::AppendHeld(Follower& follower) {
+  for (ReplicationLane::Entry& entry : follower.held) follower.lane->Append(std::move(entry));
+  follower.held.clear();
+  follower.held_bytes = 0;
 }
 
 bool Replicator::GoOn(Replica& replica, Follower& follower, const ReplicaPosition& position) {
@@ -280,9 +302,7 @@ bool Replicator::GoOn(Replica& replica, Follower& follower, const ReplicaPositio
     return false;
   }
   for (ReplicationLane::Entry& entry : *lacking) follower.lane->Append(std::move(entry));
-  for (ReplicationLane::Entry& entry : follower.behind_snapshot) follower.lane->Append(std::move(entry));
-  follower.behind_snapshot.clear();
-  follower.bytes_behind_snapshot = 0;
+  AppendHeld(follower);
   follower.state = Follower::State::kStreaming;
   Advance(replica, follower, position.log_index());
   return true;
@@ -299,6 +319,7 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
     }
   }
   bool any_wants_snapshot = false;
+  bool any_changes_lanes = false;
   for (const ReplicaPosition& position : response.positions()) {
     const std::shared_ptr<Replica> replica = events_.find(position.partition());
     if (replica == nullptr) continue;
@@ -311,7 +332,7 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
         // An answer to something else may be of a former reign.
         if (!std::binary_search(asked.begin(), asked.end(), position.partition())) continue;
         wants_snapshot = !GoOn(*replica, *follower, position);
-      } else if (follower->state != Follower::State::kStreaming) {
+      } else if (follower->state == Follower::State::kNeedsSnapshot || follower->state == Follower::State::kInstalling) {
         continue;
       } else if (position.log_index() < follower->acked) {
         // It has lost what it had: it is another replica than the one that acknowledged.
@@ -320,13 +341,16 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
         replica->StartAnew(*follower);
         wants_snapshot = true;
       } else {
+        const bool was_on_catch_up_lane = follower->on_catch_up_lane;
         Advance(*replica, *follower, position.log_index());
+        any_changes_lanes = any_changes_lanes || was_on_catch_up_lane != follower->on_catch_up_lane;
       }
     }
     if (wants_snapshot) WantSnapshot(replica->index);
     any_wants_snapshot = any_wants_snapshot || wants_snapshot;
     events_.advanced(replica);
   }
+  if (any_changes_lanes) PumpLanes();
   if (any_wants_snapshot) BeginInstalls();
 }
 
@@ -419,13 +443,15 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, size_t bytes, 
   install->sent += bytes;
   if (install->sent == install->snapshot.bytes.size()) return EndInstall(install, status);
   if (!IsWanted(*install)) return EndInstall(install, absl::AbortedError("the follower needs another one by now"));
-  MonotonicDuration pause;
+  MonotonicDuration pause = MonotonicDuration::zero();
   {
     MutexLock lock(mu_);
-    const MonotonicTime now = clock_.Now();
-    next_piece_ = std::max(next_piece_, now) +
-                  std::chrono::nanoseconds(uint64_t{1'000'000'000} * bytes / options_.repair_bytes_per_s);
-    pause = next_piece_ - now;
+    if (is_limited_) {
+      const MonotonicTime now = clock_.Now();
+      next_piece_ = std::max(next_piece_, now) +
+                    std::chrono::nanoseconds(uint64_t{1'000'000'000} * bytes / options_.repair_bytes_per_s);
+      pause = next_piece_ - now;
+    }
   }
   if (pause < std::chrono::milliseconds(1)) return SendPiece(install);
   transport_.After(pause, [this, install] { SendPiece(install); });
@@ -461,9 +487,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
         follower->state == Follower::State::kInstalling) {
       if (status.ok()) {
         follower->state = Follower::State::kStreaming;
-        for (ReplicationLane::Entry& entry : follower->behind_snapshot) follower->lane->Append(std::move(entry));
-        follower->behind_snapshot.clear();
-        follower->bytes_behind_snapshot = 0;
+        AppendHeld(*follower);
         follower->failed_installs = 0;
         follower->install_from.reset();
         follower->acked = install->snapshot.log_index;

@@ -84,6 +84,8 @@ class Replicator {
   // Servers that have taken nothing for that long although there is something to take.
   std::vector<SilentServer> SilentFor(MonotonicDuration duration) const;
 
+  // Snapshots take what they can get from now on: this server has little time left.
+  void LiftLimit();
   // Nothing is sent or begun from now on; calls under way end by themselves.
   void Close();
 
@@ -95,8 +97,7 @@ class Replicator {
   using Server = std::pair<std::string, uint64_t>;  // node, incarnation
   struct Peer {
     std::vector<std::shared_ptr<ReplicationLane>> lanes;
-    // For learners until they have caught up, and as long as something is always on its way to them: nobody who waits for a
-    // backup is to wait for what they lack.
+    // For learners until they have caught up: nobody who waits for a backup is to wait for what they lack.
     std::shared_ptr<ReplicationLane> catch_up;
     MonotonicTime promised_until = MonotonicTime::min();
     // Of snapshots that did not arrive, since the last one that did: when the first and the last were given up.
@@ -122,7 +123,9 @@ class Replicator {
   // Whether the follower still waits for this snapshot.
   static bool IsWanted(const Install& install);
   void EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status);
-  // Notes that a follower has everything up to `position`. REQUIRES: it streams.
+  // Sends what was kept for it.
+  static void AppendHeld(Follower& follower);
+  // Notes that a follower has everything up to `position`. REQUIRES: it streams, or changes lanes.
   void Advance(Replica& replica, Follower& follower, uint64_t position) PAWL_REQUIRES(replica.mu);
 
   const ReplicatorOptions options_;
@@ -135,6 +138,7 @@ class Replicator {
 
   mutable Mutex mu_;
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
+  bool is_limited_ PAWL_GUARDED_BY(mu_) = true;
   absl::btree_map<Server, Peer> peers_ PAWL_GUARDED_BY(mu_);
   // Partitions of which a follower needs a snapshot, each once.
   std::deque<uint32_t> wanting_ PAWL_GUARDED_BY(mu_);
