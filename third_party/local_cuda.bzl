@@ -1,23 +1,10 @@
 """NVIDIA's toolkit, where a machine has it: a repository with its libraries, or an empty one."""
 
-def _local_cuda_impl(context):
-    home = context.os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    has_nccl = all([context.path(home + "/" + file).exists for file in [
-        "include/cuda_runtime.h",
-        "include/nccl.h",
-        "lib64/libcudart_static.a",
-        "lib64/libnccl.so",
-    ]])
-    context.file("defs.bzl", "HAVE_NCCL = %s\n" % has_nccl)
-    if not has_nccl:
-        context.file("BUILD", "")
-        return
-    context.symlink(home + "/include", "include")
-    context.file("BUILD", """
+_HEADERS = """
 package(default_visibility = ["//visibility:public"])
 
 cc_library(
-    name = "nccl",
+    name = "headers",
     hdrs = glob([
         "include/*.h",
         "include/*.hpp",
@@ -26,19 +13,73 @@ cc_library(
         "include/nv/**",
     ], allow_empty = True),
     includes = ["include", "include/cccl"],
+)
+
+# The runtime, linked into whatever uses it: it loads the driver when it is first called.
+cc_library(
+    name = "runtime",
     linkopts = [
         "-L{home}/lib64",
-        "-Wl,-rpath,{home}/lib64",
-        "-lnccl",
         "-lcudart_static",
         "-ldl",
         "-lrt",
         "-pthread",
     ],
+    deps = [":headers"],
 )
-""".format(home = home))
+"""
 
-# Targets that need it are declared only where @local_cuda//:defs.bzl says HAVE_NCCL; everything else builds without.
+_CUBLAS = """
+cc_library(
+    name = "cublas",
+    linkopts = [
+        "-L{home}/lib64",
+        "-Wl,-rpath,{home}/lib64",
+        "-lcublas",
+    ],
+    deps = [":headers"],
+)
+"""
+
+_NCCL = """
+cc_library(
+    name = "nccl",
+    linkopts = [
+        "-L{home}/lib64",
+        "-Wl,-rpath,{home}/lib64",
+        "-lnccl",
+    ],
+    deps = [":runtime"],
+)
+"""
+
+def _has(context, home, files):
+    return all([context.path(home + "/" + file).exists for file in files])
+
+def _local_cuda_impl(context):
+    home = context.os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    has_runtime = _has(context, home, ["include/cuda_runtime.h", "lib64/libcudart_static.a"])
+    has_nccl = has_runtime and _has(context, home, ["include/nccl.h", "lib64/libnccl.so"])
+    has_cuda = has_runtime and _has(context, home, ["include/cublas_v2.h", "lib64/libcublas.so", "bin/nvcc"])
+
+    # What nvcc makes depends on which one it is.
+    version = ""
+    if has_cuda:
+        version = context.execute([home + "/bin/nvcc", "--version"]).stdout.strip().split("\n")[-1]
+    context.file("defs.bzl", "HAVE_NCCL = %s\nHAVE_CUDA = %s\nCUDA_HOME = %r\nCUDA_VERSION = %r\n" %
+                             (has_nccl, has_cuda, home, version))
+    build = ""
+    if has_runtime:
+        context.symlink(home + "/include", "include")
+        build += _HEADERS
+    if has_cuda:
+        build += _CUBLAS
+    if has_nccl:
+        build += _NCCL
+    context.file("BUILD", build.format(home = home))
+
+# Targets that need it are declared only where @local_cuda//:defs.bzl says HAVE_CUDA (nvcc, the runtime and cuBLAS) or
+# HAVE_NCCL (the runtime and NCCL); everything else builds without.
 local_cuda = repository_rule(
     implementation = _local_cuda_impl,
     environ = ["CUDA_HOME"],

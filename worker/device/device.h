@@ -1,6 +1,6 @@
 // What computes: memory, and operations on it in streams.
 //
-// A back end is a sibling folder with the same file names (cpu/, later cuda/).
+// A back end is a sibling folder with the same file names (cpu/, cuda/).
 // Model code knows this interface alone.
 #ifndef PAWL_WORKER_DEVICE_DEVICE_H_
 #define PAWL_WORKER_DEVICE_DEVICE_H_
@@ -11,65 +11,19 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/device/operands.h"
 
 namespace pawl {
-
-// A row-major matrix in device memory that somebody else owns. Element (r, c) is
-// data[r * stride + c], so that a range of columns of a matrix is a matrix too.
-struct Matrix {
-  float* data = nullptr;
-  size_t rows = 0;
-  size_t columns = 0;
-  size_t stride = 0;
-
-  // REQUIRES: begin + count <= columns
-  Matrix Columns(size_t begin, size_t count) const { return {data + begin, rows, count, stride}; }
-};
-
-struct ConstMatrix {
-  ConstMatrix() = default;
-  ConstMatrix(const float* data, size_t rows, size_t columns, size_t stride)
-      : data(data), rows(rows), columns(columns), stride(stride) {}
-  ConstMatrix(const Matrix& other)  // NOLINT: every matrix can be read.
-      : data(other.data), rows(other.rows), columns(other.columns), stride(other.stride) {}
-
-  const float* data = nullptr;
-  size_t rows = 0;
-  size_t columns = 0;
-  size_t stride = 0;
-
-  ConstMatrix Columns(size_t begin, size_t count) const { return {data + begin, rows, count, stride}; }
-};
-
-// The categorical part of a batch in device memory; the members mean what they
-// mean in worker/data/batch.h.
-struct Entries {
-  size_t samples = 0;
-  size_t fields = 0;
-  size_t entries = 0;
-  // Distinct keys: rows of the sparse tables.
-  size_t keys = 0;
-  const uint32_t* field_begin = nullptr;  // [samples * fields + 1]
-  const uint32_t* entry_key = nullptr;    // [entries]
-  const float* entry_value = nullptr;     // [entries]
-};
-
-enum class Transpose { kNo, kYes };
-
-// What an operation does with what its output holds: replaces it (it may hold anything, also NaN), or adds to it.
-enum class Write { kReplace, kAdd };
-
-// Over what entries are summed: one sum for each field of each sample, or one for each sample.
-enum class PoolOver { kField, kSample };
 
 // A sequence of operations on one device, done in the order of the calls, perhaps
 // after the call has returned. An operation that fails makes the next Synchronize
 // fail; the ones after it then have no meaning.
 //
 // Pointers are to device memory unless they are called `host`; they must stay
-// valid until Synchronize returns. Sizes may be 0. Outputs overlap no input
-// unless said so. Every operation sums in an order that depends on the shapes
-// alone, so the same inputs give the same bits in every run on a device of the same kind.
+// valid until Synchronize returns, or Await of a mark behind the operation. Sizes may be 0.
+// Outputs overlap no input unless said so. Every operation sums in an order that depends on the
+// shapes, on the entries' keys, and on how the operands are aligned, alone, so the same inputs
+// give the same bits in every run on a device of the same kind.
 //
 // Not thread-safe: one thread at a time uses a stream.
 class Stream {
@@ -78,9 +32,15 @@ class Stream {
 
   // Waits until all is done. DEADLINE_EXCEEDED after a limit of the back end: the device hangs.
   virtual absl::Status Synchronize() = 0;
-  // What is called on this stream from now on is done after what `other` was given so far.
+  // A mark behind what the stream was given so far; it means nothing after the next Synchronize. Await waits until all
+  // before the mark is done; errors as those of Synchronize, which gives them again.
+  using Mark = size_t;
+  virtual Mark PlaceMark() = 0;
+  virtual absl::Status Await(Mark mark) = 0;
+  // What is called on this stream from now on is done after what `other` was given so far. Same device.
   virtual void WaitFor(Stream& other) = 0;
 
+  // Host memory may be read at any time until Synchronize or Await, and is written in these alone, or in the call itself.
   virtual void CopyToDevice(const void* host, size_t bytes, void* to) = 0;
   virtual void CopyToHost(const void* from, size_t bytes, void* host) = 0;
   virtual void Zero(void* data, size_t bytes) = 0;
@@ -93,7 +53,7 @@ class Stream {
                     Matrix c) = 0;
   // Adds bias[columns] to every row.
   virtual void AddBias(const float* bias, Matrix x) = 0;
-  // sums[c] = the sum of column c, from the first row to the last.
+  // sums[c] = the sum of column c.
   virtual void SumColumns(ConstMatrix x, float* sums) = 0;
 
   // y += alpha * x
@@ -113,7 +73,7 @@ class Stream {
   // pooled: [samples, fields * width] for kField, [samples, width] for kSample.
   virtual void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) = 0;
   // Its derivative: rows_gradient[keys, width] becomes, for each key, the sum of
-  // value * pooled_gradient over the entries with that key, in the order of the entries.
+  // value * pooled_gradient over the entries with that key.
   virtual void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
                                 float* rows_gradient) = 0;
 

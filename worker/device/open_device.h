@@ -6,13 +6,16 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "worker/device/cuda_math.h"
 #include "worker/device/device.h"
 
 namespace pawl {
 
-// "cpu", or "cuda:N" for the N-th GPU. INVALID_ARGUMENT for another name,
-// UNIMPLEMENTED for a back end that this program is built without.
-absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name);
+// "cpu", or "cuda:N" for the N-th GPU. INVALID_ARGUMENT for another name; for a GPU the errors of OpenCudaDevice.
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name, CudaMath math = CudaMath::kFloat32);
+
+// "float32" or "tf32". INVALID_ARGUMENT for another name.
+absl::StatusOr<CudaMath> ParseCudaMath(absl::string_view name);
 
 }  // namespace pawl
 

@@ -6,6 +6,8 @@ namespace pawl {
 
 absl::Status CpuStream::Synchronize() { return absl::OkStatus(); }
 
+absl::Status CpuStream::Await(Mark) { return absl::OkStatus(); }
+
 void CpuStream::WaitFor(Stream&) {}
 
 void CpuStream::CopyToDevice(const void* host, size_t bytes, void* to) {

@@ -11,6 +11,8 @@ class CpuStream final : public Stream {
  public:
   // stream.cc
   absl::Status Synchronize() override;
+  Mark PlaceMark() override { return 0; }
+  absl::Status Await(Mark mark) override;
   void WaitFor(Stream& other) override;
   void CopyToDevice(const void* host, size_t bytes, void* to) override;
   void CopyToHost(const void* from, size_t bytes, void* host) override;

@@ -1,0 +1,49 @@
+"""Files of kernels: compiled by nvcc for GPUs, and by the C++ compiler for the emulator."""
+
+load("@local_cuda//:defs.bzl", "CUDA_HOME", "CUDA_VERSION")
+
+# Code for Ampere's and Hopper's datacenter GPUs; from the PTX the driver makes code for all others from compute capability
+# 8.0 on. No fused multiply-add but where a kernel says so: then sums in the CPU's order have the CPU's bits.
+_FLAGS = [
+    "-std=c++17",
+    "-O3",
+    "-fmad=false",
+    "-gencode=arch=compute_80,code=[sm_80,compute_80]",
+    "-gencode=arch=compute_90,code=[sm_90,compute_90]",
+    "-Werror=all-warnings",
+    "-Xcompiler=-fPIC,-O2,-Wall,-Wextra",
+    "-Xptxas=-v",
+]
+
+def cuda_kernels(name, headers):
+    """Makes <name>.pic.o, an object file, and <name>.ptxas, what ptxas says of its kernels, from <name>.cu.
+
+    Args:
+      name: of the file.
+      headers: labels of the headers of the project that it includes.
+    """
+    native.genrule(
+        name = name + "_kernels",
+        srcs = [name + ".cu"] + headers,
+        outs = [name + ".pic.o", name + ".ptxas"],
+        # The version is there so that another compiler's results are not taken from a cache.
+        cmd = ": '%s'; %s/bin/nvcc %s -I. -c $(location %s.cu) -o $(location %s.pic.o) 2>$(location %s.ptxas) || " %
+              (CUDA_VERSION, CUDA_HOME, " ".join(["'%s'" % flag for flag in _FLAGS]), name, name, name) +
+              "{ cat $(location %s.ptxas) >&2; exit 1; }" % name,
+        message = "Compiling for GPUs",
+    )
+
+def emulated_kernels(name):
+    """Makes <name>_emulated.cc from <name>.cu, to be compiled together with the emulator.
+
+    Args:
+      name: of the file.
+    """
+    native.genrule(
+        name = name + "_emulated",
+        testonly = True,
+        srcs = [name + ".cu"],
+        outs = [name + "_emulated.cc"],
+        cmd = "{ echo '#include \"worker/device/cuda/emulator/emulator.h\"'; echo '#line 1 \"$(location %s.cu)\"'; " % name +
+              "cat $(location %s.cu); } >$@" % name,
+    )

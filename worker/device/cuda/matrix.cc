@@ -1,0 +1,72 @@
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/status_macros.h"
+#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/status.h"
+#include "worker/device/cuda/stream.h"
+
+namespace pawl {
+namespace {
+
+// By row-major matrices: to cuBLAS, whose are column-major, they look transposed.
+cublasOperation_t OperationOf(Transpose transpose) { return transpose == Transpose::kNo ? CUBLAS_OP_N : CUBLAS_OP_T; }
+
+}  // namespace
+
+absl::Status CudaStream::InitializeGemm() {
+  PAWL_RETURN_IF_ERROR(StatusOf(cublasCreate(&gemm_), Where()));
+  // Setting the stream takes the workspace away again: in this order. With a workspace of its own the bits do not depend on
+  // what other streams do.
+  PAWL_RETURN_IF_ERROR(StatusOf(cublasSetStream(gemm_, stream_), Where()));
+  PAWL_RETURN_IF_ERROR(
+      StatusOf(cudaMallocFromPoolAsync(&gemm_workspace_, kGemmWorkspaceBytes, options_.pool, stream_), Where()));
+  PAWL_RETURN_IF_ERROR(StatusOf(cublasSetWorkspace(gemm_, gemm_workspace_, kGemmWorkspaceBytes), Where()));
+  PAWL_RETURN_IF_ERROR(StatusOf(cublasSetAtomicsMode(gemm_, CUBLAS_ATOMICS_NOT_ALLOWED), Where()));
+  // The default keeps float32 throughout; TF32 multiplies with 10 bits of mantissa.
+  return StatusOf(
+      cublasSetMathMode(gemm_, options_.math == CudaMath::kTf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH),
+      Where());
+}
+
+void CudaStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
+                      float beta, Matrix c) {
+  if (!Begin("Gemm") || c.rows == 0 || c.columns == 0) return;
+  const size_t inner = transpose_a == Transpose::kNo ? a.columns : a.rows;
+  if (inner == 0) {
+    cuda::ScaleRows(queue(), beta, c);
+    return Launched();
+  }
+  const size_t largest = std::max({inner, c.rows, c.columns, a.stride, b.stride, c.stride});
+  if (largest > static_cast<size_t>(std::numeric_limits<int>::max())) {
+    return Fail(absl::ResourceExhaustedError(absl::StrCat(Where(), ": a matrix with ", largest, " rows or columns")));
+  }
+  if (gemm_ == nullptr && !Check(InitializeGemm())) return;
+  // The transposed of c is that of b times that of a.
+  Check(cublasSgemm(gemm_, OperationOf(transpose_b), OperationOf(transpose_a), static_cast<int>(c.columns),
+                    static_cast<int>(c.rows), static_cast<int>(inner), &alpha, b.data, static_cast<int>(b.stride),
+                    a.data, static_cast<int>(a.stride), &beta, c.data, static_cast<int>(c.stride)));
+}
+
+void CudaStream::Copy(ConstMatrix from, Write write, Matrix to) {
+  if (!Begin("Copy")) return;
+  cuda::CopyRows(queue(), from, write, to);
+  Launched();
+}
+
+void CudaStream::AddBias(const float* bias, Matrix x) {
+  if (!Begin("AddBias")) return;
+  cuda::AddBias(queue(), bias, x);
+  Launched();
+}
+
+void CudaStream::SumColumns(ConstMatrix x, float* sums) {
+  if (!Begin("SumColumns")) return;
+  const Scratch scratch(*this, cuda::SumColumnsScratch(x.rows, x.columns) * sizeof(float));
+  if (!scratch.ok()) return;
+  cuda::SumColumns(queue(), x, static_cast<float*>(scratch.data()), sums);
+  Launched();
+}
+
+}  // namespace pawl

@@ -1,0 +1,19 @@
+// Waiting for a GPU, but not for ever.
+#ifndef PAWL_WORKER_DEVICE_CUDA_PATIENCE_H_
+#define PAWL_WORKER_DEVICE_CUDA_PATIENCE_H_
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/clock.h"
+#include "cuda_runtime_api.h"
+
+namespace pawl {
+
+// Asks until the answer is not cudaErrorNotReady; `what` begins the messages. DEADLINE_EXCEEDED after `limit`.
+absl::Status Await(const std::function<cudaError_t()>& query, MonotonicDuration limit, absl::string_view what);
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DEVICE_CUDA_PATIENCE_H_

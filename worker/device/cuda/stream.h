@@ -1,0 +1,185 @@
+// The operations of a stream on a GPU.
+#ifndef PAWL_WORKER_DEVICE_CUDA_STREAM_H_
+#define PAWL_WORKER_DEVICE_CUDA_STREAM_H_
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "cublas_v2.h"
+#include "cuda_runtime_api.h"
+#include "worker/device/cuda/kernels.h"
+#include "worker/device/cuda/staging.h"
+#include "worker/device/cuda_math.h"
+#include "worker/device/device.h"
+
+namespace pawl {
+
+// Calls put work into a stream of CUDA's and return. Host memory is read in the call, into page-locked memory, and written
+// in Await and Synchronize; copies of more than Staging holds wait for the stream in between.
+//
+// The first error is kept, and nothing is done until Synchronize has told it. What fails on the GPU itself shows in a later
+// call, and the CUDA context is then lost: all that comes later fails too. A GPU that hangs (DEADLINE_EXCEEDED) is never
+// waited for again, and what the stream holds is never freed.
+//
+// Bits: kernels sum in the orders that kernels.h says; cuBLAS has a handle and a workspace for each stream and no atomics,
+// and chooses its algorithm by the shapes and the operands' alignment to 16 bytes. PoolRows, and PoolRowsBackward for keys
+// of up to 64 entries, give the CPU's bits.
+class CudaStream final : public Stream {
+ public:
+  struct Options {
+    int number = 0;
+    int processors = 1;
+    // Must outlive the stream.
+    cudaMemPool_t pool = nullptr;
+    CudaMath math = CudaMath::kFloat32;
+    MonotonicDuration hang_limit = {};
+  };
+  // Marks between two calls of Synchronize.
+  static constexpr size_t kMaxMarks = 4096;
+  // cuBLAS wants so much on Hopper, less elsewhere.
+  static constexpr size_t kGemmWorkspaceBytes = size_t{32} << 20;
+
+  static absl::StatusOr<std::unique_ptr<Stream>> Create(const Options& options);
+  ~CudaStream() override;
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  // stream.cc
+  absl::Status Synchronize() override;
+  Mark PlaceMark() override;
+  absl::Status Await(Mark mark) override;
+  void WaitFor(Stream& other) override;
+  void CopyToDevice(const void* host, size_t bytes, void* to) override;
+  void CopyToHost(const void* from, size_t bytes, void* host) override;
+  void Zero(void* data, size_t bytes) override;
+
+  // matrix.cc
+  void Copy(ConstMatrix from, Write write, Matrix to) override;
+  void Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
+            Matrix c) override;
+  void AddBias(const float* bias, Matrix x) override;
+  void SumColumns(ConstMatrix x, float* sums) override;
+
+  // elementwise.cc
+  void Axpy(size_t count, float alpha, const float* x, float* y) override;
+  void AddConstant(size_t count, float value, float* x) override;
+  void Scale(size_t count, float alpha, float* x) override;
+  void Sigmoid(size_t count, const float* x, float* y) override;
+  void Relu(Matrix x) override;
+  void ReluBackward(ConstMatrix activation, Matrix gradient) override;
+
+  // embedding.cc
+  void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) override;
+  void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
+                        float* rows_gradient) override;
+
+  // interaction.cc
+  void SumOfDots(ConstMatrix vectors, size_t dim, Matrix sums, float* outputs) override;
+  void SumOfDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients, Write write,
+                         Matrix vectors_gradient) override;
+  void PairwiseDots(ConstMatrix vectors, size_t dim, Matrix dots) override;
+  void PairwiseDotsBackward(ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
+                            Matrix vectors_gradient) override;
+
+  // loss.cc
+  void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale, float* gradients,
+                    double* loss_sum) override;
+  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale,
+                   float* gradients, double* loss_sum) override;
+  void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
+                   double* loss_sum) override;
+
+ private:
+  // What was copied from the GPU, and where it is wanted.
+  struct Download {
+    const char* from;
+    char* host;
+    size_t bytes;
+  };
+  struct MarkRecord {
+    cudaEvent_t event = nullptr;
+    // Downloads before it, counted from the last Synchronize.
+    uint64_t downloads = 0;
+  };
+  // Memory for one operation: taken and given back in the order of the stream.
+  class Scratch {
+   public:
+    Scratch(CudaStream& stream, size_t bytes);
+    ~Scratch();
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+
+    void* data() const { return data_; }
+    // False, and the stream has the error, without the memory. Of no bytes it needs none.
+    bool ok() const { return ok_; }
+
+   private:
+    CudaStream& stream_;
+    void* data_ = nullptr;
+    bool ok_ = true;
+  };
+
+  explicit CudaStream(const Options& options) : options_(options) {}
+  absl::Status Initialize();
+  absl::Status InitializeGemm();
+
+  // To be asked before an operation: whether it is to be done. Its name is what errors are told by.
+  bool Begin(const char* operation);
+  // Keeps the first error. True without one.
+  bool Check(cudaError_t error);
+  bool Check(cublasStatus_t error);
+  bool Check(absl::Status status);
+  // To be called after kernels were launched.
+  void Launched() { Check(cudaGetLastError()); }
+  void Fail(absl::Status status);
+  std::string Where() const;
+  absl::Status AwaitQuery(const std::function<cudaError_t()>& query);
+  // Waits until all is done and copied, so that Staging is empty. False with an error.
+  bool Drain();
+  // Takes the downloads up to this one to where they are wanted.
+  void Deliver(uint64_t until);
+  Staging::Piece TakePiece(size_t bytes);
+
+  // The batch's entries by key. They are ordered once for all tables of a batch: until entries may have been changed by a
+  // copy, which no kernel does.
+  bool OrderEntries(const Entries& entries, cuda::EntryOrder* order);
+
+  cuda::Queue queue() const { return {stream_, static_cast<unsigned>(options_.processors)}; }
+
+  const Options options_;
+  // Constant after Create.
+  cudaStream_t stream_ = nullptr;
+  // Reused: whoever waits for it waits for what it was recorded for then.
+  cudaEvent_t order_event_ = nullptr;
+
+  absl::Status status_;
+  bool hangs_ = false;
+  const char* operation_ = "nothing";
+
+  Staging staging_;
+  // Those not yet delivered, the first of which has this number.
+  std::deque<Download> downloads_;
+  uint64_t delivered_ = 0;
+  // The first marks_ of them are placed.
+  std::vector<MarkRecord> mark_records_;
+  size_t marks_ = 0;
+
+  // Null before the first Gemm.
+  cublasHandle_t gemm_ = nullptr;
+  void* gemm_workspace_ = nullptr;
+
+  Entries ordered_;
+  bool is_ordered_ = false;
+  cuda::EntryOrder order_;
+  char* order_memory_ = nullptr;
+  size_t order_bytes_ = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DEVICE_CUDA_STREAM_H_

@@ -1,0 +1,16 @@
+// How a GPU multiplies matrices of float32.
+#ifndef PAWL_WORKER_DEVICE_CUDA_MATH_H_
+#define PAWL_WORKER_DEVICE_CUDA_MATH_H_
+
+namespace pawl {
+
+enum class CudaMath {
+  // As float32: 24 bits of mantissa throughout.
+  kFloat32,
+  // On the tensor cores, which round the factors to TF32, 11 bits of mantissa, and add in float32: several times faster.
+  kTf32,
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DEVICE_CUDA_MATH_H_

@@ -1,0 +1,60 @@
+// What operations of a device work on, as plain data that kernels can take too.
+#ifndef PAWL_WORKER_DEVICE_OPERANDS_H_
+#define PAWL_WORKER_DEVICE_OPERANDS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace pawl {
+
+// A row-major matrix in device memory that somebody else owns. Element (r, c) is
+// data[r * stride + c], so that a range of columns of a matrix is a matrix too.
+struct Matrix {
+  float* data = nullptr;
+  size_t rows = 0;
+  size_t columns = 0;
+  size_t stride = 0;
+
+  // REQUIRES: begin + count <= columns
+  Matrix Columns(size_t begin, size_t count) const { return {data + begin, rows, count, stride}; }
+};
+
+struct ConstMatrix {
+  ConstMatrix() = default;
+  ConstMatrix(const float* data, size_t rows, size_t columns, size_t stride)
+      : data(data), rows(rows), columns(columns), stride(stride) {}
+  ConstMatrix(const Matrix& other)  // NOLINT: every matrix can be read.
+      : data(other.data), rows(other.rows), columns(other.columns), stride(other.stride) {}
+
+  const float* data = nullptr;
+  size_t rows = 0;
+  size_t columns = 0;
+  size_t stride = 0;
+
+  ConstMatrix Columns(size_t begin, size_t count) const { return {data + begin, rows, count, stride}; }
+};
+
+// The categorical part of a batch in device memory; the members mean what they
+// mean in worker/data/batch.h.
+struct Entries {
+  size_t samples = 0;
+  size_t fields = 0;
+  size_t entries = 0;
+  // Distinct keys: rows of the sparse tables.
+  size_t keys = 0;
+  const uint32_t* field_begin = nullptr;  // [samples * fields + 1]
+  const uint32_t* entry_key = nullptr;    // [entries]
+  const float* entry_value = nullptr;     // [entries]
+};
+
+enum class Transpose { kNo, kYes };
+
+// What an operation does with what its output holds: replaces it (it may hold anything, also NaN), or adds to it.
+enum class Write { kReplace, kAdd };
+
+// Over what entries are summed: one sum for each field of each sample, or one for each sample.
+enum class PoolOver { kField, kSample };
+
+}  // namespace pawl
+
+#endif  // PAWL_WORKER_DEVICE_OPERANDS_H_
