@@ -1,0 +1,294 @@
+// The CUDA back end on the emulator: its kernels against the CPU's, and what it does when CUDA says no.
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "worker/device/cuda/device.h"
+#include "worker/device/cuda/emulator/runtime.h"
+#include "worker/device/cuda/stream.h"
+#include "worker/device/kernel_checks.h"
+#include "worker/device/stream_contract.h"
+
+namespace pawl {
+namespace {
+
+namespace emulator = cuda::emulator;
+
+absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int number) {
+  CudaDevice::Options options;
+  options.number = number;
+  return CudaDevice::Open(options);
+}
+
+INSTANTIATE_TEST_SUITE_P(EmulatedCuda, StreamContractTest, ::testing::Values(DeviceOpener([] { return OpenGpu(0); })));
+
+class EmulatedCudaTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    allocated_before_ = emulator::AllocatedBytes();
+    Open(std::chrono::seconds(60));
+  }
+  void TearDown() override {
+    emulator::Hang(false);
+    stream_.reset();
+    device_.reset();
+  }
+  void Open(MonotonicDuration hang_limit) {
+    stream_.reset();
+    CudaDevice::Options options;
+    // Not the one that threads begin with.
+    options.number = 1;
+    options.hang_limit = hang_limit;
+    auto device = CudaDevice::Open(options);
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    auto stream = device_->CreateStream();
+    ASSERT_TRUE(stream.ok()) << stream.status();
+    stream_ = *std::move(stream);
+  }
+  float* Floats(size_t count) { return static_cast<float*>(device_->Allocate(count * sizeof(float)).value()); }
+
+  size_t allocated_before_ = 0;
+  std::unique_ptr<CudaDevice> device_;
+  std::unique_ptr<Stream> stream_;
+};
+
+TEST_F(EmulatedCudaTest, EveryOperationIsTheCpus) {
+  constexpr size_t kLargest = 3000;
+  constexpr uint32_t kSeed = 20240607;
+  for (const KernelCheck& check : CheckKernels(*device_, kLargest, kSeed)) {
+    EXPECT_TRUE(check.status.ok()) << check.operation << ": " << check.status;
+    EXPECT_LE(check.worst, 1) << check.operation;
+    EXPECT_GT(check.cases, 0);
+    // The promise of cuda/stream.h; most of the entries here are of few keys.
+    EXPECT_TRUE(check.operation != "PoolRows" || check.worst == 0);
+  }
+}
+
+TEST_F(EmulatedCudaTest, WhatIsCopiedThereAndBackInManyPiecesArrives) {
+  // More than Staging holds, in both directions.
+  constexpr size_t kCount = (Staging::kMaxChunks + 3) * Staging::kChunkBytes / sizeof(float) + 5;
+  std::vector<float> there(kCount), back(kCount);
+  for (size_t i = 0; i < kCount; ++i) there[i] = static_cast<float>(i % 1000003);
+  float* const data = Floats(kCount);
+  stream_->CopyToDevice(there.data(), kCount * sizeof(float), data);
+  const Stream::Mark before = stream_->PlaceMark();
+  stream_->CopyToHost(data, kCount * sizeof(float), back.data());
+  const Stream::Mark mark = stream_->PlaceMark();
+  EXPECT_TRUE(stream_->Await(before).ok());
+  ASSERT_TRUE(stream_->Await(mark).ok());
+  EXPECT_TRUE(there == back);
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  device_->Free(data);
+}
+
+TEST_F(EmulatedCudaTest, AwaitDeliversWhatIsBeforeItsMarkAlone) {
+  float* const x = Floats(1);
+  stream_->Zero(x, sizeof(float));
+  float values[4] = {-1, -1, -1, -1};
+  Stream::Mark marks[4];
+  for (int i = 0; i < 4; ++i) {
+    stream_->AddConstant(1, 1, x);
+    stream_->CopyToHost(x, sizeof(float), &values[i]);
+    marks[i] = stream_->PlaceMark();
+  }
+  ASSERT_TRUE(stream_->Await(marks[1]).ok());
+  EXPECT_EQ(values[0], 1);
+  EXPECT_EQ(values[1], 2);
+  EXPECT_EQ(values[2], -1);
+  ASSERT_TRUE(stream_->Await(marks[0]).ok());
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(values[2], 3);
+  EXPECT_EQ(values[3], 4);
+  device_->Free(x);
+}
+
+TEST_F(EmulatedCudaTest, HostMemoryIsReadInTheCall) {
+  float* const x = Floats(1);
+  float value = 3, result = 0;
+  stream_->CopyToDevice(&value, sizeof(float), x);
+  value = 4;
+  stream_->CopyToHost(x, sizeof(float), &result);
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(result, 3);
+  device_->Free(x);
+}
+
+TEST_F(EmulatedCudaTest, AStreamDoesWhatItWasGivenAfterWhatItWaitsFor) {
+  auto other = device_->CreateStream().value();
+  float* const x = Floats(1);
+  float result = 0;
+  other->Zero(x, sizeof(float));
+  other->AddConstant(1, 5, x);
+  stream_->WaitFor(*other);
+  stream_->Scale(1, 2, x);
+  other->WaitFor(*stream_);
+  other->AddConstant(1, 1, x);
+  stream_->CopyToHost(x, sizeof(float), &result);
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(result, 10);
+  ASSERT_TRUE(other->Synchronize().ok());
+  device_->Free(x);
+}
+
+// The entries of one batch are ordered once for several tables, and anew when they may have changed.
+TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAnewAreOrderedAnew) {
+  std::vector<uint32_t> begin = {0, 1, 2, 3, 4}, key = {0, 1, 0, 1};
+  const std::vector<float> value(4, 1), gradient = {1, 10, 100, 1000};
+  auto* const d_begin = static_cast<uint32_t*>(device_->Allocate(5 * 4).value());
+  auto* const d_key = static_cast<uint32_t*>(device_->Allocate(4 * 4).value());
+  float *const d_value = Floats(4), *const d_gradient = Floats(4), *const d_rows = Floats(2);
+  const Entries entries{4, 1, 4, 2, d_begin, d_key, d_value};
+  stream_->CopyToDevice(begin.data(), 20, d_begin);
+  stream_->CopyToDevice(value.data(), 16, d_value);
+  stream_->CopyToDevice(gradient.data(), 16, d_gradient);
+  auto other = device_->CreateStream().value();
+  const auto rows = [&] {
+    float rows[2];
+    for (int table = 0; table < 2; ++table) {
+      stream_->PoolRowsBackward(entries, PoolOver::kField, {d_gradient, 4, 1, 1}, 1, d_rows);
+    }
+    stream_->CopyToHost(d_rows, 8, rows);
+    EXPECT_TRUE(stream_->Synchronize().ok());
+    return std::vector<float>{rows[0], rows[1]};
+  };
+  stream_->CopyToDevice(key.data(), 16, d_key);
+  EXPECT_EQ(rows(), (std::vector<float>{101, 1010}));
+  key = {1, 1, 0, 0};
+  stream_->CopyToDevice(key.data(), 16, d_key);
+  EXPECT_EQ(rows(), (std::vector<float>{1100, 11}));
+  // Without a Synchronize between, by this stream and by one that it waits for.
+  for (Stream* stream : {stream_.get(), other.get()}) {
+    stream_->PoolRowsBackward(entries, PoolOver::kField, {d_gradient, 4, 1, 1}, 1, d_rows);
+    key = {0, 0, 0, stream == other.get() ? 0u : 1u};
+    stream->WaitFor(*stream_);
+    stream->CopyToDevice(key.data(), 16, d_key);
+    stream_->WaitFor(*stream);
+    EXPECT_EQ(rows(), stream == other.get() ? (std::vector<float>{1111, 0}) : (std::vector<float>{111, 1000}));
+  }
+  for (void* data : {static_cast<void*>(d_begin), static_cast<void*>(d_key), static_cast<void*>(d_value),
+                     static_cast<void*>(d_gradient), static_cast<void*>(d_rows)}) {
+    device_->Free(data);
+  }
+}
+
+TEST_F(EmulatedCudaTest, AnErrorIsToldOnceAndByTheOperationsName) {
+  float* const x = Floats(8);
+  emulator::FailNext("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+  stream_->Zero(x, 32);
+  double* const loss = reinterpret_cast<double*>(x);
+  stream_->SquaredLoss(2, x, x + 2, 1, x + 4, loss);
+  stream_->Scale(8, 2, x);
+  const Stream::Mark mark = stream_->PlaceMark();
+  EXPECT_EQ(stream_->Await(mark).code(), absl::StatusCode::kResourceExhausted);
+  const absl::Status status = stream_->Synchronize();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(absl::StrContains(status.message(), "GPU 1: SquaredLoss")) << status;
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  emulator::FailNext("launch", cudaErrorLaunchOutOfResources);
+  stream_->AddConstant(8, 2, x);
+  const absl::Status launch = stream_->Synchronize();
+  EXPECT_EQ(launch.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(absl::StrContains(launch.message(), "GPU 1: AddConstant")) << launch;
+  float host[8];
+  stream_->CopyToHost(x, 32, host);
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(host[7], 0);
+  device_->Free(x);
+}
+
+TEST_F(EmulatedCudaTest, AFailedCopyWritesNothingToTheHost) {
+  float* const x = Floats(1);
+  float host = 7;
+  stream_->CopyToHost(x, 4, &host);
+  emulator::FailNext("cudaMemcpyAsync", cudaErrorIllegalAddress);
+  stream_->CopyToHost(x, 4, &host);
+  const absl::Status status = stream_->Synchronize();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_TRUE(absl::StrContains(status.message(), "CopyToHost")) << status;
+  EXPECT_EQ(host, 7);
+  device_->Free(x);
+}
+
+TEST_F(EmulatedCudaTest, AGpuThatHangsIsNotWaitedForAgain) {
+  Open(std::chrono::milliseconds(30));
+  float* const x = Floats(1);
+  float host = 7;
+  stream_->Zero(x, 4);
+  stream_->CopyToHost(x, 4, &host);
+  const Stream::Mark mark = stream_->PlaceMark();
+  emulator::Hang(true);
+  EXPECT_EQ(stream_->Await(mark).code(), absl::StatusCode::kDeadlineExceeded);
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = stream_->Synchronize();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_TRUE(absl::StrContains(status.message(), "hangs")) << status;
+  }
+  stream_->Zero(x, 4);
+  EXPECT_FALSE(stream_->Synchronize().ok());
+  // Does not wait either.
+  stream_.reset();
+  EXPECT_EQ(host, 7);
+}
+
+TEST_F(EmulatedCudaTest, MemoryIsGivenBack) {
+  for (int i = 0; i < 3; ++i) {
+    float* const x = Floats(100);
+    auto stream = device_->CreateStream().value();
+    stream->Zero(x, 400);
+    stream->Gemm(Transpose::kNo, Transpose::kNo, 1, {x, 10, 10, 10}, {x, 10, 10, 10}, 1, {x, 10, 10, 10});
+    ASSERT_TRUE(stream->Synchronize().ok());
+    stream.reset();
+    device_->Free(x);
+  }
+  stream_.reset();
+  device_.reset();
+  EXPECT_EQ(emulator::AllocatedBytes(), allocated_before_);
+}
+
+TEST_F(EmulatedCudaTest, MoreMemoryThanThereIsIsRefusedAndTheDeviceGoesOn) {
+  EXPECT_EQ(device_->Allocate(emulator::kMemoryBytes + 1).status().code(), absl::StatusCode::kResourceExhausted);
+  float* const x = Floats(10);
+  stream_->Zero(x, 40);
+  stream_->AddConstant(10, 1, x);
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  device_->Free(x);
+}
+
+TEST_F(EmulatedCudaTest, AnyThreadMayUseAStream) {
+  float* const x = Floats(1000);
+  std::thread([&] {
+    stream_->Zero(x, 4000);
+    stream_->AddConstant(1000, 1, x);
+    EXPECT_TRUE(stream_->Synchronize().ok());
+  }).join();
+  device_->Free(x);
+}
+
+TEST_F(EmulatedCudaTest, MarksHaveALimit) {
+  for (size_t i = 0; i < CudaStream::kMaxMarks; ++i) stream_->PlaceMark();
+  EXPECT_TRUE(stream_->Synchronize().ok());
+  for (size_t i = 0; i <= CudaStream::kMaxMarks; ++i) stream_->PlaceMark();
+  EXPECT_EQ(stream_->Synchronize().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(EmulatedCudaOpenTest, SaysWhatIsWrongWithAGpu) {
+  EXPECT_TRUE(OpenGpu(0).ok());
+  const absl::Status absent = OpenGpu(emulator::kGpus).status();
+  EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(absl::StrContains(absent.message(), "there is no GPU 2: this machine has 2 GPUs")) << absent;
+  emulator::SetCapability(75);
+  const absl::Status old = OpenGpu(0).status();
+  emulator::SetCapability(90);
+  EXPECT_EQ(old.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(old.message(), "compute capability 7.5; 8.0 is needed")) << old;
+  emulator::FailNext("cudaGetDeviceCount", cudaErrorNoDevice);
+  EXPECT_EQ(OpenGpu(0).status().code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace pawl
