@@ -1,4 +1,4 @@
-// Batches, parameters and a device for the tests of models.
+// Jobs and parameters for the tests of models.
 #ifndef PAWL_WORKER_MODEL_MODEL_TEST_UTIL_H_
 #define PAWL_WORKER_MODEL_MODEL_TEST_UTIL_H_
 
@@ -54,18 +54,6 @@ class TableValues {
 
  private:
   std::vector<std::vector<float>> values_;
-};
-
-// The CPU as if its memory were not the host's: copies are then needed.
-class SeparateMemoryDevice final : public Device {
- public:
-  absl::StatusOr<void*> Allocate(size_t bytes) override { return cpu_.Allocate(bytes); }
-  void Free(void* data) override { cpu_.Free(data); }
-  bool SharesHostMemory() const override { return false; }
-  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return cpu_.CreateStream(); }
-
- private:
-  CpuDevice cpu_;
 };
 
 }  // namespace pawl

@@ -81,19 +81,24 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
   TableList tables(job.optimizer(), job.has_sparse_optimizer() ? job.sparse_optimizer() : job.optimizer());
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Network> network, CreateNetwork(job.model(), shape, tables));
   PAWL_ASSIGN_OR_RETURN(const Loss loss, ChooseLoss(job.model(), network->output_count()));
-  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream, device.CreateStream());
+  Streams streams;
+  PAWL_ASSIGN_OR_RETURN(streams.compute, device.CreateStream());
+  if (!device.SharesHostMemory()) {
+    PAWL_ASSIGN_OR_RETURN(streams.upload, device.CreateStream());
+    PAWL_ASSIGN_OR_RETURN(streams.download, device.CreateStream());
+  }
   return absl::WrapUnique(
-      new TrainingModel(shape, loss, tables.specs(), std::move(network), device, std::move(stream)));
+      new TrainingModel(shape, loss, tables.specs(), std::move(network), device, std::move(streams)));
 }
 
 TrainingModel::TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables,
-                             std::unique_ptr<Network> network, Device& device, std::unique_ptr<Stream> stream)
+                             std::unique_ptr<Network> network, Device& device, Streams streams)
     : shape_(shape),
       loss_(loss),
       tables_(std::move(tables)),
       network_(std::move(network)),
       device_(device),
-      stream_(std::move(stream)),
+      streams_(std::move(streams)),
       workspace_(device) {}
 
 size_t TrainingModel::SpanSize(size_t table, size_t keys) const {
@@ -173,15 +178,28 @@ template <typename T>
 absl::StatusOr<const T*> TrainingModel::ToDevice(absl::Span<const T> host) {
   if (device_.SharesHostMemory()) return host.data();
   PAWL_ASSIGN_OR_RETURN(T * data, workspace_.Allocate<T>(host.size()));
-  stream_->CopyToDevice(host.data(), host.size() * sizeof(T), data);
+  Upload(host.data(), host.size() * sizeof(T), data);
   return data;
+}
+
+void TrainingModel::Upload(const void* host, size_t bytes, void* to) {
+  streams_.upload->CopyToDevice(host, bytes, to);
+  streams_.compute->WaitFor(*streams_.upload);
+}
+
+absl::Status TrainingModel::Synchronize() {
+  absl::Status status = streams_.compute->Synchronize();
+  for (Stream* const stream : {streams_.upload.get(), streams_.download.get()}) {
+    if (stream != nullptr) status.Update(stream->Synchronize());
+  }
+  return status;
 }
 
 absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch,
                                                    absl::Span<const absl::Span<const float>> parameters,
                                                    const ParameterGate& gate, absl::Status* gate_status) {
   workspace_.Reset();
-  ModelStep step(*stream_, workspace_);
+  ModelStep step(*streams_.compute, workspace_);
   step.samples = batch.samples;
   step.entries.samples = batch.samples;
   step.entries.fields = batch.field_count;
@@ -192,11 +210,8 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch,
   PAWL_ASSIGN_OR_RETURN(step.entries.entry_value, ToDevice<float>(batch.entry_value));
   PAWL_ASSIGN_OR_RETURN(const float* numerics, ToDevice<float>(batch.numerics));
   step.numerics = ConstMatrix(numerics, batch.samples, batch.numeric_count, batch.numeric_count);
-  if (gate == nullptr || device_.SharesHostMemory()) {
-    for (const absl::Span<const float> values : parameters) {
-      PAWL_ASSIGN_OR_RETURN(const float* data, ToDevice<float>(values));
-      step.parameters.push_back(data);
-    }
+  if (device_.SharesHostMemory()) {
+    for (const absl::Span<const float> values : parameters) step.parameters.push_back(values.data());
     step.await = [gate, gate_status](size_t table) {
       if (gate != nullptr && gate_status->ok()) *gate_status = gate(table);
     };
@@ -208,11 +223,10 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch,
     places.push_back(data);
     step.parameters.push_back(data);
   }
+  // Each table when it is needed: the layers before it are computed meanwhile.
   step.await = [this, gate, gate_status, parameters, places = std::move(places)](size_t table) {
-    if (gate_status->ok()) *gate_status = gate(table);
-    if (gate_status->ok()) {
-      stream_->CopyToDevice(parameters[table].data(), parameters[table].size() * sizeof(float), places[table]);
-    }
+    if (gate != nullptr && gate_status->ok()) *gate_status = gate(table);
+    if (gate_status->ok()) Upload(parameters[table].data(), parameters[table].size() * sizeof(float), places[table]);
   };
   return step;
 }
@@ -231,24 +245,23 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
   }
 
   LossSum result;
-  // Tables whose gradient is on its way to the host, in the order of finishing.
-  std::vector<size_t> in_flight;
-  const absl::Status enqueued =
+  std::vector<InFlight> in_flight;
+  absl::Status status =
       EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, gate, &result, &in_flight);
-  // Also after an error: the stream may still use the caller's memory.
-  const absl::Status done = stream_->Synchronize();
-  PAWL_RETURN_IF_ERROR(enqueued);
-  PAWL_RETURN_IF_ERROR(done);
-  if (sink) {
-    for (const size_t table : in_flight) sink(table);
+  // The gradients of the last layers travel on while the first ones' are computed.
+  for (const InFlight& gradient : in_flight) {
+    if (status.ok()) status = streams_.download->Await(gradient.mark);
+    if (status.ok() && sink) sink(gradient.table);
   }
+  status.Update(Synchronize());
+  PAWL_RETURN_IF_ERROR(status);
   return result;
 }
 
 absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                              float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                              const GradientSink& sink, const ParameterGate& gate, LossSum* result,
-                                             std::vector<size_t>* in_flight) {
+                                             std::vector<InFlight>* in_flight) {
   absl::Status gate_status;
   PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, gate, &gate_status));
   const bool shares_host_memory = device_.SharesHostMemory();
@@ -264,8 +277,10 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
       if (sink) sink(table);
       return;
     }
-    stream_->CopyToHost(step.gradients[table], gradients[table].size() * sizeof(float), gradients[table].data());
-    in_flight->push_back(table);
+    Stream& download = *streams_.download;
+    download.WaitFor(*streams_.compute);
+    download.CopyToHost(step.gradients[table], gradients[table].size() * sizeof(float), gradients[table].data());
+    in_flight->push_back({table, download.PlaceMark()});
   };
 
   PAWL_ASSIGN_OR_RETURN(const float* labels, ToDevice<float>(batch.labels));
@@ -276,17 +291,17 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
   PAWL_RETURN_IF_ERROR(gate_status);
   switch (loss_) {
     case SOFTMAX_CROSS_ENTROPY:
-      stream_->SoftmaxLoss(outputs, labels, gradient_scale, output_gradients, loss_sum);
+      streams_.compute->SoftmaxLoss(outputs, labels, gradient_scale, output_gradients, loss_sum);
       break;
     case SQUARED:
-      stream_->SquaredLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, loss_sum);
+      streams_.compute->SquaredLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, loss_sum);
       break;
     default:
-      stream_->LogisticLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, loss_sum);
+      streams_.compute->LogisticLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, loss_sum);
       break;
   }
   result->samples = batch.samples;
-  stream_->CopyToHost(loss_sum, sizeof(double), &result->loss_sum);
+  streams_.compute->CopyToHost(loss_sum, sizeof(double), &result->loss_sum);
   return network_->Backward(step, output_gradients);
 }
 
@@ -294,10 +309,9 @@ absl::Status TrainingModel::Predict(const Batch& batch, absl::Span<const absl::S
                                     Predictions* predictions) {
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   std::vector<float> outputs(size_t{batch.samples} * network_->output_count());
-  const absl::Status enqueued = EnqueueOutputs(batch, parameters, absl::MakeSpan(outputs));
-  const absl::Status done = stream_->Synchronize();
-  PAWL_RETURN_IF_ERROR(enqueued);
-  PAWL_RETURN_IF_ERROR(done);
+  absl::Status status = EnqueueOutputs(batch, parameters, absl::MakeSpan(outputs));
+  status.Update(Synchronize());
+  PAWL_RETURN_IF_ERROR(status);
   Evaluate(batch, outputs, predictions);
   return absl::OkStatus();
 }
@@ -308,7 +322,7 @@ absl::Status TrainingModel::EnqueueOutputs(const Batch& batch, absl::Span<const 
   PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, nullptr, &gate_status));
   PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
   PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
-  stream_->CopyToHost(outputs.data, host_outputs.size() * sizeof(float), host_outputs.data());
+  streams_.compute->CopyToHost(outputs.data, host_outputs.size() * sizeof(float), host_outputs.data());
   return absl::OkStatus();
 }
 

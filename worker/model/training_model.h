@@ -83,8 +83,22 @@ class TrainingModel {
                        Predictions* predictions);
 
  private:
+  // What a device does at a time, each a stream of its own: what comes next is copied there, and what is done is copied back,
+  // while it computes.
+  struct Streams {
+    std::unique_ptr<Stream> compute;
+    // Null where copies are not needed.
+    std::unique_ptr<Stream> upload;
+    std::unique_ptr<Stream> download;
+  };
+  // A table whose gradient is on its way to the host.
+  struct InFlight {
+    size_t table;
+    Stream::Mark mark;
+  };
+
   TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables, std::unique_ptr<Network> network,
-                Device& device, std::unique_ptr<Stream> stream);
+                Device& device, Streams streams);
 
   absl::Status CheckInputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const;
   absl::Status CheckLabels(const Batch& batch) const;
@@ -93,12 +107,16 @@ class TrainingModel {
                                       const ParameterGate& gate, absl::Status* gate_status);
   template <typename T>
   absl::StatusOr<const T*> ToDevice(absl::Span<const T> host);
-  // Gives the stream all of the work; the caller synchronizes. in_flight: the
-  // tables whose sink is to be called then.
+  // Copies to the device what the next operation is the first to read.
+  void Upload(const void* host, size_t bytes, void* to);
+  // Waits for all streams, also after an error: they may still use the caller's memory. The first error.
+  absl::Status Synchronize();
+  // Gives the streams all of the work; the caller synchronizes. in_flight: the tables whose sink is to be called when their
+  // mark of the download stream is reached, in the order of finishing.
   absl::Status EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                 float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                 const GradientSink& sink, const ParameterGate& gate, LossSum* result,
-                                std::vector<size_t>* in_flight);
+                                std::vector<InFlight>* in_flight);
   absl::Status EnqueueOutputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                               absl::Span<float> host_outputs);
   void Evaluate(const Batch& batch, absl::Span<const float> outputs, Predictions* predictions) const;
@@ -108,7 +126,7 @@ class TrainingModel {
   const std::vector<TableSpec> tables_;
   const std::unique_ptr<Network> network_;
   Device& device_;
-  const std::unique_ptr<Stream> stream_;
+  const Streams streams_;
   Workspace workspace_;
 };
 

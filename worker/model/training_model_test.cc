@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "worker/model/model_test_util.h"
 #include "worker/model/reference_loss.h"
+#include "worker/model/test_devices.h"
 
 namespace pawl {
 namespace {
@@ -94,29 +96,34 @@ ReferenceParameters InDouble(const TrainingModel& model, const TableValues& para
   return reference;
 }
 
-class TrainingModelTest : public ::testing::TestWithParam<Case> {
+class TrainingModelTest : public ::testing::TestWithParam<std::tuple<Case, TestDevice>> {
  protected:
-  void SetUp() override {
-    auto model = TrainingModel::Create(job_, GetParam().shape, device_);
-    ASSERT_TRUE(model.ok()) << model.status();
-    model_ = *std::move(model);
+  void SetUp() override { model_ = ModelOn(*device_); }
+
+  std::unique_ptr<TrainingModel> ModelOn(Device& device) {
+    auto model = TrainingModel::Create(job_, test_case().shape, device);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return *std::move(model);
   }
 
-  const Job job_ = JobOf(GetParam().model);
-  CpuDevice device_;
+  const Case& test_case() const { return std::get<0>(GetParam()); }
+  const TestDevice& test_device() const { return std::get<1>(GetParam()); }
+
+  const Job job_ = JobOf(test_case().model);
+  const std::unique_ptr<Device> device_ = test_device().open();
   std::unique_ptr<TrainingModel> model_;
   std::mt19937 random_{7};
 };
 
 TEST_P(TrainingModelTest, LossIsThatOfTheReference) {
-  EXPECT_EQ(model_->loss(), GetParam().loss);
-  const Batch batch = RandomBatch(GetParam(), 37, 11, random_);
+  EXPECT_EQ(model_->loss(), test_case().loss);
+  const Batch batch = RandomBatch(test_case(), 37, 11, random_);
   TableValues parameters(*model_, batch.keys.size(), 0), gradients = parameters;
   parameters.Randomize(0.4f, random_);
   const auto result = model_->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans());
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->samples, 37u);
-  const double expected = ReferenceLossSum(job_.model(), GetParam().loss, batch, InDouble(*model_, parameters));
+  const double expected = ReferenceLossSum(job_.model(), test_case().loss, batch, InDouble(*model_, parameters));
   EXPECT_NEAR(result->loss_sum, expected, 2e-6 * expected);
 }
 
@@ -126,14 +133,14 @@ TEST_P(TrainingModelTest, EveryGradientIsTheNumericDifference) {
   constexpr double kEpsilon = 1e-6;
   constexpr double kBound = 1e-5;
   constexpr float kScale = 0.37f;
-  const Batch batch = RandomBatch(GetParam(), 9, 5, random_);
+  const Batch batch = RandomBatch(test_case(), 9, 5, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   parameters.Randomize(0.5f, random_);
   TableValues gradients(*model_, batch.keys.size(), std::numeric_limits<float>::quiet_NaN());
   ASSERT_TRUE(model_->ComputeGradients(batch, parameters.spans(), kScale, gradients.mutable_spans()).ok());
 
   ReferenceParameters reference = InDouble(*model_, parameters);
-  const auto loss = [&] { return ReferenceLossSum(job_.model(), GetParam().loss, batch, reference); };
+  const auto loss = [&] { return ReferenceLossSum(job_.model(), test_case().loss, batch, reference); };
   for (size_t t = 0; t < parameters.size(); ++t) {
     std::vector<double>& table = reference[model_->tables()[t].name()];
     for (size_t i = 0; i < table.size(); ++i) {
@@ -151,19 +158,19 @@ TEST_P(TrainingModelTest, EveryGradientIsTheNumericDifference) {
 }
 
 TEST_P(TrainingModelTest, PredictionsAreThoseOfTheReference) {
-  const Batch batch = RandomBatch(GetParam(), 30, 9, random_);
+  const Batch batch = RandomBatch(test_case(), 30, 9, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   parameters.Randomize(0.4f, random_);
   const ReferenceParameters reference = InDouble(*model_, parameters);
   Predictions predictions;
   ASSERT_TRUE(model_->Predict(batch, parameters.spans(), &predictions).ok());
   EvaluationSums expected;
-  const double loss = ReferenceLossSum(job_.model(), GetParam().loss, batch, reference);
-  (GetParam().loss == SQUARED ? expected.squared_error_sum : expected.logloss_sum) =
-      GetParam().loss == SQUARED ? 2 * loss : loss;
+  const double loss = ReferenceLossSum(job_.model(), test_case().loss, batch, reference);
+  (test_case().loss == SQUARED ? expected.squared_error_sum : expected.logloss_sum) =
+      test_case().loss == SQUARED ? 2 * loss : loss;
   for (uint32_t s = 0; s < batch.samples; ++s) {
     const std::vector<double> outputs = ReferenceOutputs(job_.model(), batch, reference, s);
-    switch (GetParam().loss) {
+    switch (test_case().loss) {
       case LOGISTIC:
         EXPECT_NEAR(predictions.scores[s], outputs[0], 1e-5);
         EXPECT_NEAR(predictions.probabilities[s], 1 / (1 + std::exp(-outputs[0])), 1e-6);
@@ -191,8 +198,8 @@ TEST_P(TrainingModelTest, PredictionsAreThoseOfTheReference) {
   EXPECT_NEAR(predictions.sums.squared_error_sum, expected.squared_error_sum, 1e-5 * (1 + expected.squared_error_sum));
 }
 
-TEST_P(TrainingModelTest, SameInputsGiveTheSameBitsAlsoWithSeparateDeviceMemory) {
-  const Batch batch = RandomBatch(GetParam(), 300, 40, random_), other = RandomBatch(GetParam(), 17, 3, random_);
+TEST_P(TrainingModelTest, SameInputsGiveTheSameBits) {
+  const Batch batch = RandomBatch(test_case(), 300, 40, random_), other = RandomBatch(test_case(), 17, 3, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   parameters.Randomize(0.4f, random_);
   TableValues first(*model_, batch.keys.size(), 0), second = first, third = first;
@@ -201,26 +208,22 @@ TEST_P(TrainingModelTest, SameInputsGiveTheSameBitsAlsoWithSeparateDeviceMemory)
   TableValues other_parameters(*model_, other.keys.size(), 1), other_gradients = other_parameters;
   ASSERT_TRUE(model_->ComputeGradients(other, other_parameters.spans(), 1, other_gradients.mutable_spans()).ok());
   const auto second_loss = model_->ComputeGradients(batch, parameters.spans(), 0.5f, second.mutable_spans());
-  SeparateMemoryDevice separate;
-  const auto separate_model = TrainingModel::Create(job_, GetParam().shape, separate);
-  std::vector<size_t> finished;
-  const auto third_loss =
-      (*separate_model)->ComputeGradients(batch, parameters.spans(), 0.5f, third.mutable_spans(), [&](size_t table) {
-        finished.push_back(table);
-      });
   EXPECT_EQ(first_loss->loss_sum, second_loss->loss_sum);
-  EXPECT_EQ(first_loss->loss_sum, third_loss->loss_sum);
   EXPECT_TRUE(first == second);
-  EXPECT_TRUE(first == third);
-  EXPECT_EQ(finished.size(), model_->tables().size());
-  Predictions predictions, separate_predictions;
+  Predictions predictions, cpu_predictions;
   ASSERT_TRUE(model_->Predict(batch, parameters.spans(), &predictions).ok());
-  ASSERT_TRUE((*separate_model)->Predict(batch, parameters.spans(), &separate_predictions).ok());
-  EXPECT_EQ(predictions.scores, separate_predictions.scores);
+  if (!test_device().has_cpu_bits) return;
+  CpuDevice cpu;
+  const std::unique_ptr<TrainingModel> cpu_model = ModelOn(cpu);
+  const auto third_loss = cpu_model->ComputeGradients(batch, parameters.spans(), 0.5f, third.mutable_spans());
+  EXPECT_EQ(first_loss->loss_sum, third_loss->loss_sum);
+  EXPECT_TRUE(first == third);
+  ASSERT_TRUE(cpu_model->Predict(batch, parameters.spans(), &cpu_predictions).ok());
+  EXPECT_EQ(predictions.scores, cpu_predictions.scores);
 }
 
 TEST_P(TrainingModelTest, ModelsInSeveralThreadsGiveTheBitsOfOneAlone) {
-  const Batch batch = RandomBatch(GetParam(), 200, 40, random_);
+  const Batch batch = RandomBatch(test_case(), 200, 40, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   parameters.Randomize(0.4f, random_);
   TableValues alone(*model_, batch.keys.size(), 0);
@@ -230,7 +233,7 @@ TEST_P(TrainingModelTest, ModelsInSeveralThreadsGiveTheBitsOfOneAlone) {
   std::vector<std::thread> threads;
   for (TableValues& gradients : together) {
     threads.emplace_back([&] {
-      const auto model = TrainingModel::Create(job_, GetParam().shape, device_);
+      const auto model = TrainingModel::Create(job_, test_case().shape, *device_);
       for (int run = 0; run < 10; ++run) {
         EXPECT_TRUE((*model)->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans()).ok());
       }
@@ -241,7 +244,7 @@ TEST_P(TrainingModelTest, ModelsInSeveralThreadsGiveTheBitsOfOneAlone) {
 }
 
 TEST_P(TrainingModelTest, EmptyBatchHasZeroGradients) {
-  Batch batch = RandomBatch(GetParam(), 0, 1, random_);
+  Batch batch = RandomBatch(test_case(), 0, 1, random_);
   TableValues parameters(*model_, batch.keys.size(), 1);
   TableValues gradients(*model_, batch.keys.size(), 5), zero(*model_, batch.keys.size(), 0);
   const auto result = model_->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans());
@@ -255,7 +258,7 @@ TEST_P(TrainingModelTest, EmptyBatchHasZeroGradients) {
 }
 
 TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItsGradientIsFinal) {
-  const Batch batch = RandomBatch(GetParam(), 20, 6, random_);
+  const Batch batch = RandomBatch(test_case(), 20, 6, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   parameters.Randomize(0.4f, random_);
   TableValues gradients(*model_, batch.keys.size(), 0), seen = gradients;
@@ -277,36 +280,31 @@ TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItsGradientIsFinal) {
 }
 
 TEST_P(TrainingModelTest, NothingOfATableIsReadBeforeItsGateIsOpen) {
-  const Batch batch = RandomBatch(GetParam(), 20, 15, random_);
+  const Batch batch = RandomBatch(test_case(), 20, 15, random_);
   const size_t keys = batch.keys.size();
   TableValues parameters(*model_, keys, 0);
   parameters.Randomize(0.3f, random_);
   TableValues expected(*model_, keys, -1);
   ASSERT_TRUE(model_->ComputeGradients(batch, parameters.spans(), 0.5f, expected.mutable_spans()).ok());
 
-  SeparateMemoryDevice separate;
-  auto other = TrainingModel::Create(job_, GetParam().shape, separate);
-  ASSERT_TRUE(other.ok()) << other.status();
-  for (TrainingModel* model : {model_.get(), other->get()}) {
-    TableValues late(*model, keys, std::numeric_limits<float>::quiet_NaN());
-    std::vector<size_t> opened;
-    const auto gate = [&](size_t table) {
-      late[table] = parameters[table];
-      opened.push_back(table);
-      return absl::OkStatus();
-    };
-    // Spans stay where they are when values are copied into them.
-    TableValues gradients(*model, keys, -1);
-    ASSERT_TRUE(model->ComputeGradients(batch, late.spans(), 0.5f, gradients.mutable_spans(), nullptr, gate).ok());
-    EXPECT_TRUE(gradients == expected);
-    // In the order of the tables, each once.
-    EXPECT_TRUE(std::is_sorted(opened.begin(), opened.end()));
-    EXPECT_EQ(opened.size(), model->tables().size());
-  }
+  TableValues late(*model_, keys, std::numeric_limits<float>::quiet_NaN());
+  std::vector<size_t> opened;
+  const auto gate = [&](size_t table) {
+    late[table] = parameters[table];
+    opened.push_back(table);
+    return absl::OkStatus();
+  };
+  // Spans stay where they are when values are copied into them.
+  TableValues gradients(*model_, keys, -1);
+  ASSERT_TRUE(model_->ComputeGradients(batch, late.spans(), 0.5f, gradients.mutable_spans(), nullptr, gate).ok());
+  EXPECT_TRUE(gradients == expected);
+  // In the order of the tables, each once.
+  EXPECT_TRUE(std::is_sorted(opened.begin(), opened.end()));
+  EXPECT_EQ(opened.size(), model_->tables().size());
 }
 
 TEST_P(TrainingModelTest, AGateThatFailsEndsTheStepWithoutGradients) {
-  const Batch batch = RandomBatch(GetParam(), 20, 15, random_);
+  const Batch batch = RandomBatch(test_case(), 20, 15, random_);
   TableValues parameters(*model_, batch.keys.size(), 0.1f);
   TableValues gradients(*model_, batch.keys.size(), -1);
   const TableValues untouched(*model_, batch.keys.size(), -1);
@@ -322,7 +320,7 @@ TEST_P(TrainingModelTest, AGateThatFailsEndsTheStepWithoutGradients) {
 TEST_P(TrainingModelTest, TablesHaveTheirShapesInitializersAndOptimizers) {
   Job job = job_;
   job.mutable_sparse_optimizer()->mutable_adagrad()->set_learning_rate(0.5f);
-  const auto model = TrainingModel::Create(job, GetParam().shape, device_);
+  const auto model = TrainingModel::Create(job, test_case().shape, *device_);
   for (const TableSpec& table : (*model)->tables()) {
     const bool is_weight = absl::EndsWith(table.name(), "/weight");
     if (table.kind() == SPARSE) {
@@ -341,7 +339,7 @@ TEST_P(TrainingModelTest, TablesHaveTheirShapesInitializersAndOptimizers) {
 }
 
 TEST_P(TrainingModelTest, SpansOfAWrongSizeAreRefusedAndNothingIsWritten) {
-  const Batch batch = RandomBatch(GetParam(), 5, 4, random_);
+  const Batch batch = RandomBatch(test_case(), 5, 4, random_);
   TableValues parameters(*model_, batch.keys.size(), 0);
   for (size_t t = 0; t < model_->tables().size(); ++t) {
     TableValues gradients(*model_, batch.keys.size(), 9), untouched = gradients;
@@ -358,8 +356,11 @@ TEST_P(TrainingModelTest, SpansOfAWrongSizeAreRefusedAndNothingIsWritten) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TrainingModelTest, ::testing::ValuesIn(Cases()),
-                         [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, TrainingModelTest,
+                         ::testing::Combine(::testing::ValuesIn(Cases()), ::testing::ValuesIn(TestDevices())),
+                         [](const ::testing::TestParamInfo<std::tuple<Case, TestDevice>>& info) {
+                           return std::get<0>(info.param).name + "On" + std::get<1>(info.param).name;
+                         });
 
 class TrainingModelCreateTest : public ::testing::Test {
  protected:
