@@ -14,8 +14,8 @@
 #include "worker/dense/dense_replica.h"
 #include "worker/dense/dense_store.h"
 #include "worker/dense_snapshots.h"
-#include "worker/device/open_device.h"
 #include "worker/rank_trainer.h"
+#include "worker/trainer_device.h"
 #include "worker/trainer_fakes.h"
 
 namespace pawl {
@@ -111,7 +111,7 @@ class Cluster {
   const DenseReplica& replica(size_t process) const { return *processes_[process]->replica; }
 
   const Setting setting_;
-  std::unique_ptr<Device> device_ = OpenDevice("cpu").value();
+  std::unique_ptr<Device> device_ = TrainerDevice();
   Job job_;
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> eval_;

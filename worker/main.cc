@@ -27,6 +27,7 @@
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "worker/interrupt.h"
+#include "worker/device/open_device.h"
 #include "worker/worker.h"
 
 ABSL_FLAG(std::string, scheduler, "",
@@ -34,7 +35,9 @@ ABSL_FLAG(std::string, scheduler, "",
           "environment's PAWL_SCHEDULER");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port for the gRPC health service and reflection; port 0 takes a free one");
-ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU");
+ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU, cuda:0 being the first");
+ABSL_FLAG(std::string, cuda_math, "float32",
+          "how a GPU multiplies matrices: float32, or tf32, which is several times faster and rounds factors to 11 bits");
 ABSL_FLAG(std::string, collective_host, "",
           "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "
           "the address on the way to the scheduler, which on the scheduler's own machine may be one that others cannot reach");
@@ -143,6 +146,9 @@ int Main(int argc, char** argv) {
     if (error) return UsageError(absl::StrCat("--data_dir=", options.data_dir, " cannot be made: ", error.message()));
   }
   options.device = absl::GetFlag(FLAGS_device);
+  const absl::StatusOr<CudaMath> cuda_math = ParseCudaMath(absl::GetFlag(FLAGS_cuda_math));
+  if (!cuda_math.ok()) return UsageError(absl::StrCat("--cuda_math: ", cuda_math.status().message()));
+  options.cuda_math = *cuda_math;
   options.collective_host = absl::GetFlag(FLAGS_collective_host);
   if (absl::StrContains(options.collective_host, "://") || absl::StrContains(options.collective_host, ' ')) {
     return UsageError(absl::StrCat("--collective_host=", options.collective_host, " is no IP address or name"));

@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "worker/device/open_device.h"
 #include "worker/dense_snapshots.h"
 #include "worker/evaluation_report.h"
+#include "worker/trainer_device.h"
 #include "worker/trainer_fakes.h"
 
 namespace pawl {
@@ -126,7 +126,7 @@ class Cluster {
     return count;
   }
 
-  std::unique_ptr<Device> device_ = OpenDevice("cpu").value();
+  std::unique_ptr<Device> device_ = TrainerDevice();
   Job job_;
   std::unique_ptr<Dataset> train_;
   std::unique_ptr<Dataset> eval_;

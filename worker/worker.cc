@@ -390,7 +390,7 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
 }  // namespace
 
 WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrupt& abandon) {
-  auto device = OpenDevice(options.device);
+  auto device = OpenDevice(options.device, options.cuda_math);
   if (!device.ok()) return {WorkerEnd::kUnable, Annotate(device.status(), "--device")};
 
   ClientOptions client_options;
