@@ -53,8 +53,9 @@ bool CudaStream::OrderEntries(const Entries& entries, cuda::EntryOrder* order) {
   auto* const field_of_entry = reinterpret_cast<uint32_t*>(lists + list_bytes);
   auto* const ordered_entry = reinterpret_cast<uint32_t*>(lists + 2 * list_bytes);
   cuda::ListEntries(queue(), entries, entry, field_of_entry);
-  cuda::SortByKey(queue(), entries.entries, entries.keys, entries.entry_key, entry, lists + 3 * list_bytes, sort_bytes, key,
-                  ordered_entry);
+  const int sorted = cuda::SortByKey(queue(), entries.entries, entries.keys, entries.entry_key, entry,
+                                     lists + 3 * list_bytes, sort_bytes, key, ordered_entry);
+  if (!Check(static_cast<cudaError_t>(sorted))) return false;
   cuda::IndexOrder(queue(), entries, field_of_entry, key, ordered_entry, key_begin, field, value);
   if (!Check(cudaGetLastError())) return false;
   order_ = {key_begin, key, field, value};

@@ -68,11 +68,11 @@ void PoolRowsBackward(const Queue& queue, const Entries& entries, const EntryOrd
 
 // order.cu
 
-// The bytes of scratch memory that SortByKey needs.
+// The bytes of scratch memory that SortByKey needs; 0 if CUDA cannot say, which SortByKey then tells.
 size_t SortByKeyScratch(size_t entries, size_t keys);
-// Sorts by key, keeping the order of equal ones. REQUIRES: key[e] < keys
-void SortByKey(const Queue& queue, size_t entries, size_t keys, const uint32_t* key, const uint32_t* entry, void* scratch,
-               size_t scratch_bytes, uint32_t* ordered_key, uint32_t* ordered_entry);
+// Sorts by key, keeping the order of equal ones. Returns a cudaError_t, 0 being success. REQUIRES: key[e] < keys
+int SortByKey(const Queue& queue, size_t entries, size_t keys, const uint32_t* key, const uint32_t* entry, void* scratch,
+              size_t scratch_bytes, uint32_t* ordered_key, uint32_t* ordered_entry);
 
 // interaction.cu
 

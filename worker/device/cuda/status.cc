@@ -16,6 +16,9 @@ absl::Status StatusOf(cudaError_t error, absl::string_view what) {
     case cudaErrorInsufficientDriver:
     case cudaErrorSystemNotReady:
     case cudaErrorSystemDriverMismatch:
+    case cudaErrorStubLibrary:
+    case cudaErrorInitializationError:
+    case cudaErrorCompatNotSupportedOnDevice:
     case cudaErrorECCUncorrectable:
       return absl::UnavailableError(
           absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));

@@ -110,7 +110,6 @@ void Run(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>
   const size_t threads = size_t{block.x} * block.y * block.z;
   while (fibers.size() < threads) fibers.push_back(std::make_unique<Fiber>());
   slots.assign(threads + kWarpThreads, 0);
-  // For each block the memory is another size of vector: beyond its end a sanitizer sees.
   shared.assign((shared_bytes + sizeof(float) - 1) / sizeof(float) + 4, 0);
   body = &kernel;
   gridDim = grid;

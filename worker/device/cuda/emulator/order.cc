@@ -16,8 +16,8 @@ constexpr size_t kScratchBytes = 1000;
 
 size_t SortByKeyScratch(size_t, size_t) { return kScratchBytes; }
 
-void SortByKey(const Queue& queue, size_t entries, size_t, const uint32_t* key, const uint32_t* entry, void* scratch,
-               size_t scratch_bytes, uint32_t* ordered_key, uint32_t* ordered_entry) {
+int SortByKey(const Queue& queue, size_t entries, size_t, const uint32_t* key, const uint32_t* entry, void* scratch,
+              size_t scratch_bytes, uint32_t* ordered_key, uint32_t* ordered_entry) {
   emulator::Enqueue(queue.stream, dim3(1, 1, 1), dim3(1, 1, 1), 0, [=] {
     std::fill_n(static_cast<char*>(scratch), scratch_bytes, 1);
     std::vector<size_t> order(entries);
@@ -28,6 +28,7 @@ void SortByKey(const Queue& queue, size_t entries, size_t, const uint32_t* key, 
       ordered_entry[i] = entry[order[i]];
     }
   });
+  return 0;
 }
 
 }  // namespace pawl::cuda
