@@ -99,6 +99,16 @@ class MakeBundleTest(unittest.TestCase):
         self.assertNotIn("/somewhere", shown)
         self.assertTrue(os.path.exists(self.path("top/lib/libz.so.1")))
 
+    def test_what_the_builders_environment_names_is_not_carried(self):
+        # Not zlib: make_bundle.py is a program too, which loads it.
+        program = self.compile("hash", "#include <xxhash.h>\nint main(void) { return XXH64(\"\", 0, 0) == 1; }\n", "-lxxhash")
+        os.mkdir(self.path("mine"))
+        self.compile("mine/libxxhash.so.0", "int XXH64(void) { return 1; }\n", "-shared", "-fPIC")
+        os.environ["LD_LIBRARY_PATH"] = self.path("mine")
+        self.addCleanup(os.environ.pop, "LD_LIBRARY_PATH")
+        # A library of no package would be refused.
+        self.assertEqual(self.make("a.tar.gz", "--program=" + program), (0, ""))
+
     def test_a_library_that_is_nowhere_is_named(self):
         self.compile("libgone.so", "int Gone(void) { return 1; }\n", "-shared", "-fPIC")
         program = self.compile("needy", "int Gone(void);\nint main(void) { return Gone(); }\n", "-L" + self.folder, "-lgone")

@@ -112,6 +112,8 @@ class RunTest(unittest.TestCase):
         code, out, _, parts = self.run_it("--part=train")
         self.assertEqual((code, parts["train"]["result"]), (1, "failed"), out)
         self.assertIn("auc 0.9011 on cuda:0, 0.9 on the CPU", parts["train"]["why"])
+        self.environment["GPU_AUC"] = "0.8989"
+        self.assertEqual(self.outcome("--part=train"), (1, {"train": "failed"}))
         self.environment["GPU_AUC"] = "0.9009"
         self.assertEqual(self.outcome("--part=train"), (0, {"train": "passed"}))
         self.assertEqual(self.outcome("--part=train", "--tolerance=0.0005"), (1, {"train": "failed"}))
