@@ -101,7 +101,8 @@ class MakeBundleTest(unittest.TestCase):
 
     def test_what_the_builders_environment_names_is_not_carried(self):
         # Not zlib: make_bundle.py is a program too, which loads it.
-        program = self.compile("hash", "#include <xxhash.h>\nint main(void) { return XXH64(\"\", 0, 0) == 1; }\n", "-lxxhash")
+        source = "#include <xxhash.h>\nint main(void) { return XXH64(\"\", 0, 0) == 1; }\n"
+        program = self.compile("hash", source, "-lxxhash")
         os.mkdir(self.path("mine"))
         self.compile("mine/libxxhash.so.0", "int XXH64(void) { return 1; }\n", "-shared", "-fPIC")
         os.environ["LD_LIBRARY_PATH"] = self.path("mine")

@@ -40,12 +40,38 @@ cat > "$out/metrics.json" << END
 }
 END
 """
+# As the real one prints.
 GPU_KERNELS = """#!/bin/bash
-[[ "$1" == --check ]] && { echo "12 kernels checked"; exit "$KERNELS_EXIT"; }
-echo 'gemm  1.5 us  1.2 us  0.80'
+if [[ "$*" == *--check* ]]; then
+  [[ "$KERNELS_EXIT" == 0 ]] && error="" || error="INTERNAL: off by one"
+  printf '{\\n  "checks": [\\n    {\\n      "error": "%s",\\n      "operation": "Gemm"\\n    }\\n  ]\\n}\\n' "$error"
+  exit "$KERNELS_EXIT"
+fi
+[[ "$KERNELS_EXIT" == 0 ]] || { echo "no driver" >&2; exit 3; }
+cat << END
+{
+  "kernels": [
+    {
+      "floor_us": 1.2,
+      "operation": "Gemm, \\"wide\\"",
+      "ratio": 1.25,
+      "shape": "65536x512x256",
+      "time_us": 1.5
+    },
+    {
+      "floor_us": 2.0,
+      "operation": "Relu",
+      "ratio": 1.5,
+      "shape": "65536x512",
+      "time_us": 3.0
+    }
+  ]
+}
+END
 """
 SANITIZER = """#!/bin/bash
 [[ "$2" != "$SANITIZER_FINDS" ]] || { echo "1 error"; exit 9; }
+[[ "$*" == *"/bin/gpu_kernels --device=cuda:0 --check" ]] || exit 8
 """
 STEP = """#!/bin/bash
 echo '{"model":"'"$1"'","median_ms":1.25,"best_ms":1.0}'
@@ -62,6 +88,7 @@ class RunTest(unittest.TestCase):
         self.program("bundle/bin/pawlctl", PAWLCTL)
         self.program("bundle/bin/gpu_kernels", GPU_KERNELS)
         self.program("bundle/bin/training_step", STEP)
+        self.program("bundle/lib/libpawl_cuda.so", "")
         self.program("tools/nvidia-smi", "#!/bin/sh\necho 'NVIDIA X, 580.1, 1000 MiB'\n")
         self.program("tools/compute-sanitizer", SANITIZER)
         self.program("tools/python3", "#!/bin/sh\nexit 1\n")
@@ -95,12 +122,14 @@ class RunTest(unittest.TestCase):
         code, out, _, parts = self.run_it()
         self.assertEqual(code, 0, out)
         self.assertEqual({name: part["result"] for name, part in parts.items()},
-                         {"kernels": "passed", "train": "passed", "hybrid": "passed", "sanitizer": "passed", "bench": "passed",
-                          "pytorch": "skipped"})
+                         {"kernels": "passed", "train": "passed", "hybrid": "passed", "sanitizer": "passed",
+                          "bench": "passed", "pytorch": "skipped"})
         self.assertEqual(self.results["gpu"], "NVIDIA X, 580.1, 1000 MiB")
         self.assertEqual(self.results["pawl"], "pawlctl 1.2.3")
         self.assertEqual(parts["train"]["values"]["example_auc"], {"device": 0.9, "cpu": 0.9})
-        self.assertEqual(parts["bench"]["values"]["table"], ["gemm  1.5 us  1.2 us  0.80"])
+        self.assertEqual([kernel["time_us"] for kernel in parts["bench"]["values"]["report"]["kernels"]], [1.5, 3.0])
+        self.assertRegex(out, r"Gemm wide +65536x512x256 +1\.50 +1\.20 +1\.25\n +Relu +65536x512 +3\.00 +2\.00 +1\.50\n")
+        self.assertIn("1 checks, all equal", out)
         self.assertEqual(parts["pytorch"]["values"]["dlrm"]["pawl"]["median_ms"], 1.25)
         self.assertIn("5 passed, 0 failed, 1 skipped", out)
         with open(self.path("calls"), encoding="utf-8") as file:
@@ -130,15 +159,19 @@ class RunTest(unittest.TestCase):
 
     def test_kernels_and_sanitizer_that_find_something_fail(self):
         self.environment["KERNELS_EXIT"] = "1"
-        self.assertEqual(self.outcome("--part=kernels"), (1, {"kernels": "failed"}))
+        code, _, _, parts = self.run_it("--part=kernels", "--part=bench")
+        self.assertEqual((code, parts["kernels"]["result"], parts["bench"]["result"]), (1, "failed", "failed"))
+        self.assertIn("off by one", parts["kernels"]["why"])
+        self.assertIn("no driver", parts["bench"]["why"])
         self.environment.update(KERNELS_EXIT="0", SANITIZER_FINDS="racecheck")
-        self.assertEqual(self.outcome("--part=sanitizer", "--part=kernels"), (1, {"sanitizer": "failed", "kernels": "passed"}))
+        self.assertEqual(self.outcome("--part=sanitizer", "--part=kernels"),
+                         (1, {"sanitizer": "failed", "kernels": "passed"}))
 
     def test_a_bundle_built_without_the_toolkit_skips_what_needs_it(self):
-        os.remove(self.path("bundle/bin/gpu_kernels"))
-        code, _, _, parts = self.run_it("--part=kernels", "--part=bench", "--part=sanitizer", "--part=train")
-        self.assertEqual(code, 0)
-        for part in ("kernels", "bench", "sanitizer"):
+        os.remove(self.path("bundle/lib/libpawl_cuda.so"))
+        code, _, _, parts = self.run_it()
+        self.assertEqual(code, 1, "nothing has passed")
+        for part in ("kernels", "train", "hybrid", "bench", "sanitizer", "pytorch"):
             self.assertEqual(parts[part]["result"], "skipped")
             self.assertIn("without the CUDA toolkit", parts[part]["why"])
 

@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -25,13 +24,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
-#include "absl/flags/usage_config.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/base/version.h"
+#include "client_lib/daemon/daemon.h"
 #include "google/protobuf/text_format.h"
 #include "nlohmann/json.hpp"
 #include "proto/job.pb.h"
@@ -196,25 +191,15 @@ absl::StatusOr<Json> Measure(const std::string& model_name, const std::string& d
 
 int Fail(const absl::Status& status) {
   std::cerr << "training_step: " << status.message() << "\n";
-  return absl::IsInvalidArgument(status) ? 2 : 1;
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
 }
 
 int Main(int argc, char** argv) {
-  absl::SetProgramUsageMessage(
-      "times the gradients of one batch on a device.\n\n"
-      "  training_step [--model=dlrm|deepfm] [--device=cpu|cuda:N] [--samples=N] [--dump=FOLDER]\n\n"
-      "Prints one JSON object. --dump leaves the batch, the parameters and the gradients in step.json and step.bin.");
-  absl::FlagsUsageConfig config;
-  config.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "main.cc"); };
-  config.contains_helpshort_flags = config.contains_help_flags;
-  config.version_string = [] { return absl::StrCat("training_step ", kVersion, "\n"); };
-  absl::SetFlagsUsageConfig(config);
-  // Abseil ends the process with 1 after printing the help.
-  for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "--help") std::atexit([] { std::fflush(nullptr), std::_Exit(0); });
-  }
-  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
-  if (rest.size() > 1) return Fail(absl::InvalidArgumentError(absl::StrCat("unexpected argument '", rest[1], "'")));
+  SetUpDaemon("training_step",
+              "times the gradients of one batch on a device.\n\n"
+              "  training_step [--model=dlrm|deepfm] [--device=cpu|cuda:N] [--samples=N] [--dump=FOLDER]\n\n"
+              "Prints one JSON object. --dump leaves the batch, the parameters and the gradients in step.json and step.bin.",
+              argc, argv);
   const uint32_t samples = absl::GetFlag(FLAGS_samples), categories = absl::GetFlag(FLAGS_categories);
   const uint32_t runs = absl::GetFlag(FLAGS_runs);
   if (samples < 1 || samples > kMaxSamples || categories < 1 || categories > kMaxCategories || runs < 1 || runs > kMaxRuns) {
@@ -228,7 +213,7 @@ int Main(int argc, char** argv) {
       Measure(absl::GetFlag(FLAGS_model), absl::GetFlag(FLAGS_device), samples, categories, runs, dump);
   if (!result.ok()) return Fail(result.status());
   std::cout << result->dump() << "\n";
-  return 0;
+  return kExitDone;
 }
 
 }  // namespace

@@ -29,5 +29,7 @@ expect 0 --help
 expect 0 --version
 expect 2 --model=fm
 expect 2 --device=gpu
+expect 2 --no_such_flag
+expect 2 argument
 expect 2 --runs=0
 expect 2 --samples=9999999
