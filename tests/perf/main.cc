@@ -19,6 +19,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -72,6 +73,9 @@ class Profiler {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("measures Pawl's data plane and optimizers, each beside its limit");
+  absl::FlagsUsageConfig config;
+  config.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "main.cc"); };
+  absl::SetFlagsUsageConfig(config);
   absl::ParseCommandLine(argc, argv);
   // As the daemons do (client_lib/daemon/daemon.cc).
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -7,6 +7,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
 #include "spdlog/spdlog.h"
 #include "tests/simulation/scheduler_scale.h"
 
@@ -19,6 +20,7 @@ ABSL_FLAG(uint64_t, parameter_bytes, uint64_t{1} << 40, "bytes of all partitions
 ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{100} << 20, "what a server copies a second");
 
 int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("measures the scheduler with a large cluster (scheduler/scale.md)");
   absl::ParseCommandLine(argc, argv);
   spdlog::set_level(spdlog::level::err);
   for (const std::string& replicas : absl::GetFlag(FLAGS_replicas)) {

@@ -8,6 +8,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
 #include "spdlog/spdlog.h"
 #include "tests/simulation/schedule.h"
 #include "tests/simulation/simulation.h"
@@ -20,6 +21,7 @@ ABSL_FLAG(bool, log, false, "print what the processes log");
 ABSL_FLAG(int, max_failures, 5, "end after so many schedules that fail");
 
 int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("runs schedules of a simulated cluster (tests/simulation/README.md)");
   absl::ParseCommandLine(argc, argv);
   spdlog::set_level(absl::GetFlag(FLAGS_log) ? spdlog::level::info : spdlog::level::off);
   const bool one = absl::GetFlag(FLAGS_seed) >= 0;

@@ -1,0 +1,17 @@
+// job.md: every field of the job file.
+#ifndef PAWL_DEPLOY_REFERENCE_JOB_PAGE_H_
+#define PAWL_DEPLOY_REFERENCE_JOB_PAGE_H_
+
+#include <string>
+
+#include "google/protobuf/descriptor.h"
+
+namespace pawl {
+
+// The messages and enums that pawl.Job is made of, each with its comment, its fields and their defaults: those that
+// FillDefaults (client_lib/job/job_file.h) puts in. REQUIRES: the pool has pawl.Job, with source info.
+std::string JobPage(const google::protobuf::DescriptorPool& pool);
+
+}  // namespace pawl
+
+#endif  // PAWL_DEPLOY_REFERENCE_JOB_PAGE_H_

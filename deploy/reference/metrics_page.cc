@@ -1,0 +1,47 @@
+#include "deploy/reference/metrics_page.h"
+
+#include <map>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "scheduler/metrics.h"
+
+namespace pawl {
+namespace {
+
+// What a metric is told apart by: "state=STARTING, RUNNING, ...".
+std::string LabelsOf(const prometheus::MetricFamily& family) {
+  std::map<std::string, std::vector<std::string>> values;
+  for (const prometheus::ClientMetric& metric : family.metric) {
+    for (const auto& label : metric.label) values[label.name].push_back(label.value);
+  }
+  std::vector<std::string> labels;
+  for (const auto& [name, all] : values) {
+    const bool names_a_node = name == "server" || name == "worker";
+    labels.push_back(names_a_node ? absl::StrCat(name, ": its name") : absl::StrCat(name, ": ", absl::StrJoin(all, ", ")));
+  }
+  return absl::StrJoin(labels, "; ");
+}
+
+}  // namespace
+
+std::string MetricsPage() {
+  GetStatusResponse status;
+  status.add_nodes()->set_role(SERVER_ROLE);
+  status.mutable_nodes(0)->set_node("server-0");
+  status.add_nodes()->set_role(WORKER_ROLE);
+  status.mutable_nodes(1)->set_node("worker-0");
+  std::string text =
+      "# Metrics\n\n"
+      "`pawl-scheduler --metrics_listen=HOST:PORT` tells them at `http://HOST:PORT/metrics`. A counter may begin anew when\n"
+      "the scheduler or the node is restarted.\n\n"
+      "| name | type | labels | meaning |\n|---|---|---|---|\n";
+  for (const prometheus::MetricFamily& family : Metrics(status, {})) {
+    absl::StrAppend(&text, "| `", family.name, "` | ", family.type == prometheus::MetricType::Counter ? "counter" : "gauge", " | ",
+                    LabelsOf(family), " | ", family.help, " |\n");
+  }
+  return text;
+}
+
+}  // namespace pawl
