@@ -28,7 +28,7 @@ TARGETS = {
 # What scripts pass on to others.
 PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
 # Of others.
-NAMES = {"OPENBLAS_CORETYPE"}
+NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds"}
 TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "echo", "export", "grep", "kill", "mkdir", "sbatch", "sleep", "tail", "wait"}
 KEYWORDS = {"do", "done", "for", "if", "then", "fi"}
 BAZEL_FLAGS = {"config"}
@@ -140,6 +140,11 @@ def simple_commands(line):
     if words:
         commands.append(words)
     return [command for command in commands if not (len(command) > 1 and command[1] == "in")]
+
+
+def value_of(word):
+    """What stands behind the = of a flag; any other word itself."""
+    return word.partition("=")[2] if word.startswith("--") else word
 
 
 class Tree:
@@ -266,12 +271,14 @@ class Checker:
             return
         text = "\n".join(block.lines)
         match = JOB_FIELDS.fullmatch(text.strip())
+        if match and match.group(1) not in self.tree.job_fields and match.group(1) not in self.tree.words:
+            self.problem(document, block.line, "a job has no field %s" % match.group(1))
         if match and match.group(1) in self.tree.job_fields:
             where = "%s:%d" % (document.path, block.line)
             (self.jobs if match.group(1) == "name" else self.parts).append((where, text))
             return
         first_words = [(line.split() or [""])[0] for line in block.lines]
-        is_shell = not document.is_made and any(self.program_of(word) for word in first_words)
+        is_shell = not document.is_made and any(self.program_of(word) or "$(" in word for word in first_words)
         continued = ""
         for number, (line, word) in enumerate(zip(block.lines, first_words), block.line):
             if continued:
@@ -300,12 +307,18 @@ class Checker:
         elif re.fullmatch(r"[a-z0-9_]+_test", span):
             if not self.tree.has_target_called(span) and span not in self.tree.words:
                 self.problem(document, line, "there is no test %s" % span)
-        elif IDENTIFIER.fullmatch(span) and (re.search(r"[a-z][A-Z]|_", span)):
-            for part in re.findall(r"[A-Za-z_]\w*", span):
-                if part not in self.tree.words | own_words:
-                    self.problem(document, line, "no code has the name %s" % part)
-        elif JOB_FIELDS.fullmatch(span) and words[0].rstrip(":") in self.tree.job_fields:
-            self.parts.append(("%s:%d" % (document.path, line), span))
+        elif IDENTIFIER.fullmatch(span):
+            self.check_names(document, line, span, own_words)
+        elif JOB_FIELDS.fullmatch(span):
+            if words[0].rstrip(":") in self.tree.job_fields:
+                self.parts.append(("%s:%d" % (document.path, line), span))
+            else:
+                self.check_names(document, line, words[0].rstrip(":"), own_words)
+
+    def check_names(self, document, line, names, own_words):
+        for name in re.findall(r"[A-Za-z_]\w*", names):
+            if name not in self.tree.words | own_words:
+                self.problem(document, line, "no code has the name %s" % name)
 
     def check_path(self, document, line, path):
         if path.startswith("bazel-bin/"):
@@ -327,6 +340,10 @@ class Checker:
             if program is None and words[0] != "bazel":
                 if words[0] not in TOOLS and not document.is_made:
                     self.problem(document, line, "what is %s? No program of the project, and none in TOOLS" % words[0])
+                # A command that is given to another one: --wrap="pawl-server ...".
+                for value in map(value_of, words[1:]):
+                    if " " in value and self.program_of(value.split()[0]):
+                        self.check_command(document, line, value)
                 continue
             if "/" in words[0]:
                 self.check_path(document, line, words[0].replace("../", ""))
@@ -351,7 +368,7 @@ class Checker:
                 self.problem(document, line, ".bazelrc has no %s" % word)
         # Files of the project among what is given to it.
         for word in words:
-            value = word.partition("=")[2] if word.startswith("--") else word
+            value = value_of(word)
             if PATH.fullmatch(value) and value.split("/")[0] in ("deploy", "tests", "proto"):
                 self.check_path(document, line, value)
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Tests that what the .md files say is so: names and flags by looking, sessions ("$ ...") by typing them.
 
-Usage: documentation_test.py BIN_FOLDER [unittest's arguments]     (the folder in which the programs lie as Bazel builds them)
+Usage: documentation_test.py BIN_FOLDER [unittest's arguments]
+  BIN_FOLDER   in which the programs lie as Bazel builds them
 """
 
 import os
@@ -39,8 +40,8 @@ class CheckerTest(unittest.TestCase):
 
     def test_what_is_right_passes(self):
         self.assertEqual(problems_of("""
-`pawlctl scale --servers=5 --wait`, `deploy/chaos --minutes=15 --faults=server-kill`, `server/storage/log_format.md`, `--zone`,
-`//server/shard:partition_test`, `kSilentTooLong`, `bazel run -c opt //tests/perf:bench -- --rows=safety`.
+`pawlctl scale --servers=5 --wait`, `deploy/chaos --minutes=15 --faults=server-kill`, `server/storage/log_format.md`,
+`--zone`, `//server/shard:partition_test`, `kSilentTooLong`, `bazel run -c opt //tests/perf:bench -- --rows=safety`.
 
     PAWL=1 pawlctl status | tail -n 3; for i in 0 1; do pawl-server --data_dir=a > b 2>&1 & done   # what --nobody reads
 
@@ -64,6 +65,9 @@ class CheckerTest(unittest.TestCase):
                 ("`log_fromat.md`", "there is no file log_fromat.md"),
                 ("`kSilentTooLon`", "no code has the name kSilentTooLon"),
                 ("`TrainingModell`", "no code has the name TrainingModell"),
+                ("`durabilty: LOG`", "no code has the name durabilty"),
+                ("    checkpont { dir: \"x\" }", "a job has no field checkpont"),
+                ("    a=$(echo 1)\n    sbatch --wrap=\"pawl-server --data_dri=x\"", "pawl-server has no flag --data_dri"),
                 ("PartitionTest.DoesNotExist", "there is no test PartitionTest.DoesNotExist"),
                 ("`rate(pawl_server_cpu)`", "there is no metric pawl_server_cpu"),
                 ("    pawlctl status --jason", "pawlctl status has no flag --jason"),

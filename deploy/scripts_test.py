@@ -110,7 +110,8 @@ class UsageTest(unittest.TestCase):
                               timeout=60, check=False, stdin=subprocess.DEVNULL)
 
     def test_help_teaches_and_changes_nothing(self):
-        for script in ("install_packages", "test", "quickstart", "chaos", "timeline"):
+        for script in ("install_packages", "test", "quickstart", "chaos", "timeline", "data/fetch", "data/generate_clicks",
+                       "reference/generate"):
             with self.subTest(script=script):
                 done = self.run_script(script, "--help")
                 self.assertEqual(done.returncode, 0, done.stderr)
@@ -118,7 +119,7 @@ class UsageTest(unittest.TestCase):
                 self.assertIn("Exit codes:", done.stdout)
 
     def test_a_wrong_argument_is_named_and_exits_with_2(self):
-        for script in ("install_packages", "test", "quickstart", "chaos"):
+        for script in ("install_packages", "test", "quickstart", "chaos", "reference/generate"):
             with self.subTest(script=script):
                 done = self.run_script(script, "nonsense")
                 self.assertEqual(done.returncode, 2, done.stderr)
@@ -128,6 +129,19 @@ class UsageTest(unittest.TestCase):
         done = self.run_script("quickstart", "--job=nonsense")
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("'nonsense'", done.stderr)
+
+    def test_the_same_arguments_make_the_same_clicks(self):
+        folder = os.environ.get("TEST_TMPDIR", ".")
+        made = []
+        for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+            path = os.path.join(folder, name + ".libsvm")
+            self.assertEqual(self.run_script("data/generate_clicks", "--samples=50", "--seed=%d" % seed, path).returncode, 0)
+            with open(path, encoding="ascii") as file:
+                made.append(file.read())
+        self.assertEqual(made[0], made[1])
+        self.assertNotEqual(made[0], made[2])
+        for line in made[0].splitlines():
+            self.assertRegex(line, r"^[01]( \d+:1){6}$")
 
     def test_the_list_of_packages_has_no_package_twice(self):
         packages = self.run_script("install_packages", "--with-clang", "--list").stdout.split()

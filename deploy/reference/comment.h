@@ -12,8 +12,8 @@ namespace pawl {
 // Longer lines are broken between words.
 inline constexpr size_t kPageColumns = 120;
 
-// What stands above and behind the declaration, as one line; empty if nothing does. The descriptor's pool must have been built
-// with source info (protoc --include_source_info).
+// What stands above and behind the declaration, as one line; empty if nothing does. The descriptor's pool must have been
+// built with source info (protoc --include_source_info).
 template <typename T>
 std::string CommentOf(const T& descriptor);
 

@@ -42,7 +42,9 @@ std::string ClientDoes(const absl::Status& error) {
   return "gives the error to the caller";
 }
 
-std::string Row(absl::string_view status, absl::string_view action) { return absl::StrCat("| ", status, " | ", action, " |\n"); }
+std::string Row(absl::string_view status, absl::string_view action) {
+  return absl::StrCat("| ", status, " | ", action, " |\n");
+}
 
 std::string StatusTable() {
   std::string text = "| status | the C++ client, until the call's deadline |\n|---|---|\n";
@@ -58,7 +60,8 @@ std::string StatusTable() {
     absl::Status pushed_back(code, "");
     pushed_back.SetPayload(kPushbackPayloadUrl, absl::Cord("1"));
     if (const std::string action = ClientDoes(pushed_back); action != plain) {
-      absl::StrAppend(&text, Row(absl::StrCat(name, " with grpc-retry-pushback-ms"), absl::StrCat(action, " as long as that says")));
+      absl::StrAppend(&text, Row(absl::StrCat(name, " with grpc-retry-pushback-ms"),
+                                 absl::StrCat(action, " as long as that says")));
     }
   }
   return text;
@@ -102,14 +105,15 @@ std::string ErrorsOfAllRpcs(const FileDescriptor& file) {
 std::string ServiceText(const ServiceDescriptor& service) {
   std::string text = absl::StrCat("\n## ", service.name(), "\n\n`", service.file()->name(), "`\n");
   if (const std::string errors = ErrorsOfAllRpcs(*service.file()); !errors.empty()) absl::StrAppend(&text, "\n", errors);
-  if (const std::string comment = CommentOf(service); !comment.empty()) absl::StrAppend(&text, "\n", Wrapped("", "", comment));
+  const std::string comment = CommentOf(service);
+  if (!comment.empty()) absl::StrAppend(&text, "\n", Wrapped("", "", comment));
   absl::StrAppend(&text, "\n");
   for (int i = 0; i < service.method_count(); ++i) {
     const MethodDescriptor& method = *service.method(i);
-    const std::string comment = CommentOf(method);
-    const std::vector<std::string> codes = CodesIn(comment);
+    const std::string effect = CommentOf(method);
+    const std::vector<std::string> codes = CodesIn(effect);
     const std::string own = codes.empty() ? "" : absl::StrCat(" (", absl::StrJoin(codes, ", "), ")");
-    absl::StrAppend(&text, Wrapped("- ", "  ", absl::StrCat("`", method.name(), "`", own, ": ", comment)));
+    absl::StrAppend(&text, Wrapped("- ", "  ", absl::StrCat("`", method.name(), "`", own, ": ", effect)));
   }
   return text;
 }
@@ -120,8 +124,8 @@ std::string ErrorsPage(const google::protobuf::DescriptorPool& pool, const std::
   std::string text = absl::StrCat(
       "# What a call can fail with\n\n",
       Wrapped("", "",
-              "Every call ends with a gRPC status. Behind an rpc's name stand the statuses that its comment names, besides those "
-              "that all of the service's have; the comment says when, and what to do."),
+              "Every call ends with a gRPC status. Behind an rpc's name stand the statuses that its comment names, besides "
+              "those that all of the service's have; the comment says when, and what to do."),
       "\n", StatusTable());
   for (const std::string& name : files) {
     const FileDescriptor& file = *pool.FindFileByName(name);

@@ -96,14 +96,16 @@ std::string TypeOf(const FieldDescriptor& field) {
 
 std::string FieldText(const FieldDescriptor& field, const Defaults& defaults, absl::string_view indent) {
   std::string head = absl::StrCat(indent, "- `", field.name(), "` ", TypeOf(field));
-  if (const auto it = defaults.find(field.full_name()); it != defaults.end()) absl::StrAppend(&head, ", default ", it->second);
+  const auto it = defaults.find(field.full_name());
+  if (it != defaults.end()) absl::StrAppend(&head, ", default ", it->second);
   const std::string comment = CommentOf(field);
   return Wrapped(comment.empty() ? head : absl::StrCat(head, ": "), absl::StrCat(indent, "  "), comment);
 }
 
 std::string MessageText(const Descriptor& message, const Defaults& defaults) {
   std::string text = absl::StrCat("\n## ", NameOf(message), "\n");
-  if (const std::string comment = CommentOf(message); !comment.empty()) absl::StrAppend(&text, "\n", Wrapped("", "", comment));
+  const std::string about = CommentOf(message);
+  if (!about.empty()) absl::StrAppend(&text, "\n", Wrapped("", "", about));
   if (message.field_count() == 0) return absl::StrCat(text, "\nNo fields.\n");
   absl::StrAppend(&text, "\n");
   std::set<const google::protobuf::OneofDescriptor*> told;
@@ -122,7 +124,8 @@ std::string MessageText(const Descriptor& message, const Defaults& defaults) {
 
 std::string EnumText(const EnumDescriptor& type) {
   std::string text = absl::StrCat("\n## ", NameOf(type), "\n");
-  if (const std::string comment = CommentOf(type); !comment.empty()) absl::StrAppend(&text, "\n", Wrapped("", "", comment));
+  const std::string about = CommentOf(type);
+  if (!about.empty()) absl::StrAppend(&text, "\n", Wrapped("", "", about));
   absl::StrAppend(&text, "\n");
   for (int i = 0; i < type.value_count(); ++i) {
     const EnumValueDescriptor& value = *type.value(i);

@@ -38,8 +38,9 @@ std::string MetricsPage() {
       "the scheduler or the node is restarted.\n\n"
       "| name | type | labels | meaning |\n|---|---|---|---|\n";
   for (const prometheus::MetricFamily& family : Metrics(status, {})) {
-    absl::StrAppend(&text, "| `", family.name, "` | ", family.type == prometheus::MetricType::Counter ? "counter" : "gauge", " | ",
-                    LabelsOf(family), " | ", family.help, " |\n");
+    const bool is_counter = family.type == prometheus::MetricType::Counter;
+    absl::StrAppend(&text, "| `", family.name, "` | ", is_counter ? "counter" : "gauge", " | ", LabelsOf(family), " | ",
+                    family.help, " |\n");
   }
   return text;
 }
