@@ -15,10 +15,9 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/daemon/daemon.h"
 #include "nlohmann/json.hpp"
 #include "tests/gpu/kernel_cases.h"
 #include "worker/device/kernel_checks.h"
@@ -130,11 +129,8 @@ bool Check(Device& device) {
 }
 
 int Main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("times a GPU's operations, or with --check compares them with the CPU's");
-  if (absl::ParseCommandLine(argc, argv).size() > 1 || absl::GetFlag(FLAGS_samples) < 1) {
-    std::fprintf(stderr, "gpu_kernels: takes no arguments but flags, and at least one sample\n");
-    return 2;
-  }
+  SetUpDaemon("gpu_kernels", "times a GPU's operations, or with --check compares them with the CPU's", argc, argv);
+  if (absl::GetFlag(FLAGS_samples) < 1) return UsageError("--samples must be at least 1");
   const auto math = ParseCudaMath(absl::GetFlag(FLAGS_cuda_math));
   if (!math.ok()) {
     std::fprintf(stderr, "gpu_kernels: --cuda_math: %s\n", math.status().ToString().c_str());
