@@ -58,7 +58,7 @@ class EmulatedCudaTest : public ::testing::Test {
 };
 
 TEST_F(EmulatedCudaTest, EveryOperationIsTheCpus) {
-  constexpr size_t kLargest = 3000;
+  constexpr size_t kLargest = 1500;
   constexpr uint32_t kSeed = 20240607;
   for (const KernelCheck& check : CheckKernels(*device_, kLargest, kSeed)) {
     EXPECT_TRUE(check.status.ok()) << check.operation << ": " << check.status;
