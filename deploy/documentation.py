@@ -1,4 +1,4 @@
-"""What the project's .md files say that can be checked: commands, flags, targets, files, names of tests and code, jobs.
+"""What the project's documents (.md files and READMEs) say that can be checked: commands, flags, targets, files, names of tests and code, jobs.
 
 A document's commands are in its code blocks (lines that begin with "$ ", with what they print below them, or lines that
 begin with a program of the project) and in its code spans. A page that deploy/reference/generate made is checked less
@@ -32,8 +32,9 @@ NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds
 TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "echo", "export", "grep", "kill", "mkdir", "sbatch", "sleep", "tail", "wait"}
 KEYWORDS = {"do", "done", "for", "if", "then", "fi"}
 BAZEL_FLAGS = {"config"}
-SCRIPT_FOLDERS = ("deploy/",)
-# A test reads them all, and those who read the documents may look for one.
+# Where programs are called: the project's folder, one two below it, an unpacked bundle.
+SCRIPT_FOLDERS = ("deploy/", "../../deploy/", "bazel-bin/", "bin/")
+# What may have the names that documents use.
 SOURCE_ENDS = (".h", ".cc", ".cu", ".proto", ".py", ".bzl", ".sh", ".mjs", ".pbtxt", ".md", ".json")
 SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__", "out", ".cache"}
 MADE = "Made by deploy/reference/generate"
@@ -161,8 +162,9 @@ class Tree:
         self.text = {path: self.read(path) for path in self.files if path.endswith(SOURCE_ENDS) or "/" not in path or
                      os.path.basename(path) == "BUILD" or path.startswith("deploy/")}
         # The documentation's own test has names that there are not.
+        self.documents = [path for path in self.files if path.endswith(".md") or os.path.basename(path) == "README"]
         code = "\n".join(text for path, text in self.text.items()
-                         if not path.endswith(".md") and path != "deploy/documentation_test.py")
+                         if path not in self.documents and path != "deploy/documentation_test.py")
         self.words = set(re.findall(r"[A-Za-z_]\w*", code)) | NAMES
         self.tests = set(re.findall(r"\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", code))
         self.targets = self.read_targets()
@@ -260,8 +262,8 @@ class Checker:
 
     def program_of(self, word):
         """The name under which programs.md has it, or None."""
-        if word.startswith(SCRIPT_FOLDERS) or word.startswith(("../../deploy/", "bazel-bin/")):
-            return os.path.basename(word)
+        if word.startswith(SCRIPT_FOLDERS):
+            return os.path.basename(word) or None
         return word if word in self.tree.flags else None
 
     def check_block(self, document, block):
@@ -277,18 +279,26 @@ class Checker:
             where = "%s:%d" % (document.path, block.line)
             (self.jobs if match.group(1) == "name" else self.parts).append((where, text))
             return
-        first_words = [(line.split() or [""])[0] for line in block.lines]
+        # Between empty lines, either all lines are shell or none is.
+        begin = 0
+        for end in range(len(block.lines) + 1):
+            if end == len(block.lines) or not block.lines[end].strip():
+                self.check_lines(document, block.line + begin, block.lines[begin:end])
+                begin = end + 1
+
+    def check_lines(self, document, first_line, lines):
+        first_words = [line.split()[0] for line in lines]
         is_shell = not document.is_made and any(self.program_of(word) or "$(" in word for word in first_words)
         continued = ""
-        for number, (line, word) in enumerate(zip(block.lines, first_words), block.line):
+        for number, (line, word) in enumerate(zip(lines, first_words), first_line):
             if continued:
                 line, word = continued + line.strip(), continued.split()[0]
             continued = line[:-1] if line.endswith("\\") else ""
             if continued:
                 continue
-            if (is_shell and line.strip()) or self.program_of(word):
+            if is_shell or self.program_of(word):
                 self.check_command(document, number, line)
-            elif not document.is_made and re.match(r"[\w./-]+ .*(?<!\S)--[a-z]", line.strip()):
+            elif not document.is_made and re.match(r"[\w./-]*\w .*(?<!\S)--[a-z]", line.strip()):
                 self.problem(document, number, "what is %s? No program of the project, and none in TOOLS" % word)
 
     def check_span(self, document, line, span, own_words):
@@ -345,7 +355,7 @@ class Checker:
                     if " " in value and self.program_of(value.split()[0]):
                         self.check_command(document, line, value)
                 continue
-            if "/" in words[0]:
+            if "/" in words[0] and not words[0].startswith("bin/"):
                 self.check_path(document, line, words[0].replace("../", ""))
             if program == "bazel":
                 self.check_bazel(document, line, words)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests that what the .md files say is so: names and flags by looking, sessions ("$ ...") by typing them.
+"""Tests that what the documents say is so: names and flags by looking, sessions ("$ ...") by typing them.
 
 Usage: documentation_test.py BIN_FOLDER [unittest's arguments]
   BIN_FOLDER   in which the programs lie as Bazel builds them
@@ -106,13 +106,12 @@ class DocumentsTest(unittest.TestCase):
 
     def setUp(self):
         self.checker = documentation.Checker(TREE)
-        self.paths = [path for path in TREE.files if path.endswith(".md")]
-        for path in self.paths:
+        for path in TREE.documents:
             self.checker.check(documentation.Document(path, TREE.read(path)))
 
     def test_every_command_flag_target_file_and_name_is_there(self):
-        self.assertIn("README.md", self.paths)
-        self.assertGreater(len(self.paths), 10)
+        self.assertIn("README.md", TREE.documents)
+        self.assertGreater(len(TREE.documents), 10)
         self.assertEqual(self.checker.problems, [], "\n" + "\n".join(self.checker.problems))
 
     def test_every_job_is_possible(self):
@@ -203,7 +202,7 @@ class SessionsTest(unittest.TestCase):
         self.type("A program of your own")
 
     def test_every_session_is_typed(self):
-        headings = {heading for path in TREE.files if path.endswith(".md")
+        headings = {heading for path in TREE.documents
                     for heading in documentation.Document(path, TREE.read(path)).sessions()}
         self.assertEqual(headings, {"Five minutes by hand", "A program of your own"})
 
