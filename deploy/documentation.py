@@ -1,4 +1,6 @@
-"""What the project's documents (.md files and READMEs) say that can be checked: commands, flags, targets, files, names of tests and code, jobs.
+"""What the project's documents (.md files and READMEs) say that can be checked.
+
+That is commands, flags, targets, files, names of tests and of code, and jobs.
 
 A document's commands are in its code blocks (lines that begin with "$ ", with what they print below them, or lines that
 begin with a program of the project) and in its code spans. A page that deploy/reference/generate made is checked less
@@ -24,16 +26,17 @@ TARGETS = {
     "//tests/perf:bench": "bench",
     "//tests/perf:moves": "moves",
     "//tests/perf:overlap": "overlap",
+    "//tests/gpu:gpu_kernels": "gpu_kernels",
 }
 # What scripts pass on to others.
 PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
 # Of others.
 NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds"}
-TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "echo", "export", "grep", "kill", "mkdir", "sbatch", "sleep", "tail", "wait"}
+TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "echo", "export", "grep", "kill", "mkdir", "sbatch", "sleep", "tail", "tar", "wait"}
 KEYWORDS = {"do", "done", "for", "if", "then", "fi"}
 BAZEL_FLAGS = {"config"}
-# Where programs are called: the project's folder, one two below it, an unpacked bundle.
-SCRIPT_FOLDERS = ("deploy/", "../../deploy/", "bazel-bin/", "bin/")
+# A program where it is called: from the project's folder, from one two below it, or in a bundle wherever that is unpacked.
+PROGRAM_PATH = re.compile(r"(?:(?:\.\./\.\./)?deploy/|bazel-bin/|(?P<bundle>(?:/[\w-]+)*/?\bbin/))(?:[\w-]+/)*[\w-]+")
 # What may have the names that documents use.
 SOURCE_ENDS = (".h", ".cc", ".cu", ".proto", ".py", ".bzl", ".sh", ".mjs", ".pbtxt", ".md", ".json")
 SKIPPED_FOLDERS = {".git", "node_modules", "__pycache__", "out", ".cache"}
@@ -262,8 +265,8 @@ class Checker:
 
     def program_of(self, word):
         """The name under which programs.md has it, or None."""
-        if word.startswith(SCRIPT_FOLDERS):
-            return os.path.basename(word) or None
+        if PROGRAM_PATH.fullmatch(word):
+            return os.path.basename(word)
         return word if word in self.tree.flags else None
 
     def check_block(self, document, block):
@@ -336,7 +339,8 @@ class Checker:
             if package not in self.tree.targets or (name and not self.tree.has_target("//%s:%s" % (package, name)) and
                                                     path[len("bazel-bin/"):] not in self.tree.targets):
                 self.problem(document, line, "Bazel builds no %s" % path)
-        elif not path.startswith(("out/", "/")) and not self.tree.has_path(path, os.path.dirname(document.path)):
+        elif not path.startswith(("out/", "/", "..")) and not self.tree.has_path(path, os.path.dirname(document.path)) and \
+                not self.tree.has_target("//%s:%s" % os.path.split(path)):
             self.problem(document, line, "there is no %s" % path)
 
     def check_command(self, document, line, command):
@@ -355,7 +359,7 @@ class Checker:
                     if " " in value and self.program_of(value.split()[0]):
                         self.check_command(document, line, value)
                 continue
-            if "/" in words[0] and not words[0].startswith("bin/"):
+            if "/" in words[0] and not PROGRAM_PATH.fullmatch(words[0]).group("bundle"):
                 self.check_path(document, line, words[0].replace("../", ""))
             if program == "bazel":
                 self.check_bazel(document, line, words)
