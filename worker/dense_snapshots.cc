@@ -9,9 +9,6 @@
 namespace pawl {
 namespace {
 
-// The client library ends a call by its deadline; a little later the library itself is at fault.
-constexpr std::chrono::seconds kGrace{30};
-
 // All tables come with one pull.
 class SnapshotView final : public DenseView {
  public:
@@ -20,7 +17,7 @@ class SnapshotView final : public DenseView {
       : values_(std::move(values)), ready_(std::move(ready)), timeout_(timeout) {}
 
   absl::Status Await(const Interrupt& interrupt) override {
-    PAWL_RETURN_IF_ERROR(AwaitReady(ready_, timeout_ + kGrace, interrupt, "pull of dense tables"));
+    PAWL_RETURN_IF_ERROR(AwaitReady(ready_, timeout_ + kLibraryGrace, interrupt, "pull of dense tables"));
     return ready_.get();
   }
   absl::Status AwaitTable(size_t /*table*/, const Interrupt& /*interrupt*/) override { return absl::OkStatus(); }

@@ -16,8 +16,6 @@ namespace {
 // How long the question for a newer assignment waits at the scheduler; then it is asked again.
 constexpr std::chrono::seconds kAssignmentTimeout{10};
 constexpr std::chrono::milliseconds kRetryInterval{500};
-// The client library ends a call by its deadline; a little later the library itself is at fault.
-constexpr std::chrono::seconds kGrace{30};
 
 }  // namespace
 
@@ -75,7 +73,8 @@ absl::Status RankCrew::Adopt(const GetAssignmentResponse& assignment) {
   version_ = assignment.version();
   const size_t count = static_cast<size_t>(assignment.logical_workers_size());
   if (count > kMaxHostedRanks) {
-    return absl::ResourceExhaustedError(absl::StrCat(count, " logical workers were assigned to this process, which hosts at most ",
+    return absl::ResourceExhaustedError(absl::StrCat(count,
+                                                     " logical workers were assigned to this process, which hosts at most ",
                                                      kMaxHostedRanks, "; start more workers"));
   }
   std::vector<uint32_t> lost;
@@ -126,8 +125,8 @@ absl::Status RankCrew::Host(Hosted& hosted) {
   };
   auto taken_over = client_.TakeOver(hosted.assignment, {.timeout = options_.call_timeout});
   // To its end also if the rank is to be given up: nobody else can have it before.
-  PAWL_ASSIGN_OR_RETURN(session,
-                        Await(taken_over, options_.call_timeout + kGrace, options_.shared.interrupt, "taking a rank over"));
+  PAWL_ASSIGN_OR_RETURN(
+      session, Await(taken_over, options_.call_timeout + kLibraryGrace, options_.shared.interrupt, "taking a rank over"));
   const uint64_t step = session->step();
   if (options_.shared.replica != nullptr) options_.shared.replica->Begin(rank, step);
   const Sampler& sampler = options_.shared.sampler;
@@ -169,11 +168,11 @@ absl::Status RankCrew::HandleEnded() {
   if (given_up.logical_workers_size() > 0) {
     *given_up.mutable_progress() = options_.shared.progress.progress();
     auto told = client_.GiveUpRanks(std::move(given_up), {.timeout = options_.call_timeout});
-    PAWL_RETURN_IF_ERROR(Await(told, options_.call_timeout + kGrace, interrupt, "giving ranks up"));
+    PAWL_RETURN_IF_ERROR(Await(told, options_.call_timeout + kLibraryGrace, interrupt, "giving ranks up"));
   }
   if (!finished.empty()) {
     auto told = client_.FinishWork(options_.shared.progress.progress(), {.timeout = options_.call_timeout}, finished);
-    PAWL_RETURN_IF_ERROR(Await(told, options_.call_timeout + kGrace, interrupt, "end of the work"));
+    PAWL_RETURN_IF_ERROR(Await(told, options_.call_timeout + kLibraryGrace, interrupt, "end of the work"));
   }
   return absl::OkStatus();
 }

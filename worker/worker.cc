@@ -50,8 +50,6 @@ constexpr std::chrono::minutes kCallTimeout{10};
 constexpr std::chrono::minutes kPatienceMargin{1};
 // The last words of a worker that has to end soon.
 constexpr std::chrono::milliseconds kLastWordsTimeout{1000};
-// The client library ends a call by its deadline; a little later the library itself is at fault.
-constexpr std::chrono::seconds kGrace{30};
 
 MonotonicDuration AtLeastPatience(MonotonicDuration timeout, const Client& client) {
   return std::max<MonotonicDuration>(timeout, client.patience() + kPatienceMargin);
@@ -206,7 +204,7 @@ absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions
 absl::StatusOr<Table> CreateTable(Client& client, const TableSpec& spec, const Interrupt& interrupt) {
   const MonotonicDuration timeout = AtLeastPatience(kCallTimeout, client);
   auto created = client.CreateTable(spec, {.timeout = timeout});
-  auto table = Await(created, timeout + kGrace, interrupt, "creation of a table");
+  auto table = Await(created, timeout + kLibraryGrace, interrupt, "creation of a table");
   if (!table.ok()) return Annotate(table.status(), absl::StrCat("table ", spec.name()));
   return table;
 }
@@ -288,7 +286,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   }
   PAWL_ASSIGN_OR_RETURN(training.data, loaded.get());
   PAWL_ASSIGN_OR_RETURN(const GetAssignmentResponse assignment,
-                        Await(assigned, assignment_timeout + kGrace, training.interrupt, "assignment of ranks"));
+                        Await(assigned, assignment_timeout + kLibraryGrace, training.interrupt, "assignment of ranks"));
   const uint32_t logical_workers = assignment.logical_workers_total();
   Sampler::Options sampling;
   sampling.samples = training.data.train->size();

@@ -14,8 +14,6 @@ namespace pawl {
 namespace {
 
 constexpr char kIntroductions[] = "introductions";
-// The library ends every call at its deadline; this much later it is clear that it does not.
-constexpr std::chrono::seconds kGrace{10};
 
 // Keeps a WatchGroup call under way, and aborts the collective when that says that the group is over. Thread-safe. Held
 // by the calls under way.
@@ -122,7 +120,7 @@ absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& r
     PAWL_RETURN_IF_ERROR(interrupt.reason());
     auto joined = client_.JoinGroup(request, {.timeout = options_.join_timeout});
     PAWL_ASSIGN_OR_RETURN(const JoinGroupResponse formed,
-                          Await(joined, options_.join_timeout + kGrace, interrupt, "JoinGroup"));
+                          Await(joined, options_.join_timeout + kLibraryGrace, interrupt, "JoinGroup"));
     absl::StatusOr<Group> group = Connect(formed, interrupt);
     if (group.ok()) return group;
     last = group.status();
@@ -152,13 +150,13 @@ absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& for
   request.set_value(collective->introduction());
   auto exchanged = client_.ExchangeInGroup(std::move(request), {.timeout = options_.connect_timeout});
   PAWL_ASSIGN_OR_RETURN(const ExchangeInGroupResponse introductions,
-                        Await(exchanged, options_.connect_timeout + kGrace, interrupt, "ExchangeInGroup"));
+                        Await(exchanged, options_.connect_timeout + kLibraryGrace, interrupt, "ExchangeInGroup"));
 
   auto connected = std::make_shared<std::promise<absl::Status>>();
   std::future<absl::Status> ready = connected->get_future();
   collective->Connect({introductions.values().begin(), introductions.values().end()}, deadline - Clock::Real().Now(),
                       [connected](absl::Status status) { connected->set_value(std::move(status)); });
-  absl::Status status = Await(ready, options_.connect_timeout + kGrace, interrupt, "connection of the members");
+  absl::Status status = Await(ready, options_.connect_timeout + kLibraryGrace, interrupt, "connection of the members");
   if (!status.ok()) return status;
 
   Group group;

@@ -13,8 +13,6 @@
 namespace pawl {
 namespace {
 
-// The client library ends a call by its deadline; a little later the library itself is at fault.
-constexpr std::chrono::seconds kGrace{30};
 constexpr uint64_t kPairBase = uint64_t{1} << 24;
 constexpr size_t kStepsElements = 4;
 
@@ -127,7 +125,8 @@ absl::StatusOr<uint64_t> DenseStore::Load(Session& session, MonotonicDuration ti
                [values, promise = std::move(promise)](absl::Status status) mutable {
                  promise.set_value(std::move(status));
                });
-  PAWL_RETURN_IF_ERROR(Await(pulled, timeout + kGrace, interrupt, "pull of the dense parameters that the servers keep"));
+  PAWL_RETURN_IF_ERROR(
+      Await(pulled, timeout + kLibraryGrace, interrupt, "pull of the dense parameters that the servers keep"));
   PAWL_ASSIGN_OR_RETURN(const uint64_t steps, GetPair(values->back().data()));
   PAWL_ASSIGN_OR_RETURN(const uint64_t updates, GetPair(values->back().data() + 2));
   if (updates > steps) {

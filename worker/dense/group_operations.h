@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
 #include "worker/collective/collective.h"
+#include "worker/interrupt.h"
 
 namespace pawl {
 
@@ -34,25 +35,25 @@ class GroupOperations {
   template <typename T>
   End AllReduce(const T* input, T* output, size_t count, Reduction reduction) {
     End end;
-    collective_.AllReduce(input, output, count, TypeOf<T>(), reduction, timeout_, Fulfil(end));
+    collective_.AllReduce(input, output, count, TypeOf<T>(), reduction, timeout_, Fulfilling(end));
     return end;
   }
   template <typename T>
   End ReduceScatter(const T* input, T* output, size_t count, Reduction reduction) {
     End end;
-    collective_.ReduceScatter(input, output, count, TypeOf<T>(), reduction, timeout_, Fulfil(end));
+    collective_.ReduceScatter(input, output, count, TypeOf<T>(), reduction, timeout_, Fulfilling(end));
     return end;
   }
   template <typename T>
   End AllGather(const T* input, T* output, size_t count) {
     End end;
-    collective_.AllGather(input, output, count, TypeOf<T>(), timeout_, Fulfil(end));
+    collective_.AllGather(input, output, count, TypeOf<T>(), timeout_, Fulfilling(end));
     return end;
   }
   template <typename T>
   End Broadcast(T* data, size_t count, size_t root) {
     End end;
-    collective_.Broadcast(data, count, TypeOf<T>(), root, timeout_, Fulfil(end));
+    collective_.Broadcast(data, count, TypeOf<T>(), root, timeout_, Fulfilling(end));
     return end;
   }
 
@@ -65,7 +66,6 @@ class GroupOperations {
     static_assert(std::is_same_v<T, float> || std::is_same_v<T, int64_t>);
     return std::is_same_v<T, float> ? CollectiveType::kFloat32 : CollectiveType::kInt64;
   }
-  static Collective::Done Fulfil(End& end);
 
   Collective& collective_;
   const MonotonicDuration timeout_;
