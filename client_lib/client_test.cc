@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/fake_cluster.h"
 #include "client_lib/rpc/faulty_transport.h"
@@ -23,17 +24,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr uint32_t kPartitions = 16;
-
-// A condition that other threads bring about; false if they do not within a time that is far too long.
-template <typename Condition>
-bool Eventually(Condition condition) {
-  const MonotonicTime limit = Clock::Real().Now() + seconds(30);
-  while (!condition()) {
-    if (Clock::Real().Now() > limit) return false;
-    std::this_thread::sleep_for(milliseconds(1));
-  }
-  return true;
-}
 
 class ClientTest : public testing::Test {
  protected:

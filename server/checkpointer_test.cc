@@ -5,12 +5,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/fault_env.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/partitioner.h"
@@ -23,7 +23,6 @@ namespace {
 constexpr uint64_t kJobId = 77;
 constexpr uint32_t kPartitions = 4;
 constexpr uint32_t kTable = 1;
-constexpr std::chrono::seconds kPatience{20};
 
 // What came of a call, on whatever thread.
 template <typename T>
@@ -38,8 +37,7 @@ class Outcome {
     return value_.has_value();
   }
   T Wait() {
-    const MonotonicTime deadline = Clock::Real().Now() + kPatience;
-    while (!there() && Clock::Real().Now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    Eventually([&] { return there(); });
     MutexLock lock(mu_);
     return value_.value_or(T(absl::DeadlineExceededError("the test's patience")));
   }
@@ -100,7 +98,7 @@ class CheckpointerTest : public testing::Test {
     auto bytes = std::make_shared<std::string>(request.SerializeAsString());
     auto answer = std::make_shared<Outcome<absl::Status>>();
     CallContext context;
-    context.deadline = Clock::Real().Now() + kPatience;
+    context.deadline = Clock::Real().Now() + kTestPatience;
     server_.plane.Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes}, context,
                          [answer](absl::Status status, OutgoingMessage) { answer->Set(std::move(status)); });
     return answer->Wait();

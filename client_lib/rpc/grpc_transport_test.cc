@@ -16,6 +16,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/rpc/byte_buffer.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/grpc_settings.h"
@@ -63,7 +64,7 @@ class PlainService final : public Parameter::Service {
   }
   grpc::Status EndStep(grpc::ServerContext* context, const EndStepRequest*, EndStepResponse*) override {
     // Waits until nobody wants the answer.
-    while (!context->IsCancelled()) std::this_thread::sleep_for(milliseconds(1));
+    Eventually([&] { return context->IsCancelled(); });
     return grpc::Status::CANCELLED;
   }
 
@@ -239,11 +240,11 @@ TEST_F(GrpcTransportTest, AControlChannelWorksWhileAllOfGrpcsThreadsAreBusy) {
   for (int i = 0; i < kBusy; ++i) {
     transport_.After(milliseconds(0), [&] {
       ++busy;
-      while (!release) std::this_thread::sleep_for(milliseconds(1));
+      Eventually([&] { return release.load(); });
       ++over;
     });
   }
-  while (busy == 0) std::this_thread::sleep_for(milliseconds(1));
+  ASSERT_TRUE(Eventually([&] { return busy > 0; }));
   std::promise<absl::Status> promise;
   control.After(milliseconds(10), [&] {
     control.Call("/pawl.Parameter/Push", EncodePushRequest(RequestHeader(), {}), seconds(20),
@@ -252,7 +253,7 @@ TEST_F(GrpcTransportTest, AControlChannelWorksWhileAllOfGrpcsThreadsAreBusy) {
   EXPECT_TRUE(promise.get_future().get().ok());
   EXPECT_EQ(over, 0);
   release = true;
-  while (over < kBusy) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_TRUE(Eventually([&] { return over == kBusy; }));
 }
 
 // Memory that is unmapped as soon as the transport says that it may be.

@@ -7,11 +7,11 @@
 
 #include <cerrno>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
 #include "scheduler/store/etcd_client.h"
 
@@ -20,7 +20,6 @@ namespace {
 
 constexpr char kProgram[] = "/usr/bin/etcd";
 constexpr std::chrono::seconds kStartTimeout{30};
-constexpr std::chrono::milliseconds kPollInterval{20};
 // A free port can be taken by another process before etcd binds it.
 constexpr int kMaxAttempts = 5;
 constexpr size_t kLogTailLines = 10;
@@ -91,11 +90,12 @@ absl::Status EtcdCluster::TryToStart(const EtcdClusterOptions& options, int atte
   for (int i = 0; i < options.members; ++i) {
     EtcdClient client({endpoints_[i]}, std::chrono::milliseconds(2000));
     absl::Status status;
-    do {
-      status = client.Call("/v3/kv/range", {{"key", EtcdBytes("any")}}, deadline).status();
-      if (status.ok()) break;
-      std::this_thread::sleep_for(kPollInterval);
-    } while (!members_[i]->HasEnded() && Clock::Real().Now() < deadline);
+    Eventually(
+        [&] {
+          status = client.Call("/v3/kv/range", {{"key", EtcdBytes("any")}}, deadline).status();
+          return status.ok() || members_[i]->HasEnded();
+        },
+        deadline - Clock::Real().Now());
     if (!status.ok()) {
       return Annotate(status, absl::StrCat("etcd does not start; its log ends with\n",
                                            absl::StrJoin(members_[i]->LogTail(kLogTailLines), "\n"), "\n"));

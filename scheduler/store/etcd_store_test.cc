@@ -11,11 +11,11 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
 #include "scheduler/store/etcd_client.h"
 #include "scheduler/store/etcd_cluster.h"
 
@@ -180,8 +180,7 @@ TEST_F(EtcdStoreTest, WithoutEtcdALeaderIsOneOnlyForItsLeaseAndCallsEnd) {
   const absl::Status status = store->Save(2, "two");
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_LT(Seconds(Clock::Real().Now() - begun), 9);
-  while (store->IsLeader() && Clock::Real().Now() < begun + kLong) std::this_thread::sleep_for(milliseconds(10));
-  EXPECT_FALSE(store->IsLeader());
+  EXPECT_TRUE(Eventually([&] { return !store->IsLeader(); }));
   EXPECT_EQ(store->Save(2, "two").code(), absl::StatusCode::kAborted);
   const absl::Status campaign = store->Campaign(In(milliseconds(600)));
   EXPECT_EQ(campaign.code(), absl::StatusCode::kUnavailable) << campaign;

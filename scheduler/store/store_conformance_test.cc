@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/eventually.h"
 #include "deploy/pawlctl/child_process.h"
 #include "scheduler/store/etcd_client.h"
 #include "scheduler/store/etcd_cluster.h"
@@ -146,16 +147,12 @@ class StoreConformanceTest : public testing::TestWithParam<std::string> {
     auto child = ChildProcess::Start(
         {"holder", program, {backend_->Place(), absl::StrCat(revision), state, ready_, go_}, folder + "/log"});
     EXPECT_TRUE(child.ok()) << child.status();
-    const MonotonicTime deadline = In(kLong);
-    while (access(ready_.c_str(), F_OK) != 0) {
-      if ((*child)->HasEnded() || Clock::Real().Now() > deadline) {
-        ADD_FAILURE() << "the holder " << ((*child)->HasEnded() ? (*child)->HowItEnded() : "hangs") << ": "
-                      << absl::StrJoin((*child)->LogTail(20), "\n");
-        return nullptr;
-      }
-      std::this_thread::sleep_for(milliseconds(10));
-    }
-    return *std::move(child);
+    const auto ready = [&] { return access(ready_.c_str(), F_OK) == 0; };
+    Eventually([&] { return ready() || (*child)->HasEnded(); });
+    if (ready()) return *std::move(child);
+    ADD_FAILURE() << "the holder " << ((*child)->HasEnded() ? (*child)->HowItEnded() : "hangs") << ": "
+                  << absl::StrJoin((*child)->LogTail(20), "\n");
+    return nullptr;
   }
 
   std::unique_ptr<Backend> backend_;

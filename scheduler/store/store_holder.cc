@@ -7,10 +7,10 @@
 
 #include <cstdio>
 #include <fstream>
-#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/eventually.h"
 #include "scheduler/store/open_store.h"
 
 namespace pawl {
@@ -34,9 +34,8 @@ int Run(char** argv) {
   if (const auto loaded = (*store)->Load(); !loaded.ok()) return Fail(loaded.status());
   if (const auto status = (*store)->Save(revision, argv[3]); !status.ok()) return Fail(status);
   std::ofstream(argv[4]) << getpid() << std::endl;
-  for (const MonotonicTime deadline = now() + kWaitTime; access(argv[5], F_OK) != 0;) {
-    if (now() > deadline) return Fail(absl::DeadlineExceededError("no GO"));
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  if (!Eventually([&] { return access(argv[5], F_OK) == 0; }, kWaitTime)) {
+    return Fail(absl::DeadlineExceededError("no GO"));
   }
   return Fail((*store)->Save(revision + 1000, "after GO"));
 }

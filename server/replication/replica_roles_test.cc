@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "client_lib/base/crc32c.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/simulated_clock.h"
 #include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
@@ -27,7 +28,6 @@ constexpr uint64_t kJobId = 77;
 constexpr uint32_t kPartitions = 2;
 constexpr uint32_t kTable = 1;
 constexpr std::chrono::milliseconds kLease{1000};
-constexpr std::chrono::seconds kPatience{20};
 
 // Holds calls and actions until the test takes them.
 class HeldTransport final : public Transport {
@@ -200,7 +200,8 @@ class ReplicaRolesTest : public testing::Test {
     return request;
   }
 
-  // This server and server-2 follow server-1, whose changes 1 to `changes` of partition 0 reach this one. Then server-1 is gone.
+  // This server and server-2 follow server-1, whose changes 1 to `changes` of partition 0 reach this one. Then server-1 is
+  // gone.
   void BecomePrimaryAfter(uint64_t changes) {
     Begin();
     plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
@@ -254,7 +255,7 @@ TEST_F(ReplicaRolesTest, WhileARoutingIsAdoptedRequestsAreAnsweredByTheOneBefore
   log_->on_drop = [&](uint32_t partition) {
     if (partition != 0) return;
     auto push = std::async(std::launch::async, [&] { return *Send(Method::kPush, EmptyPush(1, 2)); });
-    ASSERT_EQ(push.wait_for(kPatience), std::future_status::ready) << "the request waits for the routing";
+    ASSERT_EQ(push.wait_for(kTestPatience), std::future_status::ready) << "the request waits for the routing";
     stale = push.get().value();
   };
   plane_->AdoptRouting(Routing(3, {{.primary = 1, .since = 3}, {.primary = 1, .backups = {0}, .since = 2}}));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client_lib/base/clock.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/rpc/in_process_transport.h"
@@ -20,7 +21,6 @@ constexpr uint64_t kJobId = 77;
 constexpr uint32_t kPartitions = 8;
 constexpr uint32_t kTable = 1;
 constexpr uint32_t kKeys = 64;
-constexpr std::chrono::seconds kPatience{20};
 
 class ReplicationTest : public testing::Test {
  protected:
@@ -78,13 +78,13 @@ class ReplicationTest : public testing::Test {
 
   // Runs Tick, as a server's main thread does, until `holds`.
   bool WaitFor(const std::function<bool()>& holds) {
-    const MonotonicTime deadline = Clock::Real().Now() + kPatience;
-    while (!holds()) {
-      if (Clock::Real().Now() > deadline) return false;
-      for (const auto& plane : planes_) plane->Tick();
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return true;
+    return Eventually([&] {
+      const bool they_do = holds();
+      if (!they_do) {
+        for (const auto& plane : planes_) plane->Tick();
+      }
+      return they_do;
+    });
   }
 
   // An answer that may come on another thread.
@@ -104,7 +104,7 @@ class ReplicationTest : public testing::Test {
     auto bytes = std::make_shared<std::string>(request.SerializeAsString());
     auto answer = std::make_shared<Answer>();
     CallContext context;
-    context.deadline = Clock::Real().Now() + kPatience;
+    context.deadline = Clock::Real().Now() + kTestPatience;
     planes_[server]->Handle(method, IncomingMessage{ByteView(bytes->data(), bytes->size()), bytes}, context,
                             [answer](absl::Status status, OutgoingMessage message) {
                               MutexLock lock(answer->mu);

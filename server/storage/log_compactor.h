@@ -40,8 +40,8 @@ class LogCompactor {
   uint64_t WrittenBytes() const;
   // False if it is not held here.
   absl::StatusOr<bool> Compact(uint32_t partition);
-  // Whether the partition's newest snapshot is one of `index`, and whole. Then the log need not hold what it holds, though it
-  // is alone: no second one can come while the partition does not change.
+  // Whether the partition's newest snapshot is one of `index`, and whole. Then the log need not hold what it holds, though
+  // it is alone: no second one can come while the partition does not change.
   absl::StatusOr<bool> ReleaseIdle(uint32_t partition, uint64_t index);
 
   WriteAheadLog& log_;

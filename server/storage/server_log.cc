@@ -57,9 +57,9 @@ absl::Status ServerLog::ReadIdentity() {
     const absl::StatusOr<std::vector<std::string>> names = env_.List(folder);
     if (absl::IsNotFound(names.status()) || (names.ok() && names->empty())) continue;
     PAWL_RETURN_IF_ERROR(names.status());
-    return absl::DataLossError(absl::StrCat(JoinPath(options_.data_folder, "node"), " is missing, which says whose the files in ",
-                                            folder, " are; put it back, or empty ", options_.data_folder,
-                                            " to give them up"));
+    return absl::DataLossError(absl::StrCat(JoinPath(options_.data_folder, "node"),
+                                            " is missing, which says whose the files in ", folder,
+                                            " are; put it back, or empty ", options_.data_folder, " to give them up"));
   }
   return absl::OkStatus();
 }
@@ -386,7 +386,8 @@ std::chrono::milliseconds ServerLog::WriteMissing() {
       spdlog::warn("partition {} has changes that are not in the log: {}", partition, status.ToString());
     }
     if (!status.ok()) {
-      pause = std::max(pause, absl::IsUnavailable(status) ? options_.compaction_interval : options_.compaction_retry_interval);
+      pause =
+          std::max(pause, absl::IsUnavailable(status) ? options_.compaction_interval : options_.compaction_retry_interval);
     }
     MutexLock lock(mu_);
     if (states_[partition].missing > 0) missing_.push_back(partition);

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -213,13 +212,8 @@ void ServerLogHarness::Change(uint32_t partition, int count) {
   }
 }
 
-bool ServerLogHarness::WaitDurable(uint32_t partition, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (durable(partition) < index(partition)) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-  return true;
+bool ServerLogHarness::WaitDurable(uint32_t partition, MonotonicDuration patience) {
+  return Eventually([&] { return durable(partition) >= index(partition); }, patience);
 }
 
 bool ServerLogHarness::WaitAllDurable() {

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "client_lib/base/env.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/mutex.h"
 #include "server/shard/partition.h"
 #include "server/storage/server_log.h"
@@ -41,7 +42,7 @@ class ServerLogHarness {
   // What a change brings does not matter, but all kinds come; without waiting. The n-th change of a partition is the same
   // in every life: so states at equal indices are equal.
   void Change(uint32_t partition, int count = 1);
-  bool WaitDurable(uint32_t partition, std::chrono::milliseconds timeout = std::chrono::seconds(20));
+  bool WaitDurable(uint32_t partition, MonotonicDuration patience = kTestPatience);
   bool WaitAllDurable();
   // As for a primary that another one replaces.
   void Drop(uint32_t partition);

@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/failpoint_control.h"
 #include "client_lib/base/fault_env.h"
 #include "gtest/gtest.h"
@@ -22,15 +23,6 @@
 
 namespace pawl {
 namespace {
-
-template <typename Condition>
-bool Eventually(Condition condition) {
-  for (int i = 0; i < 20000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return false;
-}
 
 std::string NewFolder(absl::string_view name) {
   static int number = 0;

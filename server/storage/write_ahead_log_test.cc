@@ -4,6 +4,7 @@
 #include <thread>
 #include <vector>
 
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/fault_env.h"
 #include "gtest/gtest.h"
 #include "server/storage/storage_harness.h"
@@ -19,15 +20,6 @@ class WriteAheadLogTest : public testing::Test {
     server_ = std::make_unique<StorageHarness>(env_, options);
     const absl::Status status = server_->Open();
     ASSERT_TRUE(status.ok()) << status;
-  }
-  // Waits until `condition` holds.
-  template <typename Condition>
-  static bool Eventually(Condition condition) {
-    for (int i = 0; i < 20000; ++i) {
-      if (condition()) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
   }
 
   FaultEnv env_{1};

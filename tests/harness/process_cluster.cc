@@ -6,12 +6,12 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
@@ -21,8 +21,6 @@
 namespace pawl {
 namespace {
 
-// Between two looks at a condition that nobody announces.
-constexpr std::chrono::milliseconds kPollInterval{5};
 constexpr std::chrono::milliseconds kCallTimeout{2000};
 constexpr size_t kLogTailLines = 25;
 constexpr std::chrono::seconds kKillTimeout{10};
@@ -71,14 +69,16 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
   }
   for (const std::string& flag : flags_of("scheduler")) arguments.push_back(flag);
   PAWL_RETURN_IF_ERROR(Spawn("scheduler", program, std::move(arguments)));
-  const MonotonicTime deadline = Now() + options_.start_timeout;
-  while (scheduler_address_.empty()) {
-    std::ifstream file(address_file);
-    std::getline(file, scheduler_address_);
-    if (!scheduler_address_.empty()) break;
+  Eventually(
+      [&] {
+        std::ifstream file(address_file);
+        std::getline(file, scheduler_address_);
+        return !scheduler_address_.empty() || node("scheduler").HasEnded();
+      },
+      options_.start_timeout);
+  if (scheduler_address_.empty()) {
     if (node("scheduler").HasEnded()) return absl::FailedPreconditionError("the scheduler has ended");
-    if (Now() > deadline) return absl::DeadlineExceededError("the scheduler does not listen");
-    std::this_thread::sleep_for(kPollInterval);
+    return absl::DeadlineExceededError("the scheduler does not listen");
   }
   const auto direct = direct_addresses_.find("scheduler");
   const std::string& address = direct == direct_addresses_.end() ? scheduler_address_ : direct->second;
@@ -155,10 +155,7 @@ void ProcessCluster::Pause(const std::string& name) {
   child.Signal(SIGSTOP);
   // Threads on other processors go on until they have heard of it. The state follows the name, in parentheses.
   const std::string path = absl::StrCat("/proc/", child.pid(), "/stat");
-  const MonotonicTime limit = Now() + kKillTimeout;
-  while (ReadAll(path).find(") T ") == std::string::npos && !child.HasEnded() && Now() < limit) {
-    std::this_thread::sleep_for(kPollInterval);
-  }
+  Eventually([&] { return ReadAll(path).find(") T ") != std::string::npos || child.HasEnded(); }, kKillTimeout);
 }
 
 absl::Status ProcessCluster::Restart(const std::string& name, const std::vector<std::string>& environment) {
@@ -172,19 +169,17 @@ absl::Status ProcessCluster::Restart(const std::string& name, const std::vector<
 absl::StatusOr<std::string> ProcessCluster::WaitUntilMember(const std::string& name, MonotonicDuration timeout) {
   ChildProcess& child = node(name);
   const std::string suffix = absl::StrCat(":", child.pid());
-  const MonotonicTime deadline = Now() + timeout;
-  while (true) {
+  const auto member = [&]() -> std::optional<absl::StatusOr<std::string>> {
     if (const auto status = GetStatus(); status.ok()) {
       for (const NodeStatus& registered : status->nodes()) {
         if (absl::EndsWith(registered.description(), suffix) && !registered.gone()) return registered.node();
       }
     }
     if (child.HasEnded()) return absl::FailedPreconditionError(absl::StrCat(name, " ", child.HowItEnded()));
-    if (Now() > deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(name, " is no member after ", Seconds(timeout), " s"));
-    }
-    std::this_thread::sleep_for(kPollInterval);
-  }
+    return std::nullopt;
+  };
+  return Eventually(member, timeout)
+      .value_or(absl::DeadlineExceededError(absl::StrCat(name, " is no member after ", Seconds(timeout), " s")));
 }
 
 ByteProxy& ProcessCluster::proxy(const std::string& name) { return *proxies_.at(name); }
@@ -212,8 +207,7 @@ absl::Status ProcessCluster::AddWorker(const std::vector<std::string>& flags) {
 absl::Status ProcessCluster::WaitUntilRegistered(const std::string& name) {
   ChildProcess& child = node(name);
   const std::string suffix = absl::StrCat(":", child.pid());
-  const MonotonicTime deadline = Now() + options_.start_timeout;
-  while (true) {
+  const auto outcome = [&]() -> std::optional<absl::Status> {
     if (const auto status = GetStatus(); status.ok()) {
       for (const NodeStatus& registered : status->nodes()) {
         if (!absl::EndsWith(registered.description(), suffix)) continue;
@@ -229,9 +223,10 @@ absl::Status ProcessCluster::WaitUntilRegistered(const std::string& name) {
                                : absl::FailedPreconditionError(absl::StrCat(name, " ", child.HowItEnded()));
     }
     if (node("scheduler").HasEnded()) return absl::FailedPreconditionError("the scheduler has ended");
-    if (Now() > deadline) return absl::DeadlineExceededError(absl::StrCat(name, " has not registered"));
-    std::this_thread::sleep_for(kPollInterval);
-  }
+    return std::nullopt;
+  };
+  return Eventually(outcome, options_.start_timeout)
+      .value_or(absl::DeadlineExceededError(absl::StrCat(name, " has not registered")));
 }
 
 ProcessCluster::Process& ProcessCluster::process(const std::string& name) {
@@ -268,20 +263,21 @@ absl::StatusOr<std::string> ProcessCluster::AddressOf(const std::string& server)
 
 absl::StatusOr<GetStatusResponse> ProcessCluster::WaitFor(const std::function<bool(const GetStatusResponse&)>& holds,
                                                           MonotonicDuration timeout) {
-  const MonotonicTime deadline = Now() + timeout;
   GetStatusResponse last;
-  while (true) {
-    const bool ended = node("scheduler").HasEnded();
+  bool held = false;
+  bool ended = false;
+  const auto over = [&] {
+    ended = node("scheduler").HasEnded();
     if (auto status = GetStatus(); status.ok()) {
-      if (holds(*status)) return *std::move(status);
       last = *std::move(status);
+      held = holds(last);
     }
-    if (ended || Now() > deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(ended ? "the scheduler has ended" : "time is over", "; the last status is ",
-                                                      last.ShortDebugString(), "\n", Describe()));
-    }
-    std::this_thread::sleep_for(kPollInterval);
-  }
+    return held || ended;
+  };
+  Eventually(over, timeout);
+  if (held) return last;
+  return absl::DeadlineExceededError(absl::StrCat(ended ? "the scheduler has ended" : "time is over",
+                                                  "; the last status is ", last.ShortDebugString(), "\n", Describe()));
 }
 
 absl::Status ProcessCluster::WaitUntilAllEnded(MonotonicDuration timeout) {

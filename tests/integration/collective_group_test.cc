@@ -11,11 +11,11 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/random_number.h"
 #include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
@@ -28,7 +28,6 @@ constexpr size_t kMembers = 3;
 // Long, so that a machine with other work to do takes nobody for dead who lives.
 constexpr uint64_t kLeaseMs = 4000;
 constexpr std::chrono::seconds kWaitTimeout{60};
-constexpr std::chrono::milliseconds kLookInterval{5};
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
@@ -98,34 +97,36 @@ class CollectiveGroupTest : public ClusterTest {
   // Waits until every living member has made an all-reduce in one group of `members` members, after `since`, and so many
   // more; the time of the last one's first. Nullopt, with the test failed, if that does not come.
   std::optional<MonotonicTime> WaitForGroup(size_t members, MonotonicTime since, uint64_t more) {
-    const MonotonicTime limit = Clock::Real().Now() + kWaitTimeout;
-    while (Clock::Real().Now() < limit) {
-      std::optional<MonotonicTime> first;
-      bool all = true;
-      uint64_t generation = 0;
-      for (const std::string& name : living_) {
-        if (cluster_->node(name).HasEnded()) {
-          ADD_FAILURE() << name << " " << cluster_->node(name).HowItEnded();
-          return std::nullopt;
-        }
-        const std::vector<Note> notes = Notes(name);
-        // Of the group that it is in now.
-        const auto begin = std::find_if(notes.begin(), notes.end(), [&](const Note& note) {
-          return note.when > since && note.members == members && note.generation == notes.back().generation;
-        });
-        if (begin == notes.end() || static_cast<uint64_t>(notes.end() - begin) <= more ||
-            (generation != 0 && generation != begin->generation)) {
-          all = false;
-          break;
-        }
-        generation = begin->generation;
-        first = std::max(first.value_or(begin->when), begin->when);
-      }
-      if (all) return first;
-      std::this_thread::sleep_for(kLookInterval);
-    }
-    ADD_FAILURE() << "no group of " << members << " in " << Seconds(kWaitTimeout) << " s";
+    const auto ended = [&](const std::string& name) { return cluster_->node(name).HasEnded(); };
+    std::optional<MonotonicTime> together;
+    Eventually(
+        [&] {
+          together = Together(members, since, more);
+          return together.has_value() || std::any_of(living_.begin(), living_.end(), ended);
+        },
+        kWaitTimeout);
+    if (together.has_value()) return together;
+    ADD_FAILURE() << "no group of " << members << " in " << Seconds(kWaitTimeout) << " s\n" << cluster_->Describe();
     return std::nullopt;
+  }
+  // The same at one look.
+  std::optional<MonotonicTime> Together(size_t members, MonotonicTime since, uint64_t more) const {
+    std::optional<MonotonicTime> first;
+    uint64_t generation = 0;
+    for (const std::string& name : living_) {
+      const std::vector<Note> notes = Notes(name);
+      // Of the group that it is in now.
+      const auto begin = std::find_if(notes.begin(), notes.end(), [&](const Note& note) {
+        return note.when > since && note.members == members && note.generation == notes.back().generation;
+      });
+      if (begin == notes.end() || static_cast<uint64_t>(notes.end() - begin) <= more ||
+          (generation != 0 && generation != begin->generation)) {
+        return std::nullopt;
+      }
+      generation = begin->generation;
+      first = std::max(first.value_or(begin->when), begin->when);
+    }
+    return first;
   }
 
   ProcessCluster* cluster_ = nullptr;
@@ -195,11 +196,7 @@ TEST_F(CollectiveGroupTest, SchedulerThatIsAwayEndsNoGroupAndAnotherOneIsFormedW
   ASSERT_TRUE(WaitForGroup(kMembers, away + Lease(), 5).has_value());
   EXPECT_EQ(Notes(living_[0]).back().generation, generation);
   ASSERT_TRUE(cluster_->Restart("scheduler").ok());
-  const MonotonicTime back = Clock::Real().Now();
-  while (Notes(living_[0]).back().generation == generation && Clock::Real().Now() - back < kWaitTimeout) {
-    std::this_thread::sleep_for(kLookInterval);
-  }
-  EXPECT_GT(Notes(living_[0]).back().generation, generation);
+  EXPECT_TRUE(Eventually([&] { return Notes(living_[0]).back().generation > generation; }, kWaitTimeout));
   EXPECT_TRUE(WaitForGroup(kMembers, Clock::Real().Now(), 2).has_value());
   EndMembers();
 }

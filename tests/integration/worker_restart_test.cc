@@ -16,6 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
@@ -30,7 +31,6 @@ namespace {
 
 constexpr std::chrono::seconds kJobTimeout{100};
 constexpr std::chrono::seconds kStepTimeout{30};
-constexpr std::chrono::milliseconds kPollInterval{5};
 constexpr uint64_t kTrainSamples = 2000;
 constexpr uint64_t kStepsPerEpoch = 20;
 constexpr uint64_t kEpochs = 4;
@@ -245,8 +245,8 @@ class SupervisedTest : public WorkerRestartTest {
 
   // The first status in which so many steps are done; none if the run ends before.
   std::optional<GetStatusResponse> WaitForSteps(uint64_t steps) {
-    const MonotonicTime deadline = Clock::Real().Now() + kStepTimeout;
-    while (Clock::Real().Now() < deadline && !run_->HasEnded()) {
+    std::optional<GetStatusResponse> reached;
+    const auto look = [&] {
       if (stub_ == nullptr) {
         std::ifstream file(folder_ + "/out/scheduler.addr");
         std::string address;
@@ -258,11 +258,12 @@ class SupervisedTest : public WorkerRestartTest {
         grpc::ClientContext context;
         context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
         GetStatusResponse status;
-        if (stub_->GetStatus(&context, GetStatusRequest(), &status).ok() && HasDone(status, steps)) return status;
+        if (stub_->GetStatus(&context, GetStatusRequest(), &status).ok() && HasDone(status, steps)) reached = status;
       }
-      std::this_thread::sleep_for(kPollInterval);
-    }
-    return std::nullopt;
+      return reached.has_value() || run_->HasEnded();
+    };
+    Eventually(look, kStepTimeout);
+    return reached;
   }
 
   static pid_t PidOf(const GetStatusResponse& status, const std::string& name) {

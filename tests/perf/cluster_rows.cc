@@ -8,13 +8,13 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/codec.h"
@@ -142,7 +142,8 @@ class ClusterBench {
     const auto measure = [&](const std::string& name, const StartCall& start) -> absl::Status {
       Before(name);
       const Usage usage(server_);
-      PAWL_ASSIGN_OR_RETURN(const PipelineResult result, RunPipeline(options_.calls_in_flight, options_.seconds_a_row, start));
+      PAWL_ASSIGN_OR_RETURN(const PipelineResult result,
+                            RunPipeline(options_.calls_in_flight, options_.seconds_a_row, start));
       BenchRow row;
       row.name = name;
       row.unit = "GB/s";
@@ -184,14 +185,12 @@ class ClusterBench {
     Comparison result;
     PAWL_ASSIGN_OR_RETURN(result.process, ChildProcess::Start({name, program, {address_file},
                                                                absl::StrCat(cluster_->folder(), "/", name, ".log")}));
-    for (const MonotonicTime deadline = Clock::Real().Now() + std::chrono::seconds(10); result.address.empty();) {
+    Eventually([&] {
       std::ifstream file(address_file);
       std::getline(file, result.address);
-      if (result.process->HasEnded() || Clock::Real().Now() > deadline) {
-        return absl::UnavailableError(absl::StrCat(name, " does not start"));
-      }
-      if (result.address.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+      return !result.address.empty() || result.process->HasEnded();
+    });
+    if (result.address.empty()) return absl::UnavailableError(absl::StrCat(name, " does not start"));
     return result;
   }
 
@@ -212,8 +211,9 @@ class ClusterBench {
           RunPipeline(options_.calls_in_flight, options_.seconds_a_row, [&](uint32_t, Callback done) {
             transport.Call(bare.address, method,
                            method == Method::kPush ? EncodePushRequest({}, {&push, 1}) : EncodePullRequest({}, {&pull, 1}),
-                           std::chrono::seconds(10),
-                           [done = std::move(done)](absl::Status status, IncomingMessage) mutable { done(std::move(status)); });
+                           std::chrono::seconds(10), [done = std::move(done)](absl::Status status, IncomingMessage) mutable {
+                             done(std::move(status));
+                           });
           }));
       PAWL_ASSIGN_OR_RETURN(const double after, MeasureIperf(options_.seconds_a_row / 2, cluster_->folder()));
       rows_.push_back({.name = method == Method::kPush ? "bare gRPC push 4 MiB" : "bare gRPC pull 4 MiB",
@@ -303,12 +303,14 @@ class ClusterBench {
     // The whole table, so that measured calls find rows as far apart as in a real one.
     PAWL_ASSIGN_OR_RETURN(
         const PipelineResult filled,
-        RunCalls(options_.calls_in_flight, options_.sparse_rows / kKeysInCall, [&](uint32_t slot, uint64_t call, Callback done) {
-          slots[slot].keys.resize(kKeysInCall);
-          for (size_t i = 0; i < kKeysInCall; ++i) slots[slot].keys[i] = ZipfKeys::KeyOf(call * kKeysInCall + i);
-          session.Push({{.table = table, .keys = slots[slot].keys, .gradients = slots[slot].floats, .keys_are_distinct = true}},
-                       {}, std::move(done));
-        }));
+        RunCalls(
+            options_.calls_in_flight, options_.sparse_rows / kKeysInCall, [&](uint32_t slot, uint64_t call, Callback done) {
+              slots[slot].keys.resize(kKeysInCall);
+              for (size_t i = 0; i < kKeysInCall; ++i) slots[slot].keys[i] = ZipfKeys::KeyOf(call * kKeysInCall + i);
+              session.Push(
+                  {{.table = table, .keys = slots[slot].keys, .gradients = slots[slot].floats, .keys_are_distinct = true}},
+                  {}, std::move(done));
+            }));
     rows_.push_back({.name = "sparse push, new rows",
                      .value = 1e-6 * static_cast<double>(options_.sparse_rows) / filled.seconds,
                      .unit = "Mkeys/s",
@@ -341,11 +343,10 @@ class ClusterBench {
     };
     // The client is not told that the keys are distinct: looking for it is part of its work.
     if (Wanted(pull_name)) {
-      PAWL_RETURN_IF_ERROR(measure(pull_name, local.pull, kPullGoal,
-                                   [&](Slot& slot, const std::vector<uint64_t>& keys, Callback done) {
-                                     session.Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(slot.floats)}}, {},
-                                                  std::move(done));
-                                   }));
+      PAWL_RETURN_IF_ERROR(
+          measure(pull_name, local.pull, kPullGoal, [&](Slot& slot, const std::vector<uint64_t>& keys, Callback done) {
+            session.Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(slot.floats)}}, {}, std::move(done));
+          }));
     }
     if (Wanted(push_name)) {
       for (Slot& slot : slots) std::fill(slot.floats.begin(), slot.floats.end(), 1e-3f);
@@ -368,7 +369,9 @@ class ClusterBench {
     std::vector<float> table(options_.sparse_rows * kRowWidth, 1.0f);
     absl::flat_hash_map<uint64_t, float*> index;
     index.reserve(options_.sparse_rows);
-    for (uint64_t rank = 0; rank < options_.sparse_rows; ++rank) index.emplace(ZipfKeys::KeyOf(rank), &table[rank * kRowWidth]);
+    for (uint64_t rank = 0; rank < options_.sparse_rows; ++rank) {
+      index.emplace(ZipfKeys::KeyOf(rank), &table[rank * kRowWidth]);
+    }
     std::vector<float> buffer(kKeysInCall * kRowWidth, 1e-3f);
     std::vector<float*> rows(kKeysInCall);
     const auto rate = [&](const auto& visit) {
@@ -408,7 +411,9 @@ class ClusterBench {
 
 }  // namespace
 
-absl::StatusOr<std::vector<BenchRow>> RunClusterRows(const ClusterRowsOptions& options) { return ClusterBench(options).Run(); }
+absl::StatusOr<std::vector<BenchRow>> RunClusterRows(const ClusterRowsOptions& options) {
+  return ClusterBench(options).Run();
+}
 
 absl::StatusOr<std::vector<BenchRow>> RunSafetyRows(const ClusterRowsOptions& options) {
   std::vector<BenchRow> rows;

@@ -10,9 +10,9 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
 #include "deploy/pawlctl/child_process.h"
 #include "nlohmann/json.hpp"
@@ -53,13 +53,9 @@ absl::StatusOr<double> MeasureIperf(double seconds, const std::string& folder) {
   PAWL_ASSIGN_OR_RETURN(auto server, ChildProcess::Start({"iperf3-server", kProgram,
                                                           {"-s", "-1", "-B", "127.0.0.1", "-p", port, "--forceflush"},
                                                           folder + "/iperf3-server.log"}));
-  const MonotonicTime deadline = Clock::Real().Now() + kStartTimeout;
-  while (!Contains(server->log(), "listening")) {
-    if (server->HasEnded() || Clock::Real().Now() > deadline) {
-      return absl::UnavailableError(absl::StrCat("iperf3 -s does not listen, see ", server->log()));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
+  const auto listens = [&] { return Contains(server->log(), "listening"); };
+  Eventually([&] { return listens() || server->HasEnded(); }, kStartTimeout);
+  if (!listens()) return absl::UnavailableError(absl::StrCat("iperf3 -s does not listen, see ", server->log()));
   PAWL_ASSIGN_OR_RETURN(
       auto client, ChildProcess::Start({"iperf3-client", kProgram,
                                         {"-c", "127.0.0.1", "-p", port, "-J", "-l", kWriteSize, "-t",

@@ -21,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/grpc_settings.h"
@@ -126,13 +127,14 @@ class Storm {
     report_.cluster = absl::StrCat(options_.servers, " servers, ", options_.replicas, " replicas, durability ",
                                    Durability_Name(options_.durability), ", ", ConsistencyMode_Name(options_.mode),
                                    ", ", options_.senders, " senders of ", options_.pushes_per_second, " pushes/s");
-    const MonotonicTime deadline = Now() + kStartLimit;
     const MonotonicTime beginning = Now();
-    for (std::string missing; !(missing = Missing(beginning)).empty();) {
-      if (Now() > deadline) {
-        return absl::DeadlineExceededError(absl::StrCat("before any fault: ", missing, "\n", cluster_->Describe()));
-      }
-      std::this_thread::sleep_for(kWatchInterval);
+    std::string missing;
+    const auto nothing_is_missing = [&] {
+      missing = Missing(beginning);
+      return missing.empty();
+    };
+    if (!Eventually(nothing_is_missing, kStartLimit)) {
+      return absl::DeadlineExceededError(absl::StrCat("before any fault: ", missing, "\n", cluster_->Describe()));
     }
     begin_ = Now();
     return absl::OkStatus();
