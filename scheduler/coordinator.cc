@@ -106,7 +106,8 @@ void Coordinator::Tell(View view, DeferredActions& actions) {
 
 std::shared_ptr<const RoutingTable> Coordinator::ToldRouting(const RoutingWanted& wanted) const {
   if (wanted.accepts_changes) {
-    if (std::optional<RoutingTable> changes = routing_history_.Since(wanted.newer_than, *told_.routing); changes.has_value()) {
+    if (std::optional<RoutingTable> changes = routing_history_.Since(wanted.newer_than, *told_.routing);
+        changes.has_value()) {
       return std::make_shared<const RoutingTable>(*std::move(changes));
     }
   }

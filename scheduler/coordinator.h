@@ -362,7 +362,8 @@ class Coordinator {
   std::optional<StoredRestore> restore_ PAWL_GUARDED_BY(mu_);
   ServerRounds rounds_ PAWL_GUARDED_BY(mu_);
 
-  // Null before the first placement. It is made only when somebody looks at it: until a state is saved many learners may catch up.
+  // Null before the first placement. It is made only when somebody looks at it: until a state is saved many learners may
+  // catch up.
   std::shared_ptr<const RoutingTable> routing_ PAWL_GUARDED_BY(mu_);
   bool routing_is_behind_ PAWL_GUARDED_BY(mu_) = false;
   // Up to routing_.

@@ -33,8 +33,8 @@ Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<Checkpoint
     status = absl::UnimplementedError("this scheduler makes no checkpoints");
   }
   if (status.ok() && state_.state() != RUNNING) {
-    status = absl::FailedPreconditionError(
-        absl::StrCat("the job is ", JobState_Name(state_.state()), "; a checkpoint is a cut between two steps of its training"));
+    status = absl::FailedPreconditionError(absl::StrCat("the job is ", JobState_Name(state_.state()),
+                                                        "; a checkpoint is a cut between two steps of its training"));
   }
   if (status.ok() && serve_only_ && !AnyRankHasAHost(logical_workers_)) {
     status = absl::FailedPreconditionError(

@@ -107,7 +107,8 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   const Node* const known = membership_.FindByName(request.node());
   const bool was_draining = known != nullptr && known->draining;
   const uint64_t had_adopted = known == nullptr ? 0 : known->adopted_epoch;
-  const absl::StatusOr<Node*> found = membership_.Heartbeat(request, told_.routing == nullptr ? 0 : told_.routing->epoch(), running_.Now());
+  const absl::StatusOr<Node*> found =
+      membership_.Heartbeat(request, told_.routing == nullptr ? 0 : told_.routing->epoch(), running_.Now());
   if (absl::IsAborted(found.status()) && !gate_.all_saved()) {
     // A scheduler that goes on from what is saved may know that life still.
     return absl::UnavailableError("the scheduler's state is being saved");

@@ -98,14 +98,16 @@ absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
     return absl::NotFoundError(absl::StrCat("there is no node ", BoundedText(request.node(), kMaxNodeNameBytes),
                                             node == nullptr ? "" : " any more"));
   }
-  if (node->role == CLIENT_ROLE) return absl::InvalidArgumentError(absl::StrCat(node->name, " is a client: end it yourself"));
+  if (node->role == CLIENT_ROLE) {
+    return absl::InvalidArgumentError(absl::StrCat(node->name, " is a client: end it yourself"));
+  }
   if (node->told_to_leave) return absl::OkStatus();
   std::vector<const Node*> staying = Staying(node->role);
   staying.erase(std::remove(staying.begin(), staying.end(), node), staying.end());
   if (node->role == WORKER_ROLE) {
     if (staying.empty() && !request.force()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(node->name, " is the last worker: the job would stand still; start another one first, or use --force"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          node->name, " is the last worker: the job would stand still; start another one first, or use --force"));
     }
     return absl::OkStatus();
   }

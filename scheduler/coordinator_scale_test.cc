@@ -20,9 +20,10 @@ class ScaleTest : public CoordinatorFixture {
  protected:
   // A job that only serves tables, on so many servers.
   void Run(uint32_t servers, uint32_t replicas, const std::string& more = "") {
-    BeginWithStore(absl::StrCat("name: 'tables' optimizer { sgd { learning_rate: 1 } } consistency { mode: ASYNC } partitions: 24 ",
-                                "replicas: ", replicas, " ", more),
-                   servers, 0, [](Coordinator::Options& options) { options.unix_ms = [] { return uint64_t{1234567}; }; });
+    BeginWithStore(
+        absl::StrCat("name: 'tables' optimizer { sgd { learning_rate: 1 } } consistency { mode: ASYNC } partitions: 24 ",
+                     "replicas: ", replicas, " ", more),
+        servers, 0, [](Coordinator::Options& options) { options.unix_ms = [] { return uint64_t{1234567}; }; });
     for (uint32_t i = 0; i < servers; ++i) Join(SERVER_ROLE);
     Pass(seconds(1));
     ASSERT_EQ(Status().state(), RUNNING);
@@ -53,7 +54,8 @@ class ScaleTest : public CoordinatorFixture {
   }
   int Count(EventKind kind) {
     const std::vector<ClusterEvent> events = Events();
-    return static_cast<int>(std::count_if(events.begin(), events.end(), [&](const ClusterEvent& event) { return event.kind() == kind; }));
+    return static_cast<int>(
+        std::count_if(events.begin(), events.end(), [&](const ClusterEvent& event) { return event.kind() == kind; }));
   }
   std::map<std::string, int> Loads() {
     std::map<std::string, int> loads;
@@ -203,7 +205,9 @@ TEST_F(ScaleTest, PausesOfHandoversAreShownAndTold) {
     request.set_node("server-1");
     request.set_incarnation(NodeNamed("server-1").registration.incarnation());
     for (int p = 0; p < routing.primary_size(); ++p) {
-      if (ReplicasIn(routing)[static_cast<size_t>(p)].primary != "server-1" || routing.replicas(p).primary_since() == 1) continue;
+      if (ReplicasIn(routing)[static_cast<size_t>(p)].primary != "server-1" || routing.replicas(p).primary_since() == 1) {
+        continue;
+      }
       Takeover& takeover = *request.add_takeovers();
       takeover.set_partition(static_cast<uint32_t>(p));
       takeover.set_primary_since(routing.replicas(p).primary_since());
@@ -221,7 +225,8 @@ TEST_F(ScaleTest, PausesOfHandoversAreShownAndTold) {
 }
 
 TEST_F(ScaleTest, ReplicasAreKeptInDifferentZones) {
-  BeginWithStore("name: 'tables' optimizer { sgd { learning_rate: 1 } } consistency { mode: ASYNC } partitions: 24 replicas: 2", 4, 0);
+  BeginWithStore(
+      "name: 'tables' optimizer { sgd { learning_rate: 1 } } consistency { mode: ASYNC } partitions: 24 replicas: 2", 4, 0);
   for (const char* zone : {"a", "a", "b", "b"}) {
     RegisterRequest request = Registration(SERVER_ROLE, ++nonce_);
     request.set_zone(zone);

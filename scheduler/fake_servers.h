@@ -27,18 +27,19 @@ class FakeServers final : public ServerCaller {
   }
   void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
                InspectDone done) override {
-    Answer(address, "Inspect", request.routing_epoch(), [this, address, done = std::move(done)](absl::Status status) mutable {
-      InspectResponse response;
-      {
-        MutexLock lock(mu_);
-        response = inspections_[address];
-      }
-      if (status.ok()) {
-        done(std::move(response));
-      } else {
-        done(std::move(status));
-      }
-    });
+    Answer(address, "Inspect", request.routing_epoch(),
+           [this, address, done = std::move(done)](absl::Status status) mutable {
+             InspectResponse response;
+             {
+               MutexLock lock(mu_);
+               response = inspections_[address];
+             }
+             if (status.ok()) {
+               done(std::move(response));
+             } else {
+               done(std::move(status));
+             }
+           });
   }
   void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout,
                 Done done) override {

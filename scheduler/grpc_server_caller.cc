@@ -85,14 +85,14 @@ void GrpcServerCaller::Inspect(const std::string& address, const InspectRequest&
 
 void GrpcServerCaller::KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout,
                                 Done done) {
-  Call<KeepBestRequest, KeepBestResponse>(address, &ServerControl::StubInterface::async_interface::KeepBest, request, timeout,
-                                          StatusOnly<KeepBestResponse>(std::move(done)));
+  Call<KeepBestRequest, KeepBestResponse>(address, &ServerControl::StubInterface::async_interface::KeepBest, request,
+                                          timeout, StatusOnly<KeepBestResponse>(std::move(done)));
 }
 
 void GrpcServerCaller::RestoreBest(const std::string& address, const RestoreBestRequest& request,
                                    MonotonicDuration timeout, Done done) {
-  Call<RestoreBestRequest, RestoreBestResponse>(address, &ServerControl::StubInterface::async_interface::RestoreBest, request, timeout,
-                                                StatusOnly<RestoreBestResponse>(std::move(done)));
+  Call<RestoreBestRequest, RestoreBestResponse>(address, &ServerControl::StubInterface::async_interface::RestoreBest,
+                                                request, timeout, StatusOnly<RestoreBestResponse>(std::move(done)));
 }
 
 void GrpcServerCaller::ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,

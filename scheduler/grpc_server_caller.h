@@ -41,8 +41,8 @@ class GrpcServerCaller final : public ServerCaller {
 
  private:
   template <typename Request, typename Response>
-  using AsyncMethod = void (ServerControl::StubInterface::async_interface::*)(grpc::ClientContext*, const Request*, Response*,
-                                                           std::function<void(grpc::Status)>);
+  using AsyncMethod = void (ServerControl::StubInterface::async_interface::*)(grpc::ClientContext*, const Request*,
+                                                                              Response*, std::function<void(grpc::Status)>);
 
   template <typename Request, typename Response>
   void Call(const std::string& address, AsyncMethod<Request, Response> method, const Request& request,

@@ -190,7 +190,8 @@ void LogicalWorkers::PlaceAmongFollowers(MonotonicTime now, const std::function<
     uint32_t host = RankPlacementInput::kFixed;
     if (!rank.finished && rank.host.empty()) {
       if (!IsKept(rank, now)) host = RankPlacementInput::kFree;
-    } else if (const Host* const present = Find(rank.host); !rank.finished && present != nullptr && present->worker.follows) {
+    } else if (const Host* const present = Find(rank.host);
+               !rank.finished && present != nullptr && present->worker.follows) {
       const auto taker = std::find(takers.begin(), takers.end(), present);
       // What is on its way is for whoever is to get it.
       host = rank.leaving || taker == takers.end() ? RankPlacementInput::kFree

@@ -85,9 +85,10 @@ ABSL_FLAG(std::string, restore, "",
           "begins with a checkpoint: its own folder, or one of checkpoints, of which the newest of this job is taken. The "
           "number of servers and workers may be another one");
 ABSL_FLAG(std::string, address_file, "", "file that gets host:port as soon as the scheduler listens");
-ABSL_FLAG(std::string, metrics_listen, "",
-          "host:port at which Prometheus finds /metrics over HTTP; port 0 takes a free one, which the log says. Whoever reaches "
-          "it can read it. Default: none");
+ABSL_FLAG(
+    std::string, metrics_listen, "",
+    "host:port at which Prometheus finds /metrics over HTTP; port 0 takes a free one, which the log says. Whoever reaches "
+    "it can read it. Default: none");
 ABSL_FLAG(uint32_t, start_timeout_ms, 300000, "the job fails if its servers and workers are not there by then");
 ABSL_FLAG(uint32_t, linger_ms, 5000,
           "how long at most to wait at the job's end for the nodes to hear of it and say good-bye");
@@ -231,9 +232,9 @@ absl::StatusOr<std::optional<SchedulerState>> UnfinishedState(const std::optiona
                     state.servers() == options.servers && state.workers() == options.workers;
   if (same) return state;
   if (state.state() == COMPLETED || state.state() == FAILED || state.state() == STOPPED) return std::nullopt;
-  return absl::FailedPreconditionError(
-      absl::StrCat(place, " holds the state of job '", state.job().name(), "', which has not ended and is not the same as --job=",
-                   absl::GetFlag(FLAGS_job), " with these flags; start it as before, or use another place"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      place, " holds the state of job '", state.job().name(), "', which has not ended and is not the same as --job=",
+      absl::GetFlag(FLAGS_job), " with these flags; start it as before, or use another place"));
 }
 
 // Sees to it that a job which begins now does not get its checkpoints mixed up with those of others; with --restore it is
@@ -261,7 +262,8 @@ absl::Status PrepareCheckpoints(Env& env, Coordinator::Options& options) {
   options.restore = std::move(restore);
   options.restore_state = std::move(found.state);
   if (dir.empty()) return absl::OkStatus();
-  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside, store.SetAsideAfter(options.job.name(), found.manifest.step()));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside,
+                        store.SetAsideAfter(options.job.name(), found.manifest.step()));
   for (const std::string& name : aside) spdlog::warn("{} in {} is of a later step, and is set aside", name, dir);
   return absl::OkStatus();
 }

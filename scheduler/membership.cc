@@ -31,8 +31,10 @@ absl::Status CheckAddress(const std::string& address) {
                                                    "'; a server's must be host:port with a port from 1 to 65535"));
   }
   if (parsed->IsWildcard()) {
-    return absl::InvalidArgumentError(absl::StrCat("address is '", address, "', which stands for all addresses of a machine and "
-                                                   "leads nobody there; give the server one that others reach (--advertise)"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("address is '", address,
+                     "', which stands for all addresses of a machine and "
+                     "leads nobody there; give the server one that others reach (--advertise)"));
   }
   return absl::OkStatus();
 }
@@ -212,7 +214,8 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
   PAWL_ASSIGN_OR_RETURN(Node* const node, Find(request.node(), request.incarnation()));
   if (node->refused) return absl::AbortedError(absl::StrCat(node->name, " has adopted no routing for too long"));
   if (request.job_id() != 0 && request.job_id() != options_.job_id) {
-    return absl::AbortedError(absl::StrCat(node->name, " of job ", request.job_id(), " is not part of this one, ", options_.job_id));
+    return absl::AbortedError(
+        absl::StrCat(node->name, " of job ", request.job_id(), " is not part of this one, ", options_.job_id));
   }
   if (request.has_worker()) PAWL_RETURN_IF_ERROR(CheckProgress(request.worker()));
   node->last_heard = now;

@@ -42,7 +42,8 @@ class MembershipTest : public testing::Test {
   }
 
   SimulatedClock clock_;
-  Membership membership_{{.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3, .logical_workers = 4}};
+  Membership membership_{
+      {.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3, .logical_workers = 4}};
 };
 
 TEST_F(MembershipTest, NodesAreNumberedByRoleAndIncarnationsGrowOverAll) {
@@ -66,7 +67,8 @@ TEST_F(MembershipTest, SameProcessGetsTheSameAnswerAgain) {
 TEST_F(MembershipTest, ImpossibleRegistrationsAreRefused) {
   EXPECT_EQ(Join(Other(ROLE_UNSPECIFIED, 1)).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Join(Server(0)).status().code(), absl::StatusCode::kInvalidArgument);
-  for (const char* address : {"", "host", ":80", "host:0", "host:65536", "host:x", "0.0.0.0:80", "[::]:80", "ho\nst:80", "\x1b[2J:80"}) {
+  for (const char* address :
+       {"", "host", ":80", "host:0", "host:65536", "host:x", "0.0.0.0:80", "[::]:80", "ho\nst:80", "\x1b[2J:80"}) {
     RegisterRequest request = Server(1);
     request.set_address(address);
     EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kInvalidArgument) << address;

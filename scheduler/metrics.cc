@@ -20,7 +20,8 @@ class Families {
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 
  private:
-  prometheus::ClientMetric& Add(prometheus::MetricType type, const std::string& name, const std::string& help, Labels labels) {
+  prometheus::ClientMetric& Add(prometheus::MetricType type, const std::string& name, const std::string& help,
+                                Labels labels) {
     const auto [it, is_new] = places_.emplace(name, families_.size());
     if (is_new) families_.push_back({name, help, type, {}});
     prometheus::ClientMetric& metric = families_[it->second].metric.emplace_back();
@@ -46,22 +47,24 @@ void AddServer(const NodeStatus& node, Families& families) {
   families.Gauge("pawl_server_parameter_bytes", "Weights and optimizer slots.", number(counters.parameter_bytes()), server);
   families.Gauge("pawl_server_rows", "Rows of sparse tables.", number(counters.rows()), server);
   families.Gauge("pawl_server_parked_pulls", "Pulls that wait for a step.", number(counters.parked_pulls()), server);
-  families.Gauge("pawl_server_bytes_in_flight", "Bytes of requests that are held.", number(counters.bytes_in_flight()), server);
+  families.Gauge("pawl_server_bytes_in_flight", "Bytes of requests that are held.", number(counters.bytes_in_flight()),
+                 server);
   families.Gauge("pawl_server_max_bytes_in_flight", "Beyond it requests are refused for a moment.",
                  number(counters.max_bytes_in_flight()), server);
   families.Counter("pawl_server_keys_pulled_total", "Keys that were pulled.", number(counters.keys_pulled()), server);
   families.Counter("pawl_server_keys_pushed_total", "Keys that were pushed.", number(counters.keys_pushed()), server);
-  families.Counter("pawl_server_requests_refused_total", "Requests that were refused.", number(counters.requests_refused()), server);
+  families.Counter("pawl_server_requests_refused_total", "Requests that were refused.", number(counters.requests_refused()),
+                   server);
   families.Counter("pawl_server_cpu_seconds_total", "Processor time.", counters.cpu_s(), server);
 }
 
 void AddWorker(const NodeStatus& node, Families& families) {
   const Labels worker = {{"worker", node.node()}};
   families.Gauge("pawl_worker_ranks", "Logical workers that it hosts.", node.logical_workers_size(), worker);
-  families.Counter("pawl_worker_samples_total", "Samples that it has trained on.", static_cast<double>(node.worker().samples()),
-                   worker);
-  families.Counter("pawl_worker_training_seconds_total", "Seconds of training, of all its ranks.", node.worker().training_s(),
-                   worker);
+  families.Counter("pawl_worker_samples_total", "Samples that it has trained on.",
+                   static_cast<double>(node.worker().samples()), worker);
+  families.Counter("pawl_worker_training_seconds_total", "Seconds of training, of all its ranks.",
+                   node.worker().training_s(), worker);
   families.Counter("pawl_worker_waiting_seconds_total", "Of those, spent waiting for pulls, pushes and other workers.",
                    node.worker().waiting_s(), worker);
 }
@@ -88,17 +91,22 @@ std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status, c
       AddWorker(node, families);
     }
   }
-  for (const auto& [state, count] : servers) families.Gauge("pawl_servers", "Servers that are there.", count, {{"state", state}});
-  for (const auto& [state, count] : workers) families.Gauge("pawl_workers", "Workers that are there.", count, {{"state", state}});
+  for (const auto& [state, count] : servers) {
+    families.Gauge("pawl_servers", "Servers that are there.", count, {{"state", state}});
+  }
+  for (const auto& [state, count] : workers) {
+    families.Gauge("pawl_workers", "Workers that are there.", count, {{"state", state}});
+  }
   families.Gauge("pawl_servers_wanted", "Servers that there are to be.", status.scale().servers());
   families.Gauge("pawl_workers_wanted", "Workers that there are to be.", status.scale().workers());
-  families.Gauge("pawl_routing_epoch", "Grows with each change of the placement.", static_cast<double>(status.routing_epoch()));
+  families.Gauge("pawl_routing_epoch", "Grows with each change of the placement.",
+                 static_cast<double>(status.routing_epoch()));
 
   const MovesStatus& moves = status.moves();
   families.Gauge("pawl_replicas_left", "Replicas to be copied.", moves.replicas_left());
   families.Gauge("pawl_bytes_left", "Their bytes, as far as they are known.", static_cast<double>(moves.bytes_left()));
-  for (const auto& [quantile, pause_ms] :
-       {std::pair("0.5", moves.pause_ms_p50()), std::pair("0.99", moves.pause_ms_p99()), std::pair("1", moves.pause_ms_max())}) {
+  for (const auto& [quantile, pause_ms] : {std::pair("0.5", moves.pause_ms_p50()), std::pair("0.99", moves.pause_ms_p99()),
+                                           std::pair("1", moves.pause_ms_max())}) {
     families.Gauge("pawl_handover_pause_seconds", "How long the last handovers of a primary took.", pause_ms / 1000.0,
                    {{"quantile", quantile}});
   }

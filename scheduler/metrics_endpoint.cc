@@ -34,7 +34,8 @@ class FunctionCollectable final : public prometheus::Collectable {
 
 }  // namespace
 
-MetricsEndpoint::MetricsEndpoint(Collect collect) : collectable_(std::make_shared<FunctionCollectable>(std::move(collect))) {}
+MetricsEndpoint::MetricsEndpoint(Collect collect)
+    : collectable_(std::make_shared<FunctionCollectable>(std::move(collect))) {}
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(const std::string& address, Collect collect) {
   std::unique_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint(std::move(collect)));

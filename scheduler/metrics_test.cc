@@ -45,13 +45,13 @@ TEST(MetricsTest, TellsWhatAnAutoscalerGoesBy) {
   worker.mutable_worker()->set_waiting_s(2);
   const std::string text = Text(status, {{NODE_DIED, 3}, {PRIMARY_PROMOTED, 2}});
   for (const char* const line :
-       {"pawl_job_state{state=\"RUNNING\"} 1", "pawl_job_state{state=\"FAILED\"} 0", "pawl_samples_total 12345", "pawl_steps 17",
-        "pawl_servers_wanted 3", "pawl_workers_wanted 2", "pawl_routing_epoch 9", "pawl_replicas_left 4",
+       {"pawl_job_state{state=\"RUNNING\"} 1", "pawl_job_state{state=\"FAILED\"} 0", "pawl_samples_total 12345",
+        "pawl_steps 17", "pawl_servers_wanted 3", "pawl_workers_wanted 2", "pawl_routing_epoch 9", "pawl_replicas_left 4",
         "pawl_handover_pause_seconds{quantile=\"0.99\"} 0.25", "pawl_server_bytes_in_flight{server=\"server-1\"} 100",
         "pawl_server_max_bytes_in_flight{server=\"server-1\"} 200", "pawl_server_parked_pulls{server=\"server-1\"} 5",
         "pawl_server_keys_pushed_total{server=\"server-1\"} 70", "pawl_server_cpu_seconds_total{server=\"server-1\"} 1.5",
-        "pawl_worker_training_seconds_total{worker=\"worker-0\"} 8", "pawl_worker_waiting_seconds_total{worker=\"worker-0\"} 2",
-        "pawl_node_deaths_total 3", "pawl_failovers_total 2"}) {
+        "pawl_worker_training_seconds_total{worker=\"worker-0\"} 8",
+        "pawl_worker_waiting_seconds_total{worker=\"worker-0\"} 2", "pawl_node_deaths_total 3", "pawl_failovers_total 2"}) {
     EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
   }
 }

@@ -60,8 +60,8 @@ struct PlacementServer {
   uint64_t adopted_epoch = 0;
   // What it fails together with.
   std::string zone = {};
-  // It serves at once what it becomes primary of. One that has just come back may have promised otherwise in its former life, and
-  // waits for a lease.
+  // It serves at once what it becomes primary of. One that has just come back may have promised otherwise in its former
+  // life, and waits for a lease.
   bool settled = true;
 };
 
@@ -102,8 +102,8 @@ bool BeginAnew(const std::vector<ServerNumber>& servers, Placement& placement);
 bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch,
               Placement& placement);
 
-// `silent` take nothing of what `primary`, which acts by `adopted_epoch`, sends: they are in no set any more whose primary it
-// has been since then, neither as backups nor as learners.
+// `silent` take nothing of what `primary`, which acts by `adopted_epoch`, sends: they are in no set any more whose primary
+// it has been since then, neither as backups nor as learners.
 bool DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent, uint64_t adopted_epoch, Placement& placement);
 
 // The first backup is primary from `epoch` on. What others have learned from its predecessor is void.

@@ -74,9 +74,8 @@ class Stepper {
 
   Urgency UrgencyOf(const ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
     if (1 + set.backups.size() < wanted.size()) return Urgency::kRepair;
-    const bool drains = At(set.primary).draining || std::any_of(set.backups.begin(), set.backups.end(), [&](ServerNumber server) {
-                          return At(server).draining;
-                        });
+    const bool drains = At(set.primary).draining || std::any_of(set.backups.begin(), set.backups.end(),
+                                                                [&](ServerNumber server) { return At(server).draining; });
     return drains ? Urgency::kDrain : Urgency::kBalance;
   }
 

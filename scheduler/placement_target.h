@@ -44,7 +44,8 @@ struct PlacementTarget {
 PlacementTarget ComputeTarget(const std::vector<PlacementServer>& servers, uint32_t replicas, const PartitionLoads& loads,
                               const Placement& placement);
 
-// The first placement of `partitions` empty partitions: PlaceFirst, but in different zones. REQUIRES: placement empty, nobody drains.
+// The first placement of `partitions` empty partitions: PlaceFirst, but in different zones. REQUIRES: placement empty,
+// nobody drains.
 void PlaceFirstInZones(const std::vector<PlacementServer>& servers, uint32_t partitions, uint32_t replicas,
                        Placement& placement);
 

@@ -85,8 +85,9 @@ Needs NeedsOf(const Cluster& cluster) {
   Needs needs;
   std::vector<uint32_t> servers_in_zone;
   std::vector<QuotaServer> quota_servers;
-  const auto placed = static_cast<double>(std::count_if(cluster.placement.partitions.begin(), cluster.placement.partitions.end(),
-                                                        [](const ReplicaSet& set) { return set.primary != kNoServer; }));
+  const auto placed =
+      static_cast<double>(std::count_if(cluster.placement.partitions.begin(), cluster.placement.partitions.end(),
+                                        [](const ReplicaSet& set) { return set.primary != kNoServer; }));
   for (const PlacementServer& server : cluster.servers) {
     if (server.draining) continue;
     const uint32_t zone = needs.zone.emplace(server.zone, needs.zone.size()).first->second;
@@ -212,7 +213,8 @@ int FewestCopies(const Cluster& cluster, const Needs& needs) {
     }
     for (int s = 0; s < servers; ++s) {
       const PlacementServer& server = *eligible[static_cast<size_t>(s)];
-      flow.Add(in_zone(p, static_cast<int>(needs.zone.at(server.zone))), server_node(s), 1, set.InSync(server.number) ? 0 : 1);
+      flow.Add(in_zone(p, static_cast<int>(needs.zone.at(server.zone))), server_node(s), 1,
+               set.InSync(server.number) ? 0 : 1);
     }
   }
   for (int s = 0; s < servers; ++s) {
@@ -233,7 +235,8 @@ Cluster RandomCluster(std::mt19937& random) {
   cluster.replicas = static_cast<uint32_t>(between(1, 4));
   // Zones of any size.
   for (int i = 0; i < count; ++i) {
-    cluster.servers.push_back({.number = static_cast<ServerNumber>(i * 3), .zone = absl::StrCat("zone-", between(1, zones))});
+    cluster.servers.push_back(
+        {.number = static_cast<ServerNumber>(i * 3), .zone = absl::StrCat("zone-", between(1, zones))});
   }
   PlaceFirstInZones(cluster.servers, static_cast<uint32_t>(between(1, 300)), cluster.wanted(), cluster.placement);
   // What has happened since.
@@ -251,7 +254,8 @@ Cluster RandomCluster(std::mt19937& random) {
         break;
       }
       default:
-        cluster.servers.push_back({.number = cluster.servers.back().number + 1, .zone = absl::StrCat("zone-", between(1, zones))});
+        cluster.servers.push_back(
+            {.number = cluster.servers.back().number + 1, .zone = absl::StrCat("zone-", between(1, zones))});
     }
     if (cluster.eligible() == 0) cluster.servers[0].draining = false;
   }

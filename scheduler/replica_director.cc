@@ -17,8 +17,9 @@ constexpr size_t kMaxPartitionsNamed = 8;
 
 std::string PartitionsText(const std::vector<uint32_t>& partitions) {
   const size_t named = std::min(partitions.size(), kMaxPartitionsNamed);
-  std::string text = absl::StrCat(partitions.size() == 1 ? "partition " : "partitions ",
-                                  absl::StrJoin(partitions.begin(), partitions.begin() + static_cast<std::ptrdiff_t>(named), ", "));
+  std::string text =
+      absl::StrCat(partitions.size() == 1 ? "partition " : "partitions ",
+                   absl::StrJoin(partitions.begin(), partitions.begin() + static_cast<std::ptrdiff_t>(named), ", "));
   if (named < partitions.size()) absl::StrAppend(&text, ", ... (", partitions.size(), " in all)");
   return text;
 }
@@ -372,8 +373,9 @@ std::optional<std::string> ReplicaDirector::CheckRecovery(MonotonicTime now) con
     }
   }
   if (late.empty()) return std::nullopt;
-  return absl::StrCat(LossText(late, absl::StrJoin(how, "; ")),
-                      absl::StrFormat(", and none of those has come back within %.1f s", Seconds(options_.recovery_timeout)));
+  return absl::StrCat(
+      LossText(late, absl::StrJoin(how, "; ")),
+      absl::StrFormat(", and none of those has come back within %.1f s", Seconds(options_.recovery_timeout)));
 }
 
 void ReplicaDirector::NoteRedundancy() {

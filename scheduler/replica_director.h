@@ -25,8 +25,8 @@ namespace pawl {
 
 // How often what partitions cost is looked at anew, when all are where they are to be.
 inline constexpr std::chrono::seconds kLoadsInterval{10};
-// For so long after it has been said that a server takes nothing of a primary's, it is made no learner of that primary again;
-// doubled, up to the second, each time that it is said once more soon after.
+// For so long after it has been said that a server takes nothing of a primary's, it is made no learner of that primary
+// again; doubled, up to the second, each time that it is said once more soon after.
 inline constexpr std::chrono::seconds kSilenceRemembered{10};
 inline constexpr std::chrono::seconds kMaxSilenceRemembered{320};
 // After a lease and so much more a server that has come back serves at once what it becomes primary of.
@@ -67,8 +67,8 @@ class ReplicaDirector {
   // It has nothing and gets nothing for now, since there are enough others. As of the last Step.
   bool StandsBy(const Node& server) const { return standing_by_.contains(server.number); }
 
-  // With `replicas` of each partition to begin with, or as many as there are servers. REQUIRES: !placed(); some servers, ascending,
-  // none of which drains.
+  // With `replicas` of each partition to begin with, or as many as there are servers. REQUIRES: !placed(); some servers,
+  // ascending, none of which drains.
   void PlaceFirst(const std::vector<const Node*>& servers, uint32_t replicas);
   void PlaceFirst(const std::vector<const Node*>& servers) { PlaceFirst(servers, options_.replicas); }
 
@@ -119,7 +119,8 @@ class ReplicaDirector {
   SilentPairs Silent(MonotonicTime now);
   // Those that cannot be expected to serve at once what they take over.
   std::vector<ServerNumber> Unsettled(MonotonicTime now) const;
-  void AddEvent(EventKind kind, ServerNumber server, ServerNumber from, uint32_t partition, std::optional<uint32_t> pause_ms);
+  void AddEvent(EventKind kind, ServerNumber server, ServerNumber from, uint32_t partition,
+                std::optional<uint32_t> pause_ms);
   void NotePromotions(const std::vector<ReplicaSet>& before);
 
   struct Silence {

@@ -10,9 +10,9 @@ namespace pawl {
 
 namespace {
 
-// The servers in the order in which the table names them: server-i in place i as far as there are so many, and the others, in order,
-// in the places of those that are not there. So when one goes or comes few others get another place, whose partitions the
-// change of the table would have to name; and which order it is does not depend on what was before.
+// The servers in the order in which the table names them: server-i in place i as far as there are so many, and the others,
+// in order, in the places of those that are not there. So when one goes or comes few others get another place, whose
+// partitions the change of the table would have to name; and which order it is does not depend on what was before.
 std::vector<const Node*> InTheirPlaces(const std::vector<const Node*>& servers) {
   std::vector<const Node*> places(servers.size());
   for (const Node* server : servers) {

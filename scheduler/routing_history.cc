@@ -20,7 +20,8 @@ bool SameServers(const RoutingTable& a, const RoutingTable& b) {
 
 void RoutingHistory::Add(const RoutingTable& before, const RoutingTable& after) {
   // A table without servers cannot be told as changes.
-  const bool is_step = before.epoch() < after.epoch() && before.primary_size() == after.primary_size() && after.servers_size() > 0;
+  const bool is_step =
+      before.epoch() < after.epoch() && before.primary_size() == after.primary_size() && after.servers_size() > 0;
   if (!is_step || (!changes_.empty() && changes_.back().to != before.epoch())) {
     changes_.clear();
     partitions_kept_ = 0;

@@ -23,8 +23,8 @@ class RoutingHistory {
   // `after` takes the place of `before`: anybody who has a table of before's epoch has that very one.
   void Add(const RoutingTable& before, const RoutingTable& after);
 
-  // What has changed in `table`, the `after` of some Add, since that of `epoch`; nullopt if that is not known, or so much that
-  // the whole table is no larger.
+  // What has changed in `table`, the `after` of some Add, since that of `epoch`; nullopt if that is not known, or so much
+  // that the whole table is no larger.
   std::optional<RoutingTable> Since(uint64_t epoch, const RoutingTable& table) const;
 
  private:

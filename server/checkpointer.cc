@@ -56,9 +56,10 @@ std::shared_ptr<Checkpointer::Work> Checkpointer::MakeWork(const CheckpointOnSer
   work->cut = std::make_shared<Cut>();
   work->cut->step = request.step();
   // The cut is the work's; whoever has it still when it is over does nothing.
-  work->cut->take = [this, weak = std::weak_ptr<Work>(work)](const std::shared_ptr<Replica>& replica) PAWL_NO_THREAD_SAFETY_ANALYSIS {
-    if (const std::shared_ptr<Work> taken = weak.lock(); taken != nullptr) Take(taken, replica);
-  };
+  work->cut->take = [this, weak = std::weak_ptr<Work>(work)](const std::shared_ptr<Replica>& replica)
+                        PAWL_NO_THREAD_SAFETY_ANALYSIS {
+                          if (const std::shared_ptr<Work> taken = weak.lock(); taken != nullptr) Take(taken, replica);
+                        };
   return work;
 }
 

@@ -80,7 +80,8 @@ class Checkpointer {
 
   std::shared_ptr<Work> MakeWork(const CheckpointOnServerRequest& request);
   // The partition is at the cut.
-  void Take(const std::shared_ptr<Work>& work, const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu) PAWL_EXCLUDES(mu_);
+  void Take(const std::shared_ptr<Work>& work, const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu)
+      PAWL_EXCLUDES(mu_);
   void End(const std::shared_ptr<Work>& work, absl::Status status, Actions& actions) PAWL_REQUIRES(mu_);
   // Answers, if all that is wanted is written.
   void AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& actions) PAWL_REQUIRES(mu_);

@@ -339,14 +339,18 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   auto view = Admit(header, sender);
   if (!view.ok()) return Refuse(Method::kPush, &header, view.status(), reply);
   if (header.sender_case() == RequestHeader::SENDER_NOT_SET) {
-    return Refuse(Method::kPush, &header,
-                  absl::InvalidArgumentError("header.sender is not set: a push needs a logical_worker or a client to be named by"), reply);
+    return Refuse(
+        Method::kPush, &header,
+        absl::InvalidArgumentError("header.sender is not set: a push needs a logical_worker or a client to be named by"),
+        reply);
   }
   const auto reservation = Reservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, message.bytes.size());
   if (reservation == nullptr) {
     return reply(TooManyBytesInFlight(), OutgoingMessage());
   }
-  if (absl::Status room = CheckLogHasRoom(message.bytes.size()); !room.ok()) return reply(std::move(room), OutgoingMessage());
+  if (absl::Status room = CheckLogHasRoom(message.bytes.size()); !room.ok()) {
+    return reply(std::move(room), OutgoingMessage());
+  }
   std::vector<std::shared_ptr<Replica>> replicas;
   for (const PushSegmentView& segment : request->segments) {
     auto replica = Find(**view, segment.partition);
@@ -690,11 +694,12 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
   if (replicator_ != nullptr) replicator_->PumpLanes();
   WaitingCalls::GoOn(ready);
   if (!status.ok()) return Refuse(Method::kTakeOver, &header, std::move(status), reply);
-  waiting_.ForCommit(marks, std::move(context),
-                     [this, header, response = std::move(response), reply = std::move(reply)](absl::Status committed) mutable {
-                       if (!committed.ok()) return Refuse(Method::kTakeOver, &header, std::move(committed), reply);
-                       reply(absl::OkStatus(), EncodeSmall(response));
-                     });
+  waiting_.ForCommit(
+      marks, std::move(context),
+      [this, header, response = std::move(response), reply = std::move(reply)](absl::Status committed) mutable {
+        if (!committed.ok()) return Refuse(Method::kTakeOver, &header, std::move(committed), reply);
+        reply(absl::OkStatus(), EncodeSmall(response));
+      });
 }
 
 void DataPlane::Tick() {

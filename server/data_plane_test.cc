@@ -229,7 +229,8 @@ TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
   refused(StatusCode::kNotFound, [](auto&, PushSegment& segment) { segment.set_table(9); });
   refused(StatusCode::kNotFound, [](PushRequest& request, auto&) { request.mutable_header()->set_job_id(1); });
   refused(StatusCode::kOutOfRange, [](auto&, PushSegment& segment) { segment.set_partition(kPartitions); });
-  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.set_partition((segment.partition() + 1) % kPartitions); });
+  refused(StatusCode::kInvalidArgument,
+          [](auto&, PushSegment& segment) { segment.set_partition((segment.partition() + 1) % kPartitions); });
   refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.set_values("short"); });
   refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.mutable_keys()->push_back('x'); });
   refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.clear_element_type(); });

@@ -146,7 +146,9 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       if (log_ != nullptr) log_->Drop(p);
     }
     // What it made as the primary nobody has sent it.
-    if (was == ReplicaRole::kPrimary && replica->partition != nullptr) replica->unrecorded_index = replica->partition->log_index();
+    if (was == ReplicaRole::kPrimary && replica->partition != nullptr) {
+      replica->unrecorded_index = replica->partition->log_index();
+    }
     if (role == ReplicaRole::kDropped) {
       replica->TakeAll(stale);
       if (log_ != nullptr && was != ReplicaRole::kPrimary) log_->Drop(p);

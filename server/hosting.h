@@ -80,13 +80,14 @@ class Hosting {
   // A replica as the log gave it back. REQUIRES: before the first routing, after Begin.
   void AddRecovered(std::unique_ptr<Partition> partition);
 
-  // Takes the roles that `routing` gives to this server. False for an older epoch, one that is not whole, and for a routing that names another
-  // life of this server: it says nothing of this one. `ready` gets the calls that may go on, `stale` those that wait for
-  // what is elsewhere now; to be resumed without locks.
+  // Takes the roles that `routing` gives to this server. False for an older epoch, one that is not whole, and for a routing
+  // that names another life of this server: it says nothing of this one. `ready` gets the calls that may go on, `stale`
+  // those that wait for what is elsewhere now; to be resumed without locks.
   bool AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
                     std::vector<std::shared_ptr<WaitingCall>>& stale);
 
-  // The table, from now on among `tables`. ALREADY_EXISTS for another spec under its id, RESOURCE_EXHAUSTED, INVALID_ARGUMENT.
+  // The table, from now on among `tables`. ALREADY_EXISTS for another spec under its id, RESOURCE_EXHAUSTED,
+  // INVALID_ARGUMENT.
   absl::StatusOr<std::shared_ptr<const TableSchema>> LearnTable(const TableSpec& spec);
 
   // While a routing is being adopted, that before it.

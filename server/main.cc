@@ -40,23 +40,26 @@ ABSL_FLAG(std::string, scheduler, "",
           "environment's PAWL_SCHEDULER");
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port to listen on; port 0 takes a free one. Workers must be able to reach this address.");
-ABSL_FLAG(std::string, advertise, "", "host:port that workers reach this server at, where it is not the one it listens on (as with 0.0.0.0)");
-ABSL_FLAG(std::string, data_dir, "",
-          "folder for this server's log, for this server alone; made if missing. Started again with the same folder after it "
-          "has died, it is the same server and has what it had.");
+ABSL_FLAG(std::string, advertise, "",
+          "host:port that workers reach this server at, where it is not the one it listens on (as with 0.0.0.0)");
+ABSL_FLAG(
+    std::string, data_dir, "",
+    "folder for this server's log, for this server alone; made if missing. Started again with the same folder after it "
+    "has died, it is the same server and has what it had.");
 ABSL_FLAG(std::string, zone, "",
           "what this server fails together with, such as a rack; replicas of a partition are kept in different zones");
-ABSL_FLAG(bool, discard_other_job, false,
-          "delete what --data_dir holds of a job that is not known to be over, if the scheduler directs another one; without "
-          "it, the server does not start then");
+ABSL_FLAG(
+    bool, discard_other_job, false,
+    "delete what --data_dir holds of a job that is not known to be over, if the scheduler directs another one; without "
+    "it, the server does not start then");
 ABSL_FLAG(uint64_t, log_bytes, uint64_t{1} << 30,
           "what the log may have before snapshots make it shorter: what a start has to read");
 ABSL_FLAG(int, register_timeout_s, 60, "how long to try to reach the scheduler at the start");
 ABSL_FLAG(int, scheduler_timeout_s, 600,
           "how long the scheduler may be silent later; parameters are served meanwhile, and it may come back");
 ABSL_FLAG(int, drain_timeout_s, 20, "how long to wait, when asked to end, for others to take over the replicas");
-ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{50} << 20,
-          "what snapshots for new replicas may take of the network and the processors, so that these are left to the training; "
+ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{32} << 20,
+          "what snapshots for new replicas may take of the network and the processors, which are left to the training; "
           "a server that is asked to end by SIGTERM takes what it can get");
 ABSL_FLAG(int64_t, max_bytes_in_flight, int64_t{2} << 30,
           "bytes of requests and answers being worked on; beyond it requests are refused for a moment");
@@ -73,14 +76,17 @@ constexpr std::chrono::seconds kShutdownGrace{2};
 double ProcessorSeconds() {
   rusage usage = {};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
-  const auto seconds = [](const timeval& time) { return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
 int Serve(const std::string& scheduler, EndSignal& signal) {
   const Clock& clock = Clock::Real();
   const std::string listen = absl::GetFlag(FLAGS_listen);
-  if (const absl::Status status = CheckAddressFlags(listen, absl::GetFlag(FLAGS_advertise), /*is_told=*/true); !status.ok()) {
+  if (const absl::Status status = CheckAddressFlags(listen, absl::GetFlag(FLAGS_advertise), /*is_told=*/true);
+      !status.ok()) {
     return UsageError(status.message());
   }
   if (const absl::Status status = CheckSchedulerAddress(scheduler); !status.ok()) return UsageError(status.message());
@@ -132,7 +138,8 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   builder.RegisterService(&control_service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    return UsageError(absl::StrCat("--listen=", listen, ": cannot listen there; is the port taken, or the host another machine's?"));
+    return UsageError(
+        absl::StrCat("--listen=", listen, ": cannot listen there; is the port taken, or the host another machine's?"));
   }
   server->GetHealthCheckService()->SetServingStatus(false);
   std::string address = absl::GetFlag(FLAGS_advertise);

@@ -72,13 +72,13 @@ struct Replica {
   std::unique_ptr<Partition> partition PAWL_GUARDED_BY(mu);
   // The routing epoch at which the present primary, which may be this one, became it.
   uint64_t primary_since PAWL_GUARDED_BY(mu) = 0;
-  // The last reign (by its primary_since) of whose primary's changes this replica is known to have the beginning; 0: of none. Two
-  // replicas for which it is the same have the same changes, or one has the beginning of the other's.
+  // The last reign (by its primary_since) of whose primary's changes this replica is known to have the beginning; 0: of
+  // none. Two replicas for which it is the same have the same changes, or one has the beginning of the other's.
   uint64_t ordered_since PAWL_GUARDED_BY(mu) = 0;
   // What RecentEntries has of changes up to this one may be of another order: they came in a snapshot, or were not kept.
   uint64_t unrecorded_index PAWL_GUARDED_BY(mu) = 0;
-  // Of a primary: ordered_since and the last change of the time before it was one. They stay what they are when it is made the
-  // primary once more.
+  // Of a primary: ordered_since and the last change of the time before it was one. They stay what they are when it is made
+  // the primary once more.
   uint64_t inherited_since PAWL_GUARDED_BY(mu) = 0;
   uint64_t inherited_index PAWL_GUARDED_BY(mu) = 0;
   // Of a primary: not before this, because the one before has been promised so (proto/replication.proto).

@@ -122,8 +122,8 @@ absl::Status ServerNode::RefuseToDiscard(absl::string_view scheduler_says) const
   return absl::InvalidArgumentError(absl::StrCat(
       "--data_dir holds what ", identity.node(), " had of job '", identity.job().name(), "' (", identity.job_id(),
       "), which is not known to be over, and with the scheduler at ", options_.scheduler, ", ", scheduler_says,
-      ". Is --scheduler right, and was that scheduler started with the --data_dir or --store that it had? To begin anew name "
-      "another --data_dir, or give up what is in this one with --discard_other_job"));
+      ". Is --scheduler right, and was that scheduler started with the --data_dir or --store that it had? To begin anew "
+      "name another --data_dir, or give up what is in this one with --discard_other_job"));
 }
 
 absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
@@ -138,8 +138,8 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
                           log_->identity()->node() == registration.node();
   if (!is_earlier) {
     if (KeepsToItsJob()) {
-      return RefuseToDiscard(absl::StrCat("the scheduler's job is '", registration.job().name(), "' (", registration.job_id(),
-                                          "), in which this server is ", registration.node()));
+      return RefuseToDiscard(absl::StrCat("the scheduler's job is '", registration.job().name(), "' (",
+                                          registration.job_id(), "), in which this server is ", registration.node()));
     }
     recovered_.clear();
     NodeIdentity identity;

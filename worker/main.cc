@@ -47,9 +47,10 @@ ABSL_FLAG(std::string, data_dir, "",
           "one died");
 ABSL_FLAG(int, connect_timeout_s, 300,
           "how long to try to reach the scheduler and to wait for the job's servers");
-ABSL_FLAG(int, element_delay_ns, 0,
-          "for tests and measurements: wait so long for each dense parameter in the forward pass of a step, and twice as long "
-          "in the backward pass, to play a model that takes long to compute");
+ABSL_FLAG(
+    int, element_delay_ns, 0,
+    "for tests and measurements: wait so long for each dense parameter in the forward pass of a step, and twice as long "
+    "in the backward pass, to play a model that takes long to compute");
 ABSL_FLAG(int, step_delay_ms, 0,
           "for tests and demonstrations: wait so long in each step before ending it, to play a slow worker");
 
@@ -138,7 +139,9 @@ int Main(int argc, char** argv) {
   if (options.scheduler.empty()) {
     return UsageError("--scheduler is missing, and so is PAWL_SCHEDULER in the environment");
   }
-  if (const absl::Status status = CheckSchedulerAddress(options.scheduler); !status.ok()) return UsageError(status.message());
+  if (const absl::Status status = CheckSchedulerAddress(options.scheduler); !status.ok()) {
+    return UsageError(status.message());
+  }
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   if (!options.data_dir.empty()) {
     std::error_code error;

@@ -128,8 +128,9 @@ absl::Status CheckAddressFlags(const std::string& listen, const std::string& adv
   if (!at.ok()) return Annotate(at.status(), "--listen");
   if (advertise.empty()) {
     if (!is_told || !at->IsWildcard()) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--listen=", listen, " stands for all addresses of this machine; say by --advertise=HOST:PORT which one others reach"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--listen=", listen,
+                     " stands for all addresses of this machine; say by --advertise=HOST:PORT which one others reach"));
   }
   const absl::StatusOr<HostPort> told = ParseHostPort(advertise);
   if (!told.ok()) return Annotate(told.status(), "--advertise");
@@ -142,7 +143,8 @@ absl::Status CheckSchedulerAddress(const std::string& address) {
     const absl::StatusOr<HostPort> parsed = ParseHostPort(one);
     if (!parsed.ok()) return Annotate(parsed.status(), "--scheduler");
     if (parsed->port == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("--scheduler: ", one, " has port 0; which one has the scheduler taken?"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--scheduler: ", one, " has port 0; which one has the scheduler taken?"));
     }
   }
   return absl::OkStatus();

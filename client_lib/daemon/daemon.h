@@ -44,8 +44,8 @@ int UsageError(absl::string_view problem);
 // `flag`, or if that is empty the environment's PAWL_SCHEDULER, which may be empty too.
 std::string SchedulerAddress(const std::string& flag);
 
-// INVALID_ARGUMENT, naming the flag, unless --listen is host:port and --advertise, if it is not empty, is an address at which
-// others can reach the process. `is_told`: others are told where it listens if --advertise is empty.
+// INVALID_ARGUMENT, naming the flag, unless --listen is host:port and --advertise, if it is not empty, is an address at
+// which others can reach the process. `is_told`: others are told where it listens if --advertise is empty.
 absl::Status CheckAddressFlags(const std::string& listen, const std::string& advertise, bool is_told);
 
 // INVALID_ARGUMENT unless it is host:port, or several of them separated by commas.

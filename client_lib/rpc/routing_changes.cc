@@ -61,7 +61,8 @@ absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base, const
   }
   if (changes.job_id() != base.job_id() || changes.epoch() <= base.epoch()) {
     return absl::InvalidArgumentError(absl::StrCat("changes of the routing lead from epoch ", base.epoch(), " of job ",
-                                                   base.job_id(), " to epoch ", changes.epoch(), " of job ", changes.job_id()));
+                                                   base.job_id(), " to epoch ", changes.epoch(), " of job ",
+                                                   changes.job_id()));
   }
   if (changes.primary_size() != changes.changed_size() || changes.replicas_size() != changes.changed_size() ||
       base.replicas_size() != base.primary_size()) {
@@ -86,8 +87,8 @@ absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base, const
   // All of them: the servers may be other ones.
   for (int p = 0; p < table.primary_size(); ++p) {
     if (NamesOnly(table.servers_size(), table.primary(p), table.replicas(p))) continue;
-    return absl::InvalidArgumentError(absl::StrCat("with the changes of the routing to epoch ", table.epoch(), " partition ", p,
-                                                   " is on a server that there is not"));
+    return absl::InvalidArgumentError(absl::StrCat("with the changes of the routing to epoch ", table.epoch(), " partition ",
+                                                   p, " is on a server that there is not"));
   }
   return table;
 }

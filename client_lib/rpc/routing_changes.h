@@ -21,8 +21,8 @@ std::vector<uint32_t> ChangedPartitions(const RoutingTable& before, const Routin
 RoutingTable RoutingChanges(const RoutingTable& table, uint64_t since_epoch, const std::vector<uint32_t>& changed,
                             bool servers_changed);
 
-// The whole table. INVALID_ARGUMENT if the changes do not fit `base` (those of another job or epoch, partitions that it does not
-// have) or contradict themselves; the whole table is to be asked for then. REQUIRES: `base` is whole.
+// The whole table. INVALID_ARGUMENT if the changes do not fit `base` (those of another job or epoch, partitions that it does
+// not have) or contradict themselves; the whole table is to be asked for then. REQUIRES: `base` is whole.
 absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base, const RoutingTable& changes);
 
 }  // namespace pawl

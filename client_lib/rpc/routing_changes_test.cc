@@ -47,7 +47,9 @@ TEST(RoutingChangesTest, AnyTableComesOutOfItsChangesSinceAnyOther) {
       RoutingTable table = tables.back();
       table.set_epoch(table.epoch() + 1 + below(3));
       if (below(4) == 0) AddServer(table, table.epoch());
-      if (below(4) == 0) table.mutable_servers(static_cast<int>(below(table.servers_size())))->set_incarnation(table.epoch());
+      if (below(4) == 0) {
+        table.mutable_servers(static_cast<int>(below(table.servers_size())))->set_incarnation(table.epoch());
+      }
       for (uint32_t i = below(5); i-- > 0;) {
         const int p = static_cast<int>(below(kPartitions));
         table.set_primary(p, below(5) == 0 ? UINT32_MAX : below(table.servers_size()));

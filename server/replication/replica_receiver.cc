@@ -73,7 +73,9 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
   auto view = hosting_.view();
   if (absl::Status status = CheckJob(*view, header); !status.ok()) return reply(std::move(status), OutgoingMessage());
   if (log_ != nullptr) {
-    if (absl::Status room = log_->CheckRoom(message.bytes.size()); !room.ok()) return reply(std::move(room), OutgoingMessage());
+    if (absl::Status room = log_->CheckRoom(message.bytes.size()); !room.ok()) {
+      return reply(std::move(room), OutgoingMessage());
+    }
   }
   std::vector<ChangeView> changes;
   changes.reserve(request->entries.size());
@@ -82,7 +84,9 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
     if (!change.ok()) return reply(change.status(), OutgoingMessage());
     // The table is known before a push of it can come.
     if (change->kind == ChangeView::Kind::kTableCreated) {
-      if (const auto table = hosting_.LearnTable(change->table); !table.ok()) return reply(table.status(), OutgoingMessage());
+      if (const auto table = hosting_.LearnTable(change->table); !table.ok()) {
+        return reply(table.status(), OutgoingMessage());
+      }
     }
     changes.push_back(*std::move(change));
   }
@@ -158,7 +162,7 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
 }
 
 ReplicaReceiver::ArrivingSnapshots::iterator ReplicaReceiver::Forget(ArrivingSnapshots::iterator snapshot) {
-  bytes_arriving_ -= snapshot->second.bytes.size();
+  bytes_arriving_ -= snapshot->second.bytes;
   return arriving_.erase(snapshot);
 }
 
@@ -174,7 +178,7 @@ void ReplicaReceiver::Tick() {
   }
 }
 
-absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, std::string& whole) {
+absl::Status ReplicaReceiver::TakePiece(InstallSnapshotRequest& request, std::string& whole) {
   const ReplicationHeader& header = request.header();
   MutexLock lock(mu_);
   if (request.offset() == 0) {
@@ -184,33 +188,34 @@ absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, s
     }
     if (const auto before = arriving_.find(request.partition()); before != arriving_.end()) Forget(before);
     arriving_[request.partition()] = Arriving{header.node(), header.incarnation(), request.primary_since(),
-                                              request.log_index(), clock_.Now(), std::string()};
+                                              request.log_index(), clock_.Now(), {}, 0};
   }
   const auto found = arriving_.find(request.partition());
   if (found == arriving_.end() || found->second.node != header.node() ||
       found->second.incarnation != header.incarnation() ||
       found->second.primary_since != request.primary_since() || found->second.log_index != request.log_index() ||
-      found->second.bytes.size() != request.offset()) {
+      found->second.bytes != request.offset()) {
     return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(), ": the piece at offset ", request.offset(),
                                               " does not follow what has arrived; begin at 0"));
   }
-  std::string& bytes = found->second.bytes;
-  if (bytes.size() + request.data().size() > kMaxSnapshotBytes) {
+  Arriving& snapshot = found->second;
+  const size_t size = request.data().size();
+  if (snapshot.bytes + size > kMaxSnapshotBytes) {
     Forget(found);
     return absl::ResourceExhaustedError(absl::StrCat("a snapshot of more than ", kMaxSnapshotBytes, " bytes"));
   }
-  if (bytes_arriving_ > bytes.size() && bytes_arriving_ + request.data().size() > max_bytes_arriving_) {
+  if (bytes_arriving_ > snapshot.bytes && bytes_arriving_ + size > max_bytes_arriving_) {
     Forget(found);
     return absl::ResourceExhaustedError(
         absl::StrCat("snapshots of more than ", max_bytes_arriving_, " bytes arrive; send it again later"));
   }
-  bytes.append(request.data());
-  bytes_arriving_ += request.data().size();
-  found->second.last_piece = clock_.Now();
+  snapshot.pieces.push_back(std::move(*request.mutable_data()));
+  snapshot.bytes += size;
+  bytes_arriving_ += size;
+  snapshot.last_piece = clock_.Now();
   if (!request.last()) return absl::OkStatus();
-  bytes_arriving_ -= bytes.size();
-  whole = std::move(bytes);
-  arriving_.erase(found);
+  whole = absl::StrJoin(snapshot.pieces, "");
+  Forget(found);
   if (const uint32_t crc = Crc32c(0, whole.data(), whole.size()); crc != request.crc32c()) {
     return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " has checksum ", crc,
                                             " and should have ", request.crc32c()));

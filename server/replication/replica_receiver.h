@@ -58,7 +58,9 @@ class ReplicaReceiver {
     uint64_t primary_since = 0;
     uint64_t log_index = 0;
     MonotonicTime last_piece;
-    std::string bytes;
+    // As they came: nothing is copied before all are there.
+    std::vector<std::string> pieces;
+    size_t bytes = 0;
   };
   using ArrivingSnapshots = absl::btree_map<uint32_t, Arriving>;  // by partition
 
@@ -72,7 +74,8 @@ class ReplicaReceiver {
                           Replica& replica) PAWL_REQUIRES(replica.mu);
   // Forgets it and returns the one after it.
   ArrivingSnapshots::iterator Forget(ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_);
-  absl::Status TakePiece(const InstallSnapshotRequest& request, std::string& whole);
+  // `whole` is the snapshot if this was its last piece. Takes the data out of the request.
+  absl::Status TakePiece(InstallSnapshotRequest& request, std::string& whole);
   absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request, const std::string& snapshot);
 
   Hosting& hosting_;

@@ -145,7 +145,8 @@ class Partition {
   // is not the worker's. Crashes if the mode's bound is broken. REQUIRES: CanPull(step).
   uint64_t Staleness(uint32_t rank, uint64_t step) const;
 
-  // Keeps the present weights aside as the best ones. Nothing happens unless it is a later evaluation than that of those kept.
+  // Keeps the present weights aside as the best ones. Nothing happens unless it is a later evaluation than that of those
+  // kept.
   void KeepBest(uint64_t evaluation);
   // Brings them back; see TablePart. Nothing happens if none are kept, or if nothing has changed since it was done.
   void RestoreBest();

@@ -62,7 +62,12 @@ TableSpec MakeSpec(uint32_t id) {
 }  // namespace
 
 RandomHistory::RandomHistory(const PartitionOptions& options, uint32_t partition, uint32_t seed)
-    : options_(options), partition_(partition), seed_(seed), random_(seed), ranks_(options.logical_workers), clients_(kClients) {
+    : options_(options),
+      partition_(partition),
+      seed_(seed),
+      random_(seed),
+      ranks_(options.logical_workers),
+      clients_(kClients) {
   for (uint32_t id = 1; id <= 11; ++id) {
     auto table = TableSchema::Create(MakeSpec(id), options.job_seed);
     if (!table.ok()) std::abort();

@@ -20,9 +20,10 @@ constexpr char kSgd[] = "sgd { learning_rate: 1 }";
 // Two blocks: one of kBlockElements and one of kTailFloats.
 TablePart MakeBlocks(const std::string& optimizer, const std::string& initializer = "constant { value: 10 }") {
   TableSpec spec;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      "id: 1 name: 'blocks' kind: DENSE element_type: FLOAT32 initializer {" + initializer + "} optimizer {" + optimizer + "}",
-      &spec));
+  EXPECT_TRUE(
+      google::protobuf::TextFormat::ParseFromString("id: 1 name: 'blocks' kind: DENSE element_type: FLOAT32 initializer {" +
+                                                        initializer + "} optimizer {" + optimizer + "}",
+                                                    &spec));
   spec.add_shape(kBlockElements + kTailFloats);
   auto schema = TableSchema::Create(spec, 7);
   EXPECT_TRUE(schema.ok()) << schema.status();

@@ -31,8 +31,8 @@ absl::StatusOr<std::shared_ptr<const TableSchema>> TableSchema::Create(const Tab
       table->elements_ = 1;
       for (const uint64_t size : spec.shape()) {
         if (size < 1 || size > kMaxDenseElements / table->elements_) {
-          return Invalid(spec, absl::StrCat("shape has a dimension of ", size, "; each must be at least 1 and their product at most ",
-                                            kMaxDenseElements));
+          return Invalid(spec, absl::StrCat("shape has a dimension of ", size,
+                                            "; each must be at least 1 and their product at most ", kMaxDenseElements));
         }
         table->elements_ *= size;
       }
@@ -79,7 +79,8 @@ absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, ui
       uint64_t key;
       std::memcpy(&key, data + i * sizeof(key), sizeof(key));
       if (is_dense() && key >= block_count_) {
-        status = absl::OutOfRangeError(absl::StrCat("table '", spec_.name(), "' has ", block_count_, " blocks; there is no block ", key));
+        status = absl::OutOfRangeError(
+            absl::StrCat("table '", spec_.name(), "' has ", block_count_, " blocks; there is no block ", key));
         return;
       }
       if (const uint32_t right = PartitionOf(id(), key, partitions); right != partition) {

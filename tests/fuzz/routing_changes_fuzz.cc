@@ -1,5 +1,5 @@
-// Changes of the routing, as a node gets them from the scheduler. What is accepted makes a whole table that clients can read, and
-// that comes out of its own changes again; anything else is refused as INVALID_ARGUMENT.
+// Changes of the routing, as a node gets them from the scheduler. What is accepted makes a whole table that clients can
+// read, and that comes out of its own changes again; anything else is refused as INVALID_ARGUMENT.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

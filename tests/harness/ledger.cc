@@ -164,9 +164,9 @@ LedgerScope ScopeOf(const Ledger& ledger, uint32_t partitions, uint32_t row_widt
 }
 
 std::string LedgerVerdict::ToString() const {
-  return absl::StrCat(exact() ? "exact" : absl::StrCat(violation_count, " violations"), ", ", applied, " applied, of unknown fate ",
-                      unknown_applied, " applied and ", unknown_not_applied, " not", exact() ? "" : "\n",
-                      absl::StrJoin(violations, "\n"));
+  return absl::StrCat(exact() ? "exact" : absl::StrCat(violation_count, " violations"), ", ", applied,
+                      " applied, of unknown fate ", unknown_applied, " applied and ", unknown_not_applied, " not",
+                      exact() ? "" : "\n", absl::StrJoin(violations, "\n"));
 }
 
 absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScope& scope, const LedgerReader& reader) {
@@ -191,7 +191,9 @@ absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScop
       const bool sent = push != pushes.end();
       const bool acknowledged = sent && push->second == Ledger::Fate::kAcknowledged;
       for (uint32_t partition = 0; partition < scope.partitions; ++partition) {
-        if (const absl::Status status = reader(worker, sequence, partition, absl::MakeSpan(row)); !status.ok()) return status;
+        if (const absl::Status status = reader(worker, sequence, partition, absl::MakeSpan(row)); !status.ok()) {
+          return status;
+        }
         const std::string where =
             absl::StrCat("worker ", worker, ", sequence ", sequence, ", partition ", partition, ": ");
         const float value = row[0];

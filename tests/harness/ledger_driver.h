@@ -23,8 +23,8 @@ struct LedgerDriverOptions {
   uint32_t in_flight = 8;
 };
 
-// Makes all pushes, noting in `ledger` what was sent and what came of it; returns when the last one has ended. A push that fails is
-// noted and not made again (the client has tried for its whole deadline); the first such failure is returned.
+// Makes all pushes, noting in `ledger` what was sent and what came of it; returns when the last one has ended. A push that
+// fails is noted and not made again (the client has tried for its whole deadline); the first such failure is returned.
 // `table` is of LedgerTable.
 absl::Status DriveFreeRunning(Session& session, const Table& table, const LedgerDriverOptions& options, Ledger& ledger);
 

@@ -39,8 +39,9 @@ class NetworkNamespaces {
   absl::Status Connect(const std::string& host);
 
   // What a host sends leaves it no faster than this from now on (a token bucket, which lets a thousandth of a second's bytes
-  // pass at once), until Unlimit; what it is sent is as fast as ever. Packets of connections that are made later stay smaller.
-  // REQUIRES: it is there, and not "test"; for Unlimit, it is limited. UNAVAILABLE also where the machine has no `tc`.
+  // pass at once), until Unlimit; what it is sent is as fast as ever. Packets of connections that are made later stay
+  // smaller. REQUIRES: it is there, and not "test"; for Unlimit, it is limited. UNAVAILABLE also where the machine has no
+  // `tc`.
   absl::Status Limit(const std::string& host, uint64_t bytes_per_second);
   absl::Status Unlimit(const std::string& host);
   // What a host has sent through its link so far, the headers of all packets included. REQUIRES: it is there, not "test".

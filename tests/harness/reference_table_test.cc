@@ -147,8 +147,8 @@ TEST(ReferenceTableTest, SparseRowsHaveTheServersBits) {
   for (uint64_t i = 1; i < 40; ++i) keys.push_back(Mix64(i));
   for (const char* optimizer : kOptimizers) {
     for (const char* initializer : kInitializers) {
-      ExpectSameBits(Spec(absl::StrCat("name: 'rows/", initializer, "' kind: SPARSE row_width: 19 ", optimizer, initializer)),
-                     keys);
+      ExpectSameBits(
+          Spec(absl::StrCat("name: 'rows/", initializer, "' kind: SPARSE row_width: 19 ", optimizer, initializer)), keys);
     }
   }
 }

@@ -42,8 +42,8 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
   for (uint64_t step = 0; step < result.steps; ++step) {
     const SamplePosition position = sampler.PositionOf(step);
     // The servers divide the sum over the ranks by their number; what is wanted is the mean over the samples.
-    const float gradient_scale =
-        static_cast<float>(static_cast<double>(job.logical_workers()) / static_cast<double>(sampler.GlobalSize(position.step)));
+    const float gradient_scale = static_cast<float>(static_cast<double>(job.logical_workers()) /
+                                                    static_cast<double>(sampler.GlobalSize(position.step)));
     LossSum loss;
     for (uint32_t rank = 0; rank < job.logical_workers(); ++rank) {
       sampler.Indices(position, rank, &samples);

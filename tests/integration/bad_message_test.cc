@@ -168,8 +168,8 @@ TEST_F(BadMessageTest, APushThatIsWrongInOneWayIsRefusedWhole) {
 TEST_F(BadMessageTest, AValueThatIsNotFiniteIsRefusedWhereverItStands) {
   for (const float value : {kNan, kInfinity, -kInfinity}) {
     // Of the first row and of the last one: the first element, each around the vector's end, the last.
-    for (const size_t index : {size_t{0}, size_t{7}, size_t{8}, size_t{15}, size_t{16}, size_t{kRowWidth - 1}, size_t{kRowWidth},
-                               size_t{2 * kRowWidth - 3}, size_t{2 * kRowWidth - 1}}) {
+    for (const size_t index : {size_t{0}, size_t{7}, size_t{8}, size_t{15}, size_t{16}, size_t{kRowWidth - 1},
+                               size_t{kRowWidth}, size_t{2 * kRowWidth - 3}, size_t{2 * kRowWidth - 1}}) {
       ExpectRefused("index " + std::to_string(index), grpc::StatusCode::INVALID_ARGUMENT, "not finite",
                     [&](auto& r) { SetValue(r, index, value); });
     }
@@ -203,10 +203,12 @@ TEST_F(BadMessageTest, AStepOutOfTurnIsRefused) {
   EndStepRequest end;
   *end.mutable_header() = worker_->WorkerHeader(0, 0);
   grpc::Status status = worker_->EndStep(0, end);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "ordinal 0 is missing: " << status.error_message();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION)
+      << "ordinal 0 is missing: " << status.error_message();
   end.mutable_header()->set_step(1);
   status = worker_->EndStep(0, end);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << "step 0 has not ended: " << status.error_message();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION)
+      << "step 0 has not ended: " << status.error_message();
   // What completes the step is taken.
   push.mutable_segments(0)->set_ordinal(0);
   EXPECT_TRUE(worker_->Push(0, push).ok());
@@ -234,7 +236,9 @@ TEST_F(BadMessageTest, APullThatIsWrongInOneWayIsRefused) {
       {grpc::StatusCode::INVALID_ARGUMENT,
        [](PullRequest& r) {
          std::string keys;
-         for (size_t i = 0; i < (size_t{65} << 20) / (kRowWidth * sizeof(float)); ++i) keys += r.segments(0).keys().substr(0, 8);
+         for (size_t i = 0; i < (size_t{65} << 20) / (kRowWidth * sizeof(float)); ++i) {
+           keys += r.segments(0).keys().substr(0, 8);
+         }
          r.mutable_segments(0)->set_keys(keys);
        }},
   };
@@ -281,8 +285,8 @@ TEST_F(BadMessageTest, GarbageIsRefusedByEveryMethod) {
   const std::string before = Parameters();
   const std::string good = GoodPush().SerializeAsString();
   for (const std::string method : {"/pawl.Parameter/Push", "/pawl.Parameter/Pull", "/pawl.Parameter/EndStep"}) {
-    for (const std::string& bytes :
-         {std::string(1000, '\xff'), std::string("\x0a\xff\xff\xff\xff\x7f", 6), good.substr(0, good.size() - 5), std::string("hello")}) {
+    for (const std::string& bytes : {std::string(1000, '\xff'), std::string("\x0a\xff\xff\xff\xff\x7f", 6),
+                                     good.substr(0, good.size() - 5), std::string("hello")}) {
       const grpc::Status status = CallWithBytes(client_->channel(0), method, bytes);
       EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << method << ": " << status.error_message();
     }

@@ -193,7 +193,8 @@ TEST_F(CheckpointTest, ADamagedOneIsRefusedAndTheOneBeforeItIsRestored) {
   const absl::Status refused = ProcessCluster::Start(Options({.restore = dir_})).status();
   EXPECT_FALSE(refused.ok());
   EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat(part, " is damaged at offset "))) << refused;
-  EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat("the checkpoint before it, ", names[1], ", is whole"))) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat("the checkpoint before it, ", names[1], ", is whole")))
+      << refused;
   cluster = StartCluster(Options({.restore = absl::StrCat(dir_, "/", names[1])}));
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(DigestOf(*cluster), expected);

@@ -21,8 +21,8 @@ class ConsistencyTest : public ClusterTest {
     EXPECT_TRUE(WriteClicks({.samples = 400, .fields = 3, .categories = 30}, train).ok());
     ProcessClusterOptions options;
     options.job = absl::StrCat("name: 'straggler' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
-                               "model { logistic_regression {} } optimizer { sgd { learning_rate: 0.1 } }\n", "consistency { ",
-                               consistency, " } batch_size: 40 epochs: 1000 max_steps: ", kSteps,
+                               "model { logistic_regression {} } optimizer { sgd { learning_rate: 0.1 } }\n",
+                               "consistency { ", consistency, " } batch_size: 40 epochs: 1000 max_steps: ", kSteps,
                                " partitions: 8 logical_workers: ", workers);
     options.workers = workers;
     options.flags["scheduler"] = {"--lease_ms=20000"};

@@ -1,5 +1,5 @@
-// A process that dies, hangs or cannot go on, where nothing can take its place: every other one ends within 10 s, says who it
-// was, and nobody hangs.
+// A process that dies, hangs or cannot go on, where nothing can take its place: every other one ends within 10 s, says who
+// it was, and nobody hangs.
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -20,9 +20,10 @@ class DeathTest : public ClusterTest {
  protected:
   ProcessCluster* StartTraining(const std::string& train, const std::string& consistency = "mode: SYNC") {
     ProcessClusterOptions options;
-    options.job = absl::StrCat("name: 'doomed' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
-                               "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { ", consistency,
-                               " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
+    options.job =
+        absl::StrCat("name: 'doomed' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
+                     "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { ", consistency,
+                     " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
     options.flags["scheduler"] = {"--worker_return_timeout_s=1"};
     for (const char* server : {"server-0", "server-1"}) options.flags[server] = {"--scheduler_timeout_s=3"};
     options.servers = 2;

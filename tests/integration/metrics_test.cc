@@ -50,7 +50,8 @@ std::map<std::string, double> Parse(const std::string& answer) {
   EXPECT_NE(answer.find(" 200 "), std::string::npos) << answer;
   EXPECT_NE(body, std::string::npos) << answer;
   if (body == std::string::npos) return samples;
-  for (const absl::string_view line : absl::StrSplit(absl::string_view(answer).substr(body + 4), '\n', absl::SkipWhitespace())) {
+  for (const absl::string_view line :
+       absl::StrSplit(absl::string_view(answer).substr(body + 4), '\n', absl::SkipWhitespace())) {
     if (line[0] == '#') continue;
     const size_t space = line.rfind(' ');
     double value = 0;

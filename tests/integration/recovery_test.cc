@@ -1,5 +1,5 @@
-// Processes that die while a SYNC job trains and are started again with the same command, where nobody else has what they had:
-// the job goes on, and ends with the bits of a run that nobody disturbed.
+// Processes that die while a SYNC job trains and are started again with the same command, where nobody else has what they
+// had: the job goes on, and ends with the bits of a run that nobody disturbed.
 #include "tests/integration/disturbed_training_test.h"
 
 namespace pawl {

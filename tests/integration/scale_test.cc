@@ -1,5 +1,5 @@
-// Servers come to a running job and leave it, and some are killed while partitions move: nothing is lost, nothing is doubled,
-// and the bits are those of one server that nobody disturbed.
+// Servers come to a running job and leave it, and some are killed while partitions move: nothing is lost, nothing is
+// doubled, and the bits are those of one server that nobody disturbed.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -61,15 +61,17 @@ class ScaleTest : public ClusterTest {
     }
     EXPECT_LE(most, least + 1);
     const MovesStatus& moves = settled->moves();
-    std::printf("%u servers: %lu replicas and %lu bytes copied so far; pauses of %u handovers: p50 %u ms, p99 %u ms, max %u ms\n",
-                servers, static_cast<unsigned long>(moves.replicas_moved()), static_cast<unsigned long>(moves.bytes_moved()),
-                moves.handovers(), moves.pause_ms_p50(), moves.pause_ms_p99(), moves.pause_ms_max());
+    std::printf(
+        "%u servers: %lu replicas and %lu bytes copied so far; pauses of %u handovers: p50 %u ms, p99 %u ms, max %u ms\n",
+        servers, static_cast<unsigned long>(moves.replicas_moved()), static_cast<unsigned long>(moves.bytes_moved()),
+        moves.handovers(), moves.pause_ms_p50(), moves.pause_ms_p99(), moves.pause_ms_max());
     EXPECT_LE(moves.pause_ms_max(), kMaxPauseMs);
   }
 
   // Waits until partitions are on their way.
   static void AwaitMoves(ProcessCluster& cluster) {
-    const auto moving = cluster.WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; }, kStartTimeout);
+    const auto moving =
+        cluster.WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; }, kStartTimeout);
     ASSERT_TRUE(moving.ok()) << moving.status();
   }
 
@@ -108,9 +110,10 @@ TEST_F(ScaleTest, SyncJobEndsWithTheBitsOfOneUndisturbedServer) {
   ASSERT_TRUE(WriteClicks({.samples = 2000}, train).ok());
   const auto start = [&](uint32_t servers, uint32_t replicas, const std::vector<std::string>& worker_flags) {
     ProcessClusterOptions options;
-    options.job = absl::StrCat("name: 'scaled' seed: 5 data { train: '", train, "' format: LIBSVM }\n",
-                               "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
-                               "batch_size: 64 epochs: 20 logical_workers: 2 elastic: true partitions: ", kPartitions);
+    options.job =
+        absl::StrCat("name: 'scaled' seed: 5 data { train: '", train, "' format: LIBSVM }\n",
+                     "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
+                     "batch_size: 64 epochs: 20 logical_workers: 2 elastic: true partitions: ", kPartitions);
     options.servers = servers;
     options.workers = 2;
     options.fixed_ports = true;
@@ -166,9 +169,9 @@ TEST_F(ScaleTest, LedgerIsExactInAsyncModeAndNoPushFails) {
           ASSERT_TRUE(client.ok()) << client.status();
           auto table = (*client)->CreateTable(LedgerTable(name, kRowWidth)).get();
           ASSERT_TRUE(table.ok()) << table.status();
-          const absl::Status status =
-              DriveFreeRunning((*client)->free_running(), *table,
-                               {.partitions = kPartitions, .worker = worker, .sequences = kSequences - 1, .in_flight = 4}, ledger);
+          const absl::Status status = DriveFreeRunning(
+              (*client)->free_running(), *table,
+              {.partitions = kPartitions, .worker = worker, .sequences = kSequences - 1, .in_flight = 4}, ledger);
           EXPECT_TRUE(status.ok()) << status;
         });
       }
@@ -234,7 +237,8 @@ TEST_F(ScaleTest, LedgerIsExactAndTheBoundHoldsInBoundedMode) {
       for (uint64_t step = 0; step < last; ++step) {
         std::vector<uint64_t> keys;
         for (uint32_t p = 0; p < kPartitions; ++p) keys.push_back(LedgerKey(table->id(), rank, step, p, kPartitions));
-        const absl::Status pulled = session.Pull({{.table = *table, .keys = keys, .values = absl::MakeSpan(values)}}, kPatient).get();
+        const absl::Status pulled =
+            session.Pull({{.table = *table, .keys = keys, .values = absl::MakeSpan(values)}}, kPatient).get();
         ASSERT_TRUE(pulled.ok()) << pulled;
         ledger.Sent(rank, step);
         const absl::Status pushed = session.Push({{.table = *table, .keys = keys, .gradients = gradients}}, kPatient).get();

@@ -32,9 +32,10 @@ class StandbyTest : public ClusterTest {
     const auto standby_address = FreeAddress();
     EXPECT_TRUE(standby_address.ok()) << standby_address.status();
     ProcessClusterOptions options;
-    options.job = absl::StrCat("name: 'standby' seed: 5 data { train: '", train, "' format: LIBSVM }\n",
-                               "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
-                               "batch_size: 64 epochs: 3 logical_workers: 1 partitions: 8 durability: MEMORY");
+    options.job =
+        absl::StrCat("name: 'standby' seed: 5 data { train: '", train, "' format: LIBSVM }\n",
+                     "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
+                     "batch_size: 64 epochs: 3 logical_workers: 1 partitions: 8 durability: MEMORY");
     options.servers = 0;
     options.expected_workers = 1;
     const std::vector<std::string> flags = {"--servers=2", absl::StrCat("--store=", store)};
@@ -42,11 +43,12 @@ class StandbyTest : public ClusterTest {
     ProcessCluster* const cluster = StartCluster(options);
     if (cluster == nullptr) return "no cluster";
     const std::string folder = cluster->folder();
-    EXPECT_TRUE(cluster
-                    ->AddProcess("standby", "scheduler/pawl-scheduler",
-                                 {absl::StrCat("--listen=", *standby_address), absl::StrCat("--data_dir=", folder, "/standby"),
-                                  absl::StrCat("--job=", folder, "/job.pbtxt"), "--workers=1", flags[0], flags[1]})
-                    .ok());
+    EXPECT_TRUE(
+        cluster
+            ->AddProcess("standby", "scheduler/pawl-scheduler",
+                         {absl::StrCat("--listen=", *standby_address), absl::StrCat("--data_dir=", folder, "/standby"),
+                          absl::StrCat("--job=", folder, "/job.pbtxt"), "--workers=1", flags[0], flags[1]})
+            .ok());
     const std::string both = absl::StrCat("--scheduler=", cluster->scheduler_address(), ",", *standby_address);
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(cluster->AddServer({both}).ok());
     EXPECT_TRUE(cluster->AddWorker({both, "--step_delay_ms=60"}).ok());

@@ -69,7 +69,8 @@ class SyncDigestTest : public ClusterTest {
 };
 
 TEST_F(SyncDigestTest, DeepFmWithAdagradIsTheSameOnAnyCluster) {
-  const std::string job = JobText("model { deepfm { dim: 4 hidden: [16, 8] } } optimizer { adagrad { learning_rate: 0.05 } }");
+  const std::string job =
+      JobText("model { deepfm { dim: 4 hidden: [16, 8] } } optimizer { adagrad { learning_rate: 0.05 } }");
   const uint32_t digest = ReferenceDigestOf(job);
   for (const auto& [servers, workers] : {std::pair(1u, 1u), {2u, 1u}, {3u, 2u}, {1u, 4u}, {2u, 2u}}) {
     ExpectDigest(job, servers, workers, digest);

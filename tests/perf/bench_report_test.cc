@@ -13,7 +13,8 @@ BenchRow Throughput() {
 TEST(BenchReportTest, TheShareOfAThroughputIsTheValueByTheLimit) { EXPECT_DOUBLE_EQ(Throughput().share(), 0.75); }
 
 TEST(BenchReportTest, TheShareOfALatencyIsTheLimitByTheValue) {
-  const BenchRow row = {.name = "p50", .value = 80, .unit = "us", .limit_name = "echo", .limit = 60, .smaller_is_better = true};
+  const BenchRow row = {
+      .name = "p50", .value = 80, .unit = "us", .limit_name = "echo", .limit = 60, .smaller_is_better = true};
   EXPECT_DOUBLE_EQ(row.share(), 0.75);
 }
 

@@ -30,10 +30,12 @@
 #include "tests/perf/kernel_rows.h"
 
 ABSL_FLAG(double, seconds, 3, "how long each row is measured");
-ABSL_FLAG(std::string, rows, "",
-          "only rows whose name contains this: 'dense', 'one-row', 'sparse', 'kernel', ...; 'safety': what replicas and logs "
-          "cost, which is not among the others");
-ABSL_FLAG(std::string, json, "", "write the JSON here; a relative path counts from where `bazel run` was called. Empty: to stdout");
+ABSL_FLAG(
+    std::string, rows, "",
+    "only rows whose name contains this: 'dense', 'one-row', 'sparse', 'kernel', ...; 'safety': what replicas and logs "
+    "cost, which is not among the others");
+ABSL_FLAG(std::string, json, "",
+          "write the JSON here; a relative path counts from where `bazel run` was called. Empty: to stdout");
 ABSL_FLAG(uint64_t, sparse_rows, 10000000, "rows of the sparse table");
 ABSL_FLAG(uint32_t, calls_in_flight, 4, "calls under way at a time in the rows about throughput");
 ABSL_FLAG(std::string, profile, "",

@@ -1,5 +1,5 @@
-// What pushes notice of partitions that move: a sparse table on two servers, pushed to all the time, while a third one takes its
-// share. Prints one JSON object.
+// What pushes notice of partitions that move: a sparse table on two servers, pushed to all the time, while a third one takes
+// its share. Prints one JSON object.
 //
 //   bazel run -c opt //tests/perf:moves
 //   bazel run -c opt //tests/perf:moves -- --rows=2000000 --row_width=128 --replicas=2 --repair_bytes_per_s=50000000
@@ -31,7 +31,7 @@ ABSL_FLAG(uint32_t, row_width, 128, "floats in a row");
 ABSL_FLAG(uint32_t, partitions, 64, "partitions of the job");
 ABSL_FLAG(uint32_t, replicas, 1, "replicas of each partition");
 ABSL_FLAG(std::string, durability, "MEMORY", "the job's");
-ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{50} << 20, "what a server copies a second, at most");
+ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{32} << 20, "what a server copies a second, at most");
 ABSL_FLAG(uint32_t, keys_in_call, 4000, "keys of one push");
 ABSL_FLAG(uint32_t, calls_in_flight, 4, "pushes under way at a time");
 ABSL_FLAG(double, seconds, 5, "how long it is measured before and after");
@@ -69,8 +69,12 @@ class Throughput {
 // From its construction to Json().
 class Phase {
  public:
-  explicit Phase(Throughput& throughput) : throughput_(throughput), keys_(throughput.keys()) { throughput_.TakeLongestGapMs(); }
-  double KeysPerSecond() const { return static_cast<double>(throughput_.keys() - keys_) / Seconds(Clock::Real().Now() - begin_); }
+  explicit Phase(Throughput& throughput) : throughput_(throughput), keys_(throughput.keys()) {
+    throughput_.TakeLongestGapMs();
+  }
+  double KeysPerSecond() const {
+    return static_cast<double>(throughput_.keys() - keys_) / Seconds(Clock::Real().Now() - begin_);
+  }
   nlohmann::ordered_json Json() {
     return {{"seconds", Seconds(Clock::Real().Now() - begin_)},
             {"keys_per_s", KeysPerSecond()},
@@ -116,7 +120,9 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   for (Slot& slot : slots) slot.floats.assign(size_t{keys_in_call} * spec.row_width(), 1e-3f);
   PAWL_RETURN_IF_ERROR(RunCalls(calls_in_flight, rows / keys_in_call, [&](uint32_t slot, uint64_t call, Callback done) {
                          slots[slot].keys.resize(keys_in_call);
-                         for (size_t i = 0; i < keys_in_call; ++i) slots[slot].keys[i] = ZipfKeys::KeyOf(call * keys_in_call + i);
+                         for (size_t i = 0; i < keys_in_call; ++i) {
+                           slots[slot].keys[i] = ZipfKeys::KeyOf(call * keys_in_call + i);
+                         }
                          session.Push({{.table = table, .keys = slots[slot].keys, .gradients = slots[slot].floats,
                                         .keys_are_distinct = true}},
                                       {}, std::move(done));
@@ -137,11 +143,12 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
                              done(absl::CancelledError("over"));
                              return;
                            }
-                           session.Push({{.table = table, .keys = key_sets[next++ % kKeySets], .gradients = slots[slot].floats}}, {},
-                                        [&, done = std::move(done)](absl::Status status) mutable {
-                                          if (status.ok()) throughput.Add(keys_in_call);
-                                          done(std::move(status));
-                                        });
+                           session.Push(
+                               {{.table = table, .keys = key_sets[next++ % kKeySets], .gradients = slots[slot].floats}}, {},
+                               [&, done = std::move(done)](absl::Status status) mutable {
+                                 if (status.ok()) throughput.Add(keys_in_call);
+                                 done(std::move(status));
+                               });
                          })
                  .status();
   });
@@ -161,7 +168,8 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     figures["before"] = before.Json();
 
     PAWL_RETURN_IF_ERROR(cluster->AddServer({repair}));
-    PAWL_RETURN_IF_ERROR(cluster->WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; }, kMoveTimeout).status());
+    PAWL_RETURN_IF_ERROR(
+        cluster->WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; }, kMoveTimeout).status());
     Phase during(throughput);
     std::vector<double> windows;
     MonotonicTime window_began = Clock::Real().Now();

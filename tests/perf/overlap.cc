@@ -369,9 +369,12 @@ int main(int argc, char** argv) {
       "  cases               both, for each of --bucket_bytes, in pairs of turns: the link not limited, then limited;\n"
       "                      step_of_larger is the step's time over the larger of computation (while the link is not\n"
       "                      limited) and communication (the least bytes over the rate): 1 is perfect, 2 is no overlap\n"
-      "All figures are means of a step of worker-0, as it reports its progress, and of those of --rounds turns the median of\n"
-      "the half that other programs have disturbed least (others_processors says how many processors they kept busy; `turns`\n"
-      "has step_ms and that of all). computing_ms is the part of a step in which the worker waits for nothing, worker_cpu_ms\n"
+      "All figures are means of a step of worker-0, as it reports its progress, and of those of --rounds turns the median "
+      "of\n"
+      "the half that other programs have disturbed least (others_processors says how many processors they kept busy; "
+      "`turns`\n"
+      "has step_ms and that of all). computing_ms is the part of a step in which the worker waits for nothing, "
+      "worker_cpu_ms\n"
       "the processor time of all its threads. Each worker needs a core for itself; where there are not as many:\n"
       "  bazel run -c opt //tests/perf:overlap -- --rank_batch=1 --element_delay_ns=60");
   absl::ParseCommandLine(argc, argv);

@@ -180,7 +180,8 @@ void FaultInjector::PauseLife(const std::shared_ptr<Life>& life) {
 void FaultInjector::CutNetwork() {
   const int sites = SimulatedCluster::SiteOfServer(cluster_.servers()) + static_cast<int>(senders_.size());
   const int site = static_cast<int>(random_.Below(static_cast<uint64_t>(sites)));
-  const bool is_server = site >= SimulatedCluster::SiteOfServer(0) && site < SimulatedCluster::SiteOfServer(cluster_.servers());
+  const bool is_server =
+      site >= SimulatedCluster::SiteOfServer(0) && site < SimulatedCluster::SiteOfServer(cluster_.servers());
   const int server = site - SimulatedCluster::SiteOfServer(0);
   // The scheduler's silence takes all the leases, but harms nobody.
   if (is_server && !MayDisturbServer(server)) return;
@@ -198,7 +199,8 @@ void FaultInjector::CutNetwork() {
     if (direction != 1) cuts.push_back({site, other});
     if (direction != 2) cuts.push_back({other, site});
   }
-  Note(absl::StrCat("site ", site, " is cut off from ", from_all ? "all" : absl::StrCat("site ", peer), ", direction ", direction));
+  Note(absl::StrCat("site ", site, " is cut off from ", from_all ? "all" : absl::StrCat("site ", peer), ", direction ",
+                    direction));
   for (const auto& [from, to] : cuts) network_.SetCut(from, to, true);
   if (is_server) disturbed_.insert(server);
   In(milliseconds(50), milliseconds(random_.Chance(0.5) ? 1000 : 5000), [this, cuts, site, is_server, server] {

@@ -8,11 +8,12 @@
 namespace pawl {
 
 std::string Schedule::ToString() const {
-  std::string text = absl::StrCat(
-      "seed ", seed, ": ", servers, " servers, ", replicas, " replicas, ", partitions, " partitions, ",
-      Durability_Name(durability), ", ", ConsistencyMode_Name(consistency.mode()), "(", consistency.staleness(), "), ",
-      workers, " x ", ranks_per_worker, " ranks, ", steps, " steps, ", clients, " clients, ", pushes, " pushes, lease ",
-      lease.count(), " ms, storm ", storm.count(), " ms, a fault every ", fault_interval.count(), " ms:", faults_at_begin ? " at the begin," : "");
+  std::string text =
+      absl::StrCat("seed ", seed, ": ", servers, " servers, ", replicas, " replicas, ", partitions, " partitions, ",
+                   Durability_Name(durability), ", ", ConsistencyMode_Name(consistency.mode()), "(", consistency.staleness(),
+                   "), ", workers, " x ", ranks_per_worker, " ranks, ", steps, " steps, ", clients, " clients, ", pushes,
+                   " pushes, lease ", lease.count(), " ms, storm ", storm.count(), " ms, a fault every ",
+                   fault_interval.count(), " ms:", faults_at_begin ? " at the begin," : "");
   if (kills_servers) absl::StrAppend(&text, " kills of servers,");
   if (kills_all_servers) absl::StrAppend(&text, " of all at once,");
   if (kills_scheduler) absl::StrAppend(&text, " of the scheduler,");

@@ -38,10 +38,18 @@ constexpr int kTimedHeartbeats = 20000;
 // Does all that is asked at once.
 class ObedientServers final : public ServerCaller {
  public:
-  void CreateTable(const std::string&, const CreateTableOnServerRequest&, MonotonicDuration, Done done) override { done(absl::OkStatus()); }
-  void Inspect(const std::string&, const InspectRequest&, MonotonicDuration, InspectDone done) override { done(InspectResponse()); }
-  void KeepBest(const std::string&, const KeepBestRequest&, MonotonicDuration, Done done) override { done(absl::OkStatus()); }
-  void RestoreBest(const std::string&, const RestoreBestRequest&, MonotonicDuration, Done done) override { done(absl::OkStatus()); }
+  void CreateTable(const std::string&, const CreateTableOnServerRequest&, MonotonicDuration, Done done) override {
+    done(absl::OkStatus());
+  }
+  void Inspect(const std::string&, const InspectRequest&, MonotonicDuration, InspectDone done) override {
+    done(InspectResponse());
+  }
+  void KeepBest(const std::string&, const KeepBestRequest&, MonotonicDuration, Done done) override {
+    done(absl::OkStatus());
+  }
+  void RestoreBest(const std::string&, const RestoreBestRequest&, MonotonicDuration, Done done) override {
+    done(absl::OkStatus());
+  }
   void ReleaseLogicalWorker(const std::string&, const ReleaseLogicalWorkerRequest&, MonotonicDuration, Done done) override {
     done(absl::OkStatus());
   }
@@ -243,7 +251,8 @@ class Measurement {
       for (int i = 0; i < replicas.learners_size(); ++i) {
         const Copy copy(p, table_.servers(static_cast<int>(replicas.learners(i))).node(), replicas.learners_since(i));
         const auto it = copies_.find(copy);
-        copies[copy] = it == copies_.end() ? static_cast<double>(options_.parameter_bytes) / options_.partitions : it->second;
+        copies[copy] =
+            it == copies_.end() ? static_cast<double>(options_.parameter_bytes) / options_.partitions : it->second;
       }
     }
     copies_ = std::move(copies);
@@ -374,7 +383,9 @@ class Measurement {
       PAWL_RETURN_IF_ERROR(error_);
       if (!whole.has_value() && IsWhole()) whole = ticks_;
       if (whole.has_value() && coordinator_->GetStatus(GetStatusRequest())->moves().at_rest()) break;
-      if (static_cast<int64_t>(ticks_ - began) > kPatience / kTickInterval) return absl::InternalError("it does not come to rest");
+      if (static_cast<int64_t>(ticks_ - began) > kPatience / kTickInterval) {
+        return absl::InternalError("it does not come to rest");
+      }
     }
     const double tick_s = Seconds(kTickInterval);
     figures["replan_tick_ms_max"] = longest_tick_ms_;

@@ -24,9 +24,9 @@ struct SchedulerScaleOptions {
   uint64_t repair_bytes_per_s = uint64_t{100} << 20;
 };
 
-// Registers all, places the partitions, lets one server die and then a whole zone, and waits each time until every partition has
-// all of its replicas again. The figures, by name; times are of the scheduler's work alone, without gRPC, and on one core.
-// INTERNAL if the scheduler does not get there, or a routing that was told as changes differs from the whole one.
+// Registers all, places the partitions, lets one server die and then a whole zone, and waits each time until every partition
+// has all of its replicas again. The figures, by name; times are of the scheduler's work alone, without gRPC, and on one
+// core. INTERNAL if the scheduler does not get there, or a routing that was told as changes differs from the whole one.
 absl::StatusOr<nlohmann::ordered_json> MeasureScheduler(const SchedulerScaleOptions& options);
 
 }  // namespace pawl

@@ -9,7 +9,9 @@ namespace pawl {
 std::vector<SimLedger::Cell> SimLedger::CellsOf(uint32_t sender, uint64_t number) {
   SeededRandom random(schedule_.seed ^ (uint64_t{sender} << 40) ^ number);
   std::set<uint32_t> partitions;
-  for (uint64_t i = random.Between(1, 4); i > 0; --i) partitions.insert(static_cast<uint32_t>(random.Below(schedule_.partitions)));
+  for (uint64_t i = random.Between(1, 4); i > 0; --i) {
+    partitions.insert(static_cast<uint32_t>(random.Below(schedule_.partitions)));
+  }
   std::vector<Cell> cells;
   for (const uint32_t partition : partitions) {
     cells.push_back({sender, number, partition, LedgerKey(table_, sender, number, partition, schedule_.partitions)});

@@ -144,7 +144,8 @@ void SimulatedNetwork::Answer(CallId call, const std::shared_ptr<Life>& at, absl
 }
 
 void SimulatedNetwork::LoseConnection(CallId call) {
-  const MonotonicDuration noticed = random_.Chance(0.5) ? kKeepalive : random_.Between(MonotonicDuration::zero(), kKeepalive);
+  const MonotonicDuration noticed =
+      random_.Chance(0.5) ? kKeepalive : random_.Between(MonotonicDuration::zero(), kKeepalive);
   EndLater(call, noticed, absl::UnavailableError("connection lost"));
 }
 
@@ -205,11 +206,12 @@ void SimulatedCaller::Call(const std::string& address, const std::string& rpc, c
     });
   }
   auto id = std::make_shared<SimulatedNetwork::CallId>(0);
-  *id = network_.Call(life_, address, rpc, request, timeout,
-                      [this, exists = exists_, id, done = std::move(done)](absl::Status status, IncomingMessage answer) mutable {
-                        if (*exists) calls_.erase(*id);
-                        done(std::move(status), std::move(answer));
-                      });
+  *id = network_.Call(
+      life_, address, rpc, request, timeout,
+      [this, exists = exists_, id, done = std::move(done)](absl::Status status, IncomingMessage answer) mutable {
+        if (*exists) calls_.erase(*id);
+        done(std::move(status), std::move(answer));
+      });
   calls_.insert(*id);
 }
 

@@ -113,7 +113,9 @@ void SimulatedScheduler::Tick() {
     told_anew_ = true;
     process_->coordinator->Tick();
     if (failure_.empty() && process_->coordinator->state() == FAILED) {
-      if (const auto status = process_->coordinator->GetStatus(GetStatusRequest()); status.ok()) failure_ = status->failure();
+      if (const auto status = process_->coordinator->GetStatus(GetStatusRequest()); status.ok()) {
+        failure_ = status->failure();
+      }
       if (failure_.empty()) failure_ = "the scheduler does not say why";
       loop_.Note(absl::StrCat("the job has failed: ", failure_));
     }
@@ -147,14 +149,14 @@ void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& 
   Coordinator& coordinator = *process_->coordinator;
   const auto parked = [&]<typename Request, typename Response>(
                           Ticket (Coordinator::*method)(const Request&, Done<Response>)) {
-    const Ticket ticket =
-        (coordinator.*method)(MustParse<Request>(request), [reply = std::move(reply)](absl::StatusOr<Response> answer) mutable {
-          if (answer.ok()) {
-            reply(absl::OkStatus(), EncodeSmall(*answer));
-          } else {
-            reply(answer.status(), OutgoingMessage());
-          }
-        });
+    const Ticket ticket = (coordinator.*method)(MustParse<Request>(request),
+                                                [reply = std::move(reply)](absl::StatusOr<Response> answer) mutable {
+                                                  if (answer.ok()) {
+                                                    reply(absl::OkStatus(), EncodeSmall(*answer));
+                                                  } else {
+                                                    reply(answer.status(), OutgoingMessage());
+                                                  }
+                                                });
     if (ticket == 0) return;
     loop_.Schedule(timeout, life_, "deadline of a call",
                    [this, ticket] { process_->coordinator->Cancel(ticket, /*deadline_passed=*/true); });

@@ -120,7 +120,9 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
                             const Expectation& expected = memory->expectations[i];
                             const float value = memory->values[i];
                             if (value == expected.least || value == expected.most) continue;
-                            if (expected.unless_released && value == 0 && world_.may_be_released(expected.cell.sender)) continue;
+                            if (expected.unless_released && value == 0 && world_.may_be_released(expected.cell.sender)) {
+                              continue;
+                            }
                             world_.violation(absl::StrCat(
                                 name_, " reads ", value, " for push ", expected.cell.number, " of sender ",
                                 expected.cell.sender, " in partition ", expected.cell.partition, ", which is to be ",

@@ -206,15 +206,18 @@ class Simulation {
     std::map<uint32_t, std::set<uint64_t>> positions;
     std::map<uint32_t, uint32_t> counts;
     for (int server = 0; server < cluster_.servers(); ++server) {
-      if (cluster_.server(server) == nullptr || cluster_.server(server)->data_plane().epoch() != routing->epoch()) return false;
+      if (cluster_.server(server) == nullptr || cluster_.server(server)->data_plane().epoch() != routing->epoch()) {
+        return false;
+      }
       for (const RecoveredReplica& replica : cluster_.server(server)->data_plane().ReplicasWithData()) {
         positions[replica.partition()].insert(replica.log_index());
         ++counts[replica.partition()];
       }
     }
     return std::all_of(positions.begin(), positions.end(), [](const auto& entry) { return entry.second.size() == 1; }) &&
-           counts.size() == schedule_.partitions &&
-           std::all_of(counts.begin(), counts.end(), [this](const auto& entry) { return entry.second >= schedule_.replicas; });
+           counts.size() == schedule_.partitions && std::all_of(counts.begin(), counts.end(), [this](const auto& entry) {
+             return entry.second >= schedule_.replicas;
+           });
   }
 
   void CompareReplicas() {
@@ -226,9 +229,9 @@ class Simulation {
         const std::pair<uint64_t, uint32_t> here(replica.log_index(), replica.crc32c());
         const auto [first, is_new] = seen.emplace(replica.partition(), here);
         if (is_new || first->second == here) continue;
-        return Violation(absl::StrFormat("replicas of partition %d differ: index %d crc %x, and on server %d index %d crc %x",
-                                         replica.partition(), first->second.first, first->second.second, server,
-                                         here.first, here.second));
+        return Violation(absl::StrFormat(
+            "replicas of partition %d differ: index %d crc %x, and on server %d index %d crc %x", replica.partition(),
+            first->second.first, first->second.second, server, here.first, here.second));
       }
     }
   }

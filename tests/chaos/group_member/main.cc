@@ -177,7 +177,8 @@ class Member {
       const std::vector<float> expected = Values(all, step);
       for (uint64_t i = 0; i < sums_.size(); ++i) {
         if (sums_[i] == expected[i % kPeriod]) continue;
-        return absl::DataLossError(absl::StrCat("step ", step, ": sum ", i, " is ", sums_[i], ", not ", expected[i % kPeriod]));
+        return absl::DataLossError(
+            absl::StrCat("step ", step, ": sum ", i, " is ", sums_[i], ", not ", expected[i % kPeriod]));
       }
       steps_ = step + 1;
       notes_ << Clock::Real().Now().time_since_epoch().count() << ' ' << group.generation << ' ' << group.members.size()
