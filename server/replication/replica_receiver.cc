@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/failpoint.h"
 #include "client_lib/base/status_macros.h"
@@ -209,7 +210,11 @@ absl::Status ReplicaReceiver::TakePiece(InstallSnapshotRequest& request, std::st
     return absl::ResourceExhaustedError(
         absl::StrCat("snapshots of more than ", max_bytes_arriving_, " bytes arrive; send it again later"));
   }
-  snapshot.pieces.push_back(std::move(*request.mutable_data()));
+  if (size < kSmallPieceBytes && !snapshot.pieces.empty()) {
+    snapshot.pieces.back().append(request.data());
+  } else {
+    snapshot.pieces.push_back(std::move(*request.mutable_data()));
+  }
   snapshot.bytes += size;
   bytes_arriving_ += size;
   snapshot.last_piece = clock_.Now();

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
@@ -28,6 +29,8 @@ inline constexpr size_t kMaxSnapshotBytes = size_t{8} << 30;
 inline constexpr size_t kMaxSnapshotsArriving = 64;
 // Of all of them together; one is always taken.
 inline constexpr size_t kMaxBytesArriving = kMaxSnapshotBytes;
+// Smaller pieces are put together as they come, so that their number is bounded by the bytes.
+inline constexpr size_t kSmallPieceBytes = size_t{64} << 10;
 // Without another piece, what has arrived is given up. A primary gives up a piece far sooner, and then begins anew.
 inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 
