@@ -89,7 +89,8 @@ void SetUpDaemon(const std::string& name, const std::string& usage, int argc, ch
   KeepFreedMemory();
   absl::SetProgramUsageMessage(usage);
   absl::FlagsUsageConfig config;
-  config.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "main.cc"); };
+  // Not Abseil's own.
+  config.contains_help_flags = [](absl::string_view file) { return !absl::StrContains(file, "absl/flags/"); };
   config.contains_helpshort_flags = config.contains_help_flags;
   config.version_string = [name] { return absl::StrCat(name, " ", kVersion, "\n"); };
   absl::SetFlagsUsageConfig(config);

@@ -33,9 +33,9 @@ class EndSignal {
   bool seen_ = false;
 };
 
-// Parses the flags of the binary `name`, whose --help shows `usage` and the flags
-// of its main.cc and whose --version says which Pawl it is of, and sets the log's format. Ends the process with kExitUsage, saying why, on
-// unknown flags and on anything that is not a flag.
+// Parses the flags of the binary `name`, whose --help shows `usage` and the program's own flags and whose --version says
+// which Pawl it is of, and sets the log's format. Ends the process with kExitUsage, saying why, on unknown flags and on
+// anything that is not a flag.
 void SetUpDaemon(const std::string& name, const std::string& usage, int argc, char** argv);
 
 // Prints "name: problem" and where to find help; returns kExitUsage.

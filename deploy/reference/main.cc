@@ -41,8 +41,8 @@ int main(int argc, char** argv) {
     text = pawl::JobPage(pool);
   } else if (page == "errors") {
     source = "the comments in proto/ and client_lib/rpc/retry.cc";
-    text = pawl::ErrorsPage(pool, {"proto/parameter.proto", "proto/scheduler.proto", "proto/replication.proto",
-                                   "proto/server_control.proto"});
+    text = pawl::ErrorsPage(
+        pool, {"proto/parameter.proto", "proto/scheduler.proto", "proto/replication.proto", "proto/server_control.proto"});
   } else if (page == "metrics") {
     source = "scheduler/metrics.cc";
     text = pawl::MetricsPage();
