@@ -10,19 +10,6 @@
 #include "worker/evaluation_report.h"
 
 namespace pawl {
-namespace {
-
-// The client library ends a call by its deadline; a little later the library itself is at fault.
-constexpr std::chrono::seconds kGrace{30};
-
-// A callback that makes `future` ready.
-Callback Fulfil(std::future<absl::Status>& future) {
-  std::promise<absl::Status> promise;
-  future = promise.get_future();
-  return [promise = std::move(promise)](absl::Status status) mutable { promise.set_value(std::move(status)); };
-}
-
-}  // namespace
 
 float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples, uint64_t rank_samples) {
   if (mode == BOUNDED || mode == ASYNC) return static_cast<float>(1.0 / static_cast<double>(rank_samples));
@@ -150,7 +137,7 @@ absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t st
   CallOptions options;
   options.timeout = shared_.step_timeout;
   options.step = step;
-  session_.Pull(pull_items_, options, Fulfil(slot.pulled));
+  session_.Pull(pull_items_, options, Fulfilling(slot.pulled));
   return absl::OkStatus();
 }
 
@@ -158,7 +145,7 @@ absl::Status RankTrainer::AwaitPull(Slot& slot, std::vector<absl::Span<const flo
   PAWL_RETURN_IF_ERROR(Wait([&] {
     if (slot.dense != nullptr) PAWL_RETURN_IF_ERROR(slot.dense->Await(shared_.interrupt));
     if (!slot.pulled.valid()) return absl::OkStatus();
-    return Await(slot.pulled, shared_.step_timeout + kGrace, shared_.interrupt, "pull");
+    return Await(slot.pulled, shared_.step_timeout + kLibraryGrace, shared_.interrupt, "pull");
   }));
   parameters->clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
@@ -290,7 +277,7 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
 }
 
 Callback RankTrainer::FulfilOrEndAll(std::future<absl::Status>& future, absl::string_view what, uint64_t step) {
-  return [this, what, step, done = Fulfil(future)](absl::Status status) mutable {
+  return [this, what, step, done = Fulfilling(future)](absl::Status status) mutable {
     if (!status.ok()) {
       status = Annotate(status, absl::StrCat(what, " of logical worker ", rank_, " at step ", step));
       shared_.interrupt.Set(status);
@@ -316,7 +303,7 @@ absl::Status RankTrainer::Finish(Slot& slot) {
   for (const auto& [call, what] : calls) {
     if (!call->valid()) continue;
     PAWL_RETURN_IF_ERROR(Wait([&, call = call, what = what] {
-      return Await(*call, shared_.step_timeout + kGrace, shared_.interrupt, what);
+      return Await(*call, shared_.step_timeout + kLibraryGrace, shared_.interrupt, what);
     }));
   }
   slot.share.reset();
@@ -328,7 +315,7 @@ absl::Status RankTrainer::Finish(Slot& slot) {
 void RankTrainer::EndStepsUnderWay() {
   for (Slot& slot : slots_) {
     for (std::future<absl::Status>* call : {&slot.pushed, &slot.written_back, &slot.ended}) {
-      if (call->valid()) AwaitReady(*call, shared_.step_timeout + kGrace, shared_.abandon, "end of the step").IgnoreError();
+      if (call->valid()) AwaitReady(*call, shared_.step_timeout + kLibraryGrace, shared_.abandon, "end of the step").IgnoreError();
     }
   }
   // What this rank has given to a dense step goes with this process, unless the others have taken it up.
@@ -344,7 +331,7 @@ absl::Status RankTrainer::Meet(absl::string_view place) {
     auto all_there = shared_.rendezvous.Barrier(
         absl::StrCat(place, attempt == 0 ? "" : absl::StrCat("-again-", attempt)),
         shared_.logical_workers, rank_);
-    status = Await(all_there, kRendezvousTimeout + kGrace, shared_.interrupt, absl::StrCat("barrier `", place, "`"));
+    status = Await(all_there, kRendezvousTimeout + kLibraryGrace, shared_.interrupt, absl::StrCat("barrier `", place, "`"));
     if (!absl::IsAborted(status)) break;
   }
   return status;
@@ -356,7 +343,7 @@ absl::StatusOr<ReportEvaluationResponse> RankTrainer::Report(const std::vector<R
     // Only the last one waits for the other ranks.
     for (const ReportEvaluationRequest& part : parts) {
       auto answer = shared_.rendezvous.ReportEvaluation(part);
-      response = Await(answer, kRendezvousTimeout + kGrace, shared_.interrupt, "report of the evaluation");
+      response = Await(answer, kRendezvousTimeout + kLibraryGrace, shared_.interrupt, "report of the evaluation");
       if (!response.ok()) break;
     }
     // A scheduler that was restarted meanwhile lacks the parts before, and wants all of them again.
