@@ -84,8 +84,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options, s
                                                         std::shared_ptr<ControlChannel> control,
                                                         std::shared_ptr<ControlChannel> link) {
   if (options.role != CLIENT_ROLE && options.role != WORKER_ROLE) {
-    return absl::InvalidArgumentError(absl::StrCat("ClientOptions::role is ", Role_Name(options.role),
-                                                   "; it must be CLIENT_ROLE or WORKER_ROLE"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("ClientOptions::role is ", Role_Name(options.role), "; it must be CLIENT_ROLE or WORKER_ROLE"));
   }
   if (options.max_bytes_in_flight == 0) {
     return absl::InvalidArgumentError("ClientOptions::max_bytes_in_flight is 0; nothing could ever be sent");
@@ -187,16 +187,14 @@ std::future<absl::StatusOr<std::vector<Table>>> Client::ListTables(const CallOpt
   return std::move(future);
 }
 
-void Client::Barrier(const std::string& name, uint32_t parties, uint32_t party, const CallOptions& options,
-                     Callback done) {
+void Client::Barrier(const std::string& name, uint32_t parties, uint32_t party, const CallOptions& options, Callback done) {
   BarrierRequest request;
   request.set_name(name);
   request.set_parties(parties);
   request.set_party(party);
   request.set_node(node());
   request.set_incarnation(incarnation());
-  CallScheduler<BarrierResponse, absl::Status>(*core_, "Barrier", std::move(request), options, std::move(done),
-                                               Nothing());
+  CallScheduler<BarrierResponse, absl::Status>(*core_, "Barrier", std::move(request), options, std::move(done), Nothing());
 }
 
 std::future<absl::Status> Client::Barrier(const std::string& name, uint32_t parties, uint32_t party,
@@ -216,8 +214,8 @@ void Client::Assignment(GetAssignmentRequest request, const CallOptions& options
                         absl::AnyInvocable<void(absl::StatusOr<GetAssignmentResponse>)> done) {
   request.set_node(node());
   request.set_incarnation(incarnation());
-  CallScheduler<GetAssignmentResponse, absl::StatusOr<GetAssignmentResponse>>(
-      *core_, "GetAssignment", std::move(request), options, std::move(done), Whole());
+  CallScheduler<GetAssignmentResponse, absl::StatusOr<GetAssignmentResponse>>(*core_, "GetAssignment", std::move(request),
+                                                                              options, std::move(done), Whole());
 }
 
 std::future<absl::Status> Client::GiveUpRanks(GiveUpRanksRequest request, const CallOptions& options) {
@@ -256,8 +254,7 @@ void Client::WatchGroup(WatchGroupRequest request, const CallOptions& options,
                                                                         std::move(done), Whole());
 }
 
-std::future<absl::StatusOr<WatchGroupResponse>> Client::WatchGroup(WatchGroupRequest request,
-                                                                   const CallOptions& options) {
+std::future<absl::StatusOr<WatchGroupResponse>> Client::WatchGroup(WatchGroupRequest request, const CallOptions& options) {
   auto [future, done] = NewFuture<absl::StatusOr<WatchGroupResponse>>();
   WatchGroup(std::move(request), options, std::move(done));
   return std::move(future);
@@ -297,8 +294,7 @@ std::future<absl::Status> Client::StopJob(const std::string& reason, const CallO
   auto [future, done] = NewFuture<absl::Status>();
   StopJobRequest request;
   request.set_reason(reason);
-  CallScheduler<StopJobResponse, absl::Status>(*core_, "StopJob", std::move(request), options, std::move(done),
-                                               Nothing());
+  CallScheduler<StopJobResponse, absl::Status>(*core_, "StopJob", std::move(request), options, std::move(done), Nothing());
   return std::move(future);
 }
 

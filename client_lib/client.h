@@ -201,8 +201,8 @@ class Session {
   // belongs to: in SYNC it does not show the push, which is applied when the step closes.
   std::future<absl::Status> PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
                                      const CallOptions& options = {});
-  virtual void PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
-                        const CallOptions& options, Callback done) = 0;
+  virtual void PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls, const CallOptions& options,
+                        Callback done) = 0;
 
  protected:
   Session() = default;
@@ -274,8 +274,7 @@ class Client {
   // Creates the table, on every server. An equal table that is there already is the
   // result, so that all workers may call it; another one under the name gives ALREADY_EXISTS.
   std::future<absl::StatusOr<Table>> CreateTable(const TableSpec& spec, const CallOptions& options = {});
-  void CreateTable(const TableSpec& spec, const CallOptions& options,
-                   absl::AnyInvocable<void(absl::StatusOr<Table>)> done);
+  void CreateTable(const TableSpec& spec, const CallOptions& options, absl::AnyInvocable<void(absl::StatusOr<Table>)> done);
   // NOT_FOUND without such a table.
   std::future<absl::StatusOr<Table>> OpenTable(const std::string& name, const CallOptions& options = {});
   std::future<absl::StatusOr<std::vector<Table>>> ListTables(const CallOptions& options = {});
@@ -290,11 +289,9 @@ class Client {
   // (it gets ABORTED there). A step that the predecessor had ended in some partitions is ended in the others; the
   // session's step() is then the one to begin with. DATA_LOSS if the partitions contradict each other.
   std::future<absl::StatusOr<LogicalWorker*>> TakeOver(uint32_t rank, const CallOptions& options = {});
-  void TakeOver(uint32_t rank, const CallOptions& options,
-                absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done);
+  void TakeOver(uint32_t rank, const CallOptions& options, absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done);
   // The same for a rank of Assignment: in the incarnation that it has in this process's hands.
-  std::future<absl::StatusOr<LogicalWorker*>> TakeOver(const LogicalWorkerAssignment& rank,
-                                                       const CallOptions& options = {});
+  std::future<absl::StatusOr<LogicalWorker*>> TakeOver(const LogicalWorkerAssignment& rank, const CallOptions& options = {});
   // The process hosts the rank no more: the session goes as soon as its calls under way have ended, and the rank may be
   // opened or taken over again. REQUIRES: it is open, and nobody makes further calls through its session.
   void CloseLogicalWorker(uint32_t rank);
@@ -328,8 +325,8 @@ class Client {
   void SetProgress(const WorkerProgress& progress);
 
  private:
-  Client(std::shared_ptr<Transport> transport, std::shared_ptr<ControlChannel> control,
-         std::shared_ptr<ControlChannel> link, std::shared_ptr<ClientCore> core);
+  Client(std::shared_ptr<Transport> transport, std::shared_ptr<ControlChannel> control, std::shared_ptr<ControlChannel> link,
+         std::shared_ptr<ClientCore> core);
 
   // These outlive core_; their destructors wait for what is still running in it.
   const std::shared_ptr<Transport> transport_;

@@ -61,20 +61,19 @@ void ClientCore::Join(Callback done) {
   // The link is closed before the core goes.
   link_ = std::make_unique<NodeLink>(
       link_channel_, clock_, options_.scheduler,
-      NodeLink::Events{
-          .fill_heartbeat =
-              [this](HeartbeatRequest& request) {
-                MutexLock lock(mu_);
-                if (options_.role == WORKER_ROLE) *request.mutable_worker() = progress_;
-              },
-          .routing = [this](const RoutingTable& table) { OnRouting(table); },
-          .job_state = [this](JobState state, const std::string& failure) { OnJobState(state, failure); },
-          .told_to_leave =
-              [this] {
-                MutexLock lock(mu_);
-                told_to_leave_ = true;
-              },
-          .disowned = [this](const absl::Status& why) { OnDisowned(why); }});
+      NodeLink::Events{.fill_heartbeat =
+                           [this](HeartbeatRequest& request) {
+                             MutexLock lock(mu_);
+                             if (options_.role == WORKER_ROLE) *request.mutable_worker() = progress_;
+                           },
+                       .routing = [this](const RoutingTable& table) { OnRouting(table); },
+                       .job_state = [this](JobState state, const std::string& failure) { OnJobState(state, failure); },
+                       .told_to_leave =
+                           [this] {
+                             MutexLock lock(mu_);
+                             told_to_leave_ = true;
+                           },
+                       .disowned = [this](const absl::Status& why) { OnDisowned(why); }});
 
   RegisterRequest request;
   request.set_role(options_.role);
@@ -249,9 +248,7 @@ void ClientCore::Control(const std::string& method, std::shared_ptr<const google
         return;
       }
       core->control_.Call(state->name, EncodeSmall(*state->request), std::min(state->attempt, left),
-                          [core, state](absl::Status status, IncomingMessage answer) {
-                            End(core, state, status, answer);
-                          });
+                          [core, state](absl::Status status, IncomingMessage answer) { End(core, state, status, answer); });
     }
     static void End(const std::shared_ptr<ClientCore>& core, const std::shared_ptr<State>& state, absl::Status status,
                     const IncomingMessage& answer) {
@@ -333,9 +330,8 @@ void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
   const MonotonicTime deadline = Deadline(options);
   // The result, until the counted callback runs.
   auto step = std::make_shared<uint64_t>(0);
-  Callback done =
-      Count([self = shared_from_this(), rank, step, incarnation,
-             user_done = std::move(user_done)](absl::Status status) mutable {
+  Callback done = Count(
+      [self = shared_from_this(), rank, step, incarnation, user_done = std::move(user_done)](absl::Status status) mutable {
         if (!status.ok()) {
           user_done(Annotate(status, absl::StrCat("taking logical worker ", rank, " over")));
         } else {

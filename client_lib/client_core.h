@@ -56,8 +56,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // Calls the scheduler's `method` ("Register") until `deadline`, again where it is UNAVAILABLE. An attempt
   // takes at most `attempt`. Fails with failure() if there is one.
   void Control(const std::string& method, std::shared_ptr<const google::protobuf::MessageLite> request,
-               std::shared_ptr<google::protobuf::MessageLite> response, MonotonicTime deadline,
-               MonotonicDuration attempt, Callback done);
+               std::shared_ptr<google::protobuf::MessageLite> response, MonotonicTime deadline, MonotonicDuration attempt,
+               Callback done);
 
   // Every call of the user's is counted, from before it begins until its callback has returned.
   Callback Count(Callback done);

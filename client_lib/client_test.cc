@@ -80,8 +80,7 @@ TEST_F(ClientTest, PushedRowsArePulledAtEveryPlaceOfTheirKey) {
 
   const std::vector<uint64_t> wanted = {9, 7, 5, 7};
   std::vector<float> values(wanted.size() * 3, -1);
-  ASSERT_TRUE(
-      client_->free_running().Pull({{.table = table, .keys = wanted, .values = absl::MakeSpan(values)}}).get().ok());
+  ASSERT_TRUE(client_->free_running().Pull({{.table = table, .keys = wanted, .values = absl::MakeSpan(values)}}).get().ok());
   EXPECT_EQ(values, (std::vector<float>{10, 11, 12, 21, 24, 27, 0, 0, 0, 21, 24, 27}));
 }
 
@@ -118,15 +117,14 @@ TEST_F(ClientTest, OneCallTakesSeveralTablesOfBothKinds) {
   const std::vector<float> small = {5, 6};
   const std::vector<float> tensor(10, 7);
   std::vector<float> got_rows(4), got_small(2), got_tensor(10);
-  const absl::Status status =
-      client_->free_running()
-          .PushPull({{.table = sparse, .keys = keys, .gradients = rows},
-                     {.table = dense, .gradients = tensor},
-                     {.table = other, .keys = keys, .gradients = small}},
-                    {{.table = dense, .values = absl::MakeSpan(got_tensor)},
-                     {.table = other, .keys = keys, .values = absl::MakeSpan(got_small)},
-                     {.table = sparse, .keys = keys, .values = absl::MakeSpan(got_rows)}})
-          .get();
+  const absl::Status status = client_->free_running()
+                                  .PushPull({{.table = sparse, .keys = keys, .gradients = rows},
+                                             {.table = dense, .gradients = tensor},
+                                             {.table = other, .keys = keys, .gradients = small}},
+                                            {{.table = dense, .values = absl::MakeSpan(got_tensor)},
+                                             {.table = other, .keys = keys, .values = absl::MakeSpan(got_small)},
+                                             {.table = sparse, .keys = keys, .values = absl::MakeSpan(got_rows)}})
+                                  .get();
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(got_rows, rows);
   EXPECT_EQ(got_small, small);
@@ -151,8 +149,7 @@ TEST_F(ClientTest, ARandomMixOfCallsEqualsAMap) {
     }
     for (uint64_t& key : keys) key = random() % 300;
     std::vector<float> values(keys.size() * 5);
-    ASSERT_TRUE(
-        client_->free_running().Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(values)}}).get().ok());
+    ASSERT_TRUE(client_->free_running().Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(values)}}).get().ok());
     for (size_t i = 0; i < keys.size(); ++i) {
       std::vector<float> row(values.begin() + i * 5, values.begin() + (i + 1) * 5);
       std::vector<float> want = expected[keys[i]];
@@ -171,8 +168,7 @@ TEST_F(ClientTest, WrongCallsAreRefusedByNameAndSendNothing) {
   std::vector<float> nine(9);
   Session& session = client_->free_running();
   EXPECT_EQ(session.Push({{.table = sparse, .keys = keys, .gradients = three}}).get(),
-            absl::InvalidArgumentError(
-                "items[0] for table `s`: gradients has 3 floats; 2 keys of width 2 take 4"));
+            absl::InvalidArgumentError("items[0] for table `s`: gradients has 3 floats; 2 keys of width 2 take 4"));
   EXPECT_EQ(session.Pull({{.table = dense, .values = absl::MakeSpan(nine)}}).get(),
             absl::InvalidArgumentError("items[0] for table `d`: values has 9 floats; the tensor has 10"));
   EXPECT_EQ(session.Push({{.table = dense, .keys = keys, .gradients = three}}).get().code(),
@@ -276,8 +272,7 @@ TEST_F(ClientTest, ANewRoutingIsFollowedUnderTheSamePushIds) {
   }
   std::vector<float> values(keys.size());
   cluster_.MovePartitions(0);
-  ASSERT_TRUE(
-      client_->free_running().Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(values)}}).get().ok());
+  ASSERT_TRUE(client_->free_running().Pull({{.table = table, .keys = keys, .values = absl::MakeSpan(values)}}).get().ok());
   EXPECT_EQ(values, std::vector<float>(keys.size(), 6.f));
 }
 
@@ -288,8 +283,7 @@ TEST_F(ClientTest, SegmentsAreCutAlikeUnderAnyRouting) {
     // Few partitions, so that each has several segments of full size.
     FakeCluster cluster(servers, 4);
     ClientOptions options;
-    absl::StatusOr<std::unique_ptr<Client>> client =
-        Client::Connect(options, cluster.transport(), cluster.control());
+    absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(options, cluster.transport(), cluster.control());
     ASSERT_TRUE(client.ok());
     client_ = *std::move(client);
     const Table wide = Sparse("wide", 4096);
@@ -447,8 +441,7 @@ TEST_F(ClientTest, ACallWhosePartitionHasNoPrimaryEndsAtItsDeadlineNamingThePart
   options.timeout = milliseconds(100);
   const std::string name = "partition " + std::to_string(partition) + " has no primary";
   std::vector<float> values(2);
-  absl::Status status =
-      worker->Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}}, options).get();
+  absl::Status status = worker->Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}}, options).get();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(status.message().find(name), std::string::npos) << status;
   status = worker->EndStep(options).get();
@@ -647,16 +640,13 @@ TEST_F(ClientTest, ACallThatIsNotAnsweredEndsAtItsDeadline) {
   CallOptions options;
   options.timeout = milliseconds(200);
   const MonotonicTime begin = Clock::Real().Now();
-  EXPECT_EQ(client_->free_running()
-                .Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}}, options)
-                .get()
-                .code(),
-            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(
+      client_->free_running().Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}}, options).get().code(),
+      absl::StatusCode::kDeadlineExceeded);
   EXPECT_GE(Clock::Real().Now() - begin, milliseconds(200));
   // A later answer finds nobody; the session goes on.
   cluster_.Release(Method::kPull);
-  EXPECT_TRUE(
-      client_->free_running().Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}}).get().ok());
+  EXPECT_TRUE(client_->free_running().Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}}).get().ok());
 }
 
 TEST_F(ClientTest, ACallWhoseTurnDoesNotComeEndsAtItsDeadline) {
@@ -788,8 +778,7 @@ TEST_F(ClientTest, AWorkersFreeRunningPullsNameNoSender) {
   ConnectWorker();
   const Table table = Sparse("a", 2);
   std::vector<float> values(2);
-  EXPECT_TRUE(
-      client_->free_running().Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}}).get().ok());
+  EXPECT_TRUE(client_->free_running().Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}}).get().ok());
   EXPECT_EQ(cluster_.events()[0].header.sender_case(), RequestHeader::SENDER_NOT_SET);
   EXPECT_EQ(PushRow(client_->free_running(), table).get().code(), absl::StatusCode::kFailedPrecondition);
 }
@@ -812,10 +801,7 @@ TEST_F(ClientTest, CallsFromManyThreadsAllArrive) {
       std::vector<float> values(2);
       for (int i = 0; i < 100; ++i) {
         if (!PushRow(client_->free_running(), table).get().ok()) ++failed;
-        if (!client_->free_running()
-                 .Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}})
-                 .get()
-                 .ok()) {
+        if (!client_->free_running().Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(values)}}).get().ok()) {
           ++failed;
         }
       }

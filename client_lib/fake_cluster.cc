@@ -63,15 +63,13 @@ class FakeCluster::Scheduler final : public ControlChannel {
  public:
   explicit Scheduler(FakeCluster& cluster) : cluster_(cluster), threads_(2) {}
 
-  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
-            Transport::Done done) override {
-    threads_.After(MonotonicDuration::zero(),
-                   [this, method, bytes = Flat(request.bytes), done = std::move(done)]() mutable {
-                     if (method == "/pawl.Scheduler/GetRouting" && ParkRouting(bytes, done)) return;
-                     std::string answer;
-                     const absl::Status status = Answer(method, bytes, &answer);
-                     done(status, Incoming(std::move(answer)));
-                   });
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout, Transport::Done done) override {
+    threads_.After(MonotonicDuration::zero(), [this, method, bytes = Flat(request.bytes), done = std::move(done)]() mutable {
+      if (method == "/pawl.Scheduler/GetRouting" && ParkRouting(bytes, done)) return;
+      std::string answer;
+      const absl::Status status = Answer(method, bytes, &answer);
+      done(status, Incoming(std::move(answer)));
+    });
   }
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
     threads_.After(delay, std::move(action));
@@ -379,8 +377,7 @@ absl::Status FakeCluster::CheckLife(const RequestHeader& header, uint32_t partit
   return absl::AbortedError("superseded");
 }
 
-void FakeCluster::Handle(const std::string& server, Method method, IncomingMessage request,
-                         RequestHandler::Reply reply) {
+void FakeCluster::Handle(const std::string& server, Method method, IncomingMessage request, RequestHandler::Reply reply) {
   Intercept intercept;
   {
     MutexLock lock(mu_);
@@ -412,16 +409,17 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
       for (const PushSegment& segment : push.segments()) {
         if (!status.ok()) break;
         value_bytes += segment.values().size();
-        Event::Segment seen{segment.table(),  segment.partition(),
-                            segment.ordinal(), Unpack<uint64_t>(segment.keys()),
-                            Unpack<float>(segment.values()), false};
-        std::set<uint64_t>& taken =
-            taken_[{SenderNumber(push.header()), push.header().step(), segment.partition()}];
+        Event::Segment seen{segment.table(),
+                            segment.partition(),
+                            segment.ordinal(),
+                            Unpack<uint64_t>(segment.keys()),
+                            Unpack<float>(segment.values()),
+                            false};
+        std::set<uint64_t>& taken = taken_[{SenderNumber(push.header()), push.header().step(), segment.partition()}];
         seen.duplicate = !taken.insert(segment.ordinal()).second;
         size_t at = 0;
         for (const uint64_t key : seen.keys) {
-          if (PartitionOf(segment.table(), key, static_cast<uint32_t>(routing_.primary_size())) !=
-              segment.partition()) {
+          if (PartitionOf(segment.table(), key, static_cast<uint32_t>(routing_.primary_size())) != segment.partition()) {
             status = absl::InvalidArgumentError("a key of another partition");
           }
           const uint64_t width = RowWidth(segment.table(), key);

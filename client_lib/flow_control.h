@@ -30,8 +30,7 @@ class FlowControl : public std::enable_shared_from_this<FlowControl> {
   // OK: granted. DEADLINE_EXCEEDED: not in time.
   using Run = absl::AnyInvocable<void(absl::Status)>;
 
-  FlowControl(size_t limit, size_t max_waiting, std::shared_ptr<DeadlineQueue> deadlines,
-              size_t max_requests = SIZE_MAX)
+  FlowControl(size_t limit, size_t max_waiting, std::shared_ptr<DeadlineQueue> deadlines, size_t max_requests = SIZE_MAX)
       : limit_(limit), max_requests_(max_requests), max_waiting_(max_waiting), deadlines_(std::move(deadlines)) {}
 
   // True: granted at once; `run` is dropped. False: `run` is called later, once, on any thread; or, if
@@ -74,7 +73,7 @@ class FlowControl : public std::enable_shared_from_this<FlowControl> {
   bool open_ PAWL_GUARDED_BY(mu_) = false;
   bool draining_ PAWL_GUARDED_BY(mu_) = false;
   uint64_t next_id_ PAWL_GUARDED_BY(mu_) = 0;
-  std::map<uint64_t, Granted> in_flight_ PAWL_GUARDED_BY(mu_);                       // by step
+  std::map<uint64_t, Granted> in_flight_ PAWL_GUARDED_BY(mu_);                    // by step
   std::map<std::pair<uint64_t, uint64_t>, Waiter> waiting_ PAWL_GUARDED_BY(mu_);  // by (step, arrival)
 };
 

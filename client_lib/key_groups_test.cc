@@ -16,8 +16,7 @@ struct Expected {
 };
 
 // The same by maps.
-std::map<uint32_t, std::vector<Expected>> Reference(uint32_t table, const std::vector<uint64_t>& keys,
-                                                    uint32_t partitions) {
+std::map<uint32_t, std::vector<Expected>> Reference(uint32_t table, const std::vector<uint64_t>& keys, uint32_t partitions) {
   std::map<uint32_t, std::vector<Expected>> groups;
   for (uint32_t position = 0; position < keys.size(); ++position) {
     std::vector<Expected>& group = groups[PartitionOf(table, keys[position], partitions)];

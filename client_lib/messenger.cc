@@ -22,8 +22,8 @@ absl::Status OutOfTime(const absl::Status& last_error) {
 }
 
 absl::Status NoPrimary(uint32_t partition, uint64_t epoch) {
-  return absl::UnavailableError(absl::StrCat("partition ", partition, " has no primary in routing epoch ", epoch,
-                                             "; its servers are away"));
+  return absl::UnavailableError(
+      absl::StrCat("partition ", partition, " has no primary in routing epoch ", epoch, "; its servers are away"));
 }
 
 }  // namespace
@@ -79,9 +79,8 @@ std::shared_ptr<FlowControl> Messenger::FlowTo(const std::string& address, Metho
 void Messenger::Send(std::shared_ptr<Message> message) {
   const std::shared_ptr<const Routing> routing = router_.current();
   const size_t server = routing->primary(message->segments[0].partition);
-  const bool one_server = std::all_of(message->segments.begin(), message->segments.end(), [&](const Segment& segment) {
-    return routing->primary(segment.partition) == server;
-  });
+  const bool one_server = std::all_of(message->segments.begin(), message->segments.end(),
+                                      [&](const Segment& segment) { return routing->primary(segment.partition) == server; });
   if (one_server && server != Routing::kNoServer) {
     SendTo(routing->address(server), routing->epoch(), std::move(message));
     return;
@@ -125,15 +124,15 @@ void Messenger::Send(std::shared_ptr<Message> message) {
 void Messenger::SendTo(const std::string& address, uint64_t epoch, std::shared_ptr<Message> message) {
   const Call& call = *message->call;
   std::shared_ptr<FlowControl> flow = FlowTo(address, call.method);
-  const bool granted = flow->Acquire(
-      call.flow_step, message->bytes, call.deadline,
-      [self = shared_from_this(), address, epoch, flow, message](absl::Status status) {
-        if (!status.ok()) {
-          message->call->MessageDone(message->last_error.ok() ? status : OutOfTime(message->last_error));
-          return;
-        }
-        self->Transmit(address, epoch, flow, message);
-      });
+  const bool granted =
+      flow->Acquire(call.flow_step, message->bytes, call.deadline,
+                    [self = shared_from_this(), address, epoch, flow, message](absl::Status status) {
+                      if (!status.ok()) {
+                        message->call->MessageDone(message->last_error.ok() ? status : OutOfTime(message->last_error));
+                        return;
+                      }
+                      self->Transmit(address, epoch, flow, message);
+                    });
   if (granted) Transmit(address, epoch, std::move(flow), std::move(message));
 }
 
@@ -182,8 +181,7 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch, std::shared
                   });
 }
 
-void Messenger::OnAnswer(uint64_t epoch, std::shared_ptr<Message> message, absl::Status status,
-                         IncomingMessage answer) {
+void Messenger::OnAnswer(uint64_t epoch, std::shared_ptr<Message> message, absl::Status status, IncomingMessage answer) {
   const std::shared_ptr<Call> call = message->call;
   if (status.ok()) {
     budget_.OnSuccess();
@@ -211,9 +209,8 @@ void Messenger::OnAnswer(uint64_t epoch, std::shared_ptr<Message> message, absl:
     call->MessageDone(OutOfTime(status));
     return;
   }
-  WaitForRouting(next, epoch, [self = shared_from_this(), message = std::move(message)]() mutable {
-    self->Send(std::move(message));
-  });
+  WaitForRouting(next, epoch,
+                 [self = shared_from_this(), message = std::move(message)]() mutable { self->Send(std::move(message)); });
 }
 
 absl::Status Messenger::TakeAnswer(const Message& message, const IncomingMessage& answer) {
@@ -333,8 +330,8 @@ struct Messenger::Round {
     TakeOverResponse response;
     PAWL_RETURN_IF_ERROR(DecodeSmall(answer.bytes, response));
     if (response.clocks_size() != static_cast<int>(partitions.size())) {
-      return absl::InternalError(absl::StrCat("the server answered ", response.clocks_size(), " clocks for ",
-                                              partitions.size(), " partitions"));
+      return absl::InternalError(
+          absl::StrCat("the server answered ", response.clocks_size(), " clocks for ", partitions.size(), " partitions"));
     }
     for (size_t i = 0; i < partitions.size(); ++i) clocks[partitions[i]] = response.clocks(static_cast<int>(i));
     return absl::OkStatus();
@@ -432,15 +429,14 @@ void Messenger::TransmitPart(const std::string& address, uint64_t epoch, std::sh
   // An answer that comes too late for this is that to the next attempt.
   const MonotonicDuration timeout = std::min<MonotonicDuration>(kBulkDeadline, round.deadline - clock_.Now());
   OutgoingMessage request = round.Encode(part->partitions, epoch);
-  transport_.Call(address, round.method, std::move(request), timeout,
-                  [self = shared_from_this(), epoch, part = std::move(part)](absl::Status status,
-                                                                             IncomingMessage answer) mutable {
-                    self->OnPartAnswer(epoch, std::move(part), std::move(status), std::move(answer));
-                  });
+  transport_.Call(
+      address, round.method, std::move(request), timeout,
+      [self = shared_from_this(), epoch, part = std::move(part)](absl::Status status, IncomingMessage answer) mutable {
+        self->OnPartAnswer(epoch, std::move(part), std::move(status), std::move(answer));
+      });
 }
 
-void Messenger::OnPartAnswer(uint64_t epoch, std::shared_ptr<RoundPart> part, absl::Status status,
-                             IncomingMessage answer) {
+void Messenger::OnPartAnswer(uint64_t epoch, std::shared_ptr<RoundPart> part, absl::Status status, IncomingMessage answer) {
   const std::shared_ptr<Round> round = part->round;
   if (status.ok()) {
     budget_.OnSuccess();

@@ -22,8 +22,8 @@ absl::StatusOr<std::shared_ptr<const Routing>> Routing::FromProto(const RoutingT
     return absl::InvalidArgumentError("the routing table is not whole: it says what has changed since another one");
   }
   if (table.primary_size() == 0 || table.primary_size() > kMaxPartitions) {
-    return absl::InvalidArgumentError(absl::StrCat("the routing table has ", table.primary_size(),
-                                                   " partitions; it must have 1 to ", kMaxPartitions));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the routing table has ", table.primary_size(), " partitions; it must have 1 to ", kMaxPartitions));
   }
   std::shared_ptr<Routing> routing(new Routing());
   routing->epoch_ = table.epoch();
@@ -36,8 +36,7 @@ absl::StatusOr<std::shared_ptr<const Routing>> Routing::FromProto(const RoutingT
       continue;
     }
     if (server >= is_primary.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("the routing table names server ", server, " of ",
-                                                     is_primary.size()));
+      return absl::InvalidArgumentError(absl::StrCat("the routing table names server ", server, " of ", is_primary.size()));
     }
     is_primary[server] = true;
     routing->primary_.push_back(server);

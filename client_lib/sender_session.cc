@@ -115,8 +115,7 @@ class Outbox {
   // A segment for the caller to fill in, before the next call.
   Segment& Add(uint32_t partition, size_t bytes) {
     std::shared_ptr<Messenger::Message>& message = open_[std::min(routing_->primary(partition), routing_->servers())];
-    if (message != nullptr &&
-        (message->bytes + bytes > kMessageBytes || message->segments.size() == kMessageSegments)) {
+    if (message != nullptr && (message->bytes + bytes > kMessageBytes || message->segments.size() == kMessageSegments)) {
       Flush(message);
     }
     if (message == nullptr) {
@@ -154,8 +153,8 @@ class Outbox {
 
 class SenderSession::PushCall final : public Call, public std::enable_shared_from_this<PushCall> {
  public:
-  PushCall(std::shared_ptr<SenderSession> session, absl::Span<const PushItem> items, uint64_t step,
-           MonotonicTime deadline, Callback done)
+  PushCall(std::shared_ptr<SenderSession> session, absl::Span<const PushItem> items, uint64_t step, MonotonicTime deadline,
+           Callback done)
       // In SYNC it waits at the server until the step before has closed.
       : Call(Method::kPush, session->Header(step), deadline, step,
              session->identity_.rank.has_value() && session->core_->is_sync()),
@@ -198,8 +197,7 @@ class SenderSession::PushCall final : public Call, public std::enable_shared_fro
       const PushItem& item = items_[i];
       TableCuts& cuts = *cuts_[i];
       for (const KeyRange& cut : cuts.cuts()) {
-        Segment& segment =
-            outbox.Add(cut.partition, cut.count * sizeof(uint64_t) + cuts.ValueBytes(item.table, cut));
+        Segment& segment = outbox.Add(cut.partition, cut.count * sizeof(uint64_t) + cuts.ValueBytes(item.table, cut));
         segment.table = item.table.id();
         segment.ordinal = next_ordinal[cut.partition]++;
         cuts.AppendKeys(cut, &segment.keys);
@@ -240,8 +238,8 @@ class SenderSession::PushCall final : public Call, public std::enable_shared_fro
 
 class SenderSession::PullCall final : public Call, public std::enable_shared_from_this<PullCall> {
  public:
-  PullCall(std::shared_ptr<SenderSession> session, absl::Span<const PullItem> items, uint64_t step,
-           MonotonicTime deadline, Callback done)
+  PullCall(std::shared_ptr<SenderSession> session, absl::Span<const PullItem> items, uint64_t step, MonotonicTime deadline,
+           Callback done)
       : Call(Method::kPull, session->Header(step), deadline, step, session->identity_.rank.has_value()),
         session_(std::move(session)),
         items_(items.begin(), items.end()),
@@ -287,8 +285,8 @@ class SenderSession::PullCall final : public Call, public std::enable_shared_fro
       const TableCuts& cuts = *cuts_[segments[i].item];
       const KeyRange& cut = cuts.cuts()[segments[i].cut];
       if (answer.results[i].size() != cuts.ValueBytes(item.table, cut)) {
-        return absl::InternalError(absl::StrCat("the server answered ", answer.results[i].size(), " bytes for ",
-                                                cut.count, " keys of table `", item.table.name(), "`, which have ",
+        return absl::InternalError(absl::StrCat("the server answered ", answer.results[i].size(), " bytes for ", cut.count,
+                                                " keys of table `", item.table.name(), "`, which have ",
                                                 cuts.ValueBytes(item.table, cut)));
       }
       cuts.Scatter(item.table, cut, answer.results[i], item.values.data());
@@ -357,8 +355,7 @@ void SenderSession::Push(absl::Span<const PushItem> items, const CallOptions& op
       Operation operation;
       operation.step = step_;
       operation.deadline = core_->Deadline(options);
-      operation.push =
-          std::make_shared<PushCall>(shared_from_this(), items, step_, operation.deadline, std::move(done));
+      operation.push = std::make_shared<PushCall>(shared_from_this(), items, step_, operation.deadline, std::move(done));
       operation.id = id = next_id_++;
       operations_.push_back(std::move(operation));
     }
@@ -430,8 +427,8 @@ void SenderSession::Pull(absl::Span<const PullItem> items, const CallOptions& op
   StartPull(std::move(pull));
 }
 
-void SenderSession::PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
-                             const CallOptions& options, Callback done) {
+void SenderSession::PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls, const CallOptions& options,
+                             Callback done) {
   const MonotonicTime deadline = core_->Deadline(options);
   CallOptions pull_options;
   if (identity_.rank) pull_options.step = step();
@@ -448,15 +445,15 @@ void SenderSession::PushPull(absl::Span<const PushItem> pushes, absl::Span<const
 }
 
 void SenderSession::StartPull(std::shared_ptr<PullCall> pull) {
-  const bool granted = core_->pull_flow().Acquire(pull->flow_step, pull->bytes(), pull->deadline,
-                                                  [pull](const absl::Status& status) {
-                                                    if (status.ok()) {
-                                                      pull->set_granted();
-                                                      pull->SendSegments();
-                                                    } else {
-                                                      pull->MessageDone(status);
-                                                    }
-                                                  });
+  const bool granted =
+      core_->pull_flow().Acquire(pull->flow_step, pull->bytes(), pull->deadline, [pull](const absl::Status& status) {
+        if (status.ok()) {
+          pull->set_granted();
+          pull->SendSegments();
+        } else {
+          pull->MessageDone(status);
+        }
+      });
   if (!granted) return;
   pull->set_granted();
   pull->SendSegments();
@@ -558,9 +555,9 @@ bool SenderSession::SendPush(const std::shared_ptr<PushCall>& push) {
     if (!broken_.ok()) {
       refused = broken_;
     } else if (segments > kMaxSegmentsAhead) {
-      refused = absl::InvalidArgumentError(
-          absl::StrCat("the push has ", segments, " segments in one partition; the limit is ", kMaxSegmentsAhead,
-                       "; make several calls, or give the job more partitions"));
+      refused = absl::InvalidArgumentError(absl::StrCat("the push has ", segments,
+                                                        " segments in one partition; the limit is ", kMaxSegmentsAhead,
+                                                        "; make several calls, or give the job more partitions"));
     } else if (!ahead_.empty() && segments_ahead_ + segments > kMaxSegmentsAhead) {
       return false;
     } else {

@@ -95,9 +95,8 @@ Coordinator::View Coordinator::PresentView() {
 void Coordinator::Tell(View view, DeferredActions& actions) {
   told_ = std::move(view);
   if (told_.routing == nullptr) return;
-  const auto is_older = [&](const RoutingWanted& wanted) PAWL_REQUIRES(mu_) {
-    return wanted.newer_than < told_.routing->epoch();
-  };
+  const auto is_older = [&](const RoutingWanted& wanted)
+                            PAWL_REQUIRES(mu_) { return wanted.newer_than < told_.routing->epoch(); };
   // Many wait, and most for the same.
   while (const std::optional<RoutingWanted> wanted = routing_calls_.FindKey(is_older)) {
     routing_calls_.AnswerIf([&](const RoutingWanted& other) { return other == *wanted; }, *ToldRouting(*wanted), actions);
@@ -239,8 +238,8 @@ absl::StatusOr<Node*> Coordinator::FindWorker(const std::string& node, uint64_t 
 void Coordinator::LogState(absl::string_view from) {
   const std::string text = absl::StrCat("job state: ", from, " -> ", JobState_Name(state_.state()),
                                         state_.reason().empty() ? "" : ": ", state_.reason());
-  events_.Add(JOB_STATE_CHANGED, "", absl::StrCat(JobState_Name(state_.state()), state_.reason().empty() ? "" : ": ",
-                                                  state_.reason()));
+  events_.Add(JOB_STATE_CHANGED, "",
+              absl::StrCat(JobState_Name(state_.state()), state_.reason().empty() ? "" : ": ", state_.reason()));
   if (state_.state() == FAILED) {
     spdlog::error("{}", text);
   } else {

@@ -156,8 +156,7 @@ class Coordinator {
   Ticket JoinGroup(const JoinGroupRequest& request, Done<JoinGroupResponse> done) PAWL_EXCLUDES(mu_);
   Ticket ExchangeInGroup(const ExchangeInGroupRequest& request, Done<ExchangeInGroupResponse> done) PAWL_EXCLUDES(mu_);
   Ticket WatchGroup(const WatchGroupRequest& request, Done<WatchGroupResponse> done) PAWL_EXCLUDES(mu_);
-  Ticket ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done)
-      PAWL_EXCLUDES(mu_);
+  Ticket ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done) PAWL_EXCLUDES(mu_);
   Ticket Checkpoint(const CheckpointRequest& request, Done<CheckpointResponse> done) PAWL_EXCLUDES(mu_);
   Ticket Scale(const ScaleRequest& request, Done<ScaleResponse> done) PAWL_EXCLUDES(mu_);
   Ticket Drain(const DrainRequest& request, Done<DrainResponse> done) PAWL_EXCLUDES(mu_);
@@ -249,10 +248,9 @@ class Coordinator {
   void StartIfAllAreThere() PAWL_REQUIRES(mu_);
   void FinishIfAllWorkIsDone(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // `how[i]` says how nodes[i] went. dead: nobody asked for it.
-  void NodesAreGone(const std::vector<Node>& nodes, const std::vector<std::string>& how, bool dead,
-                    DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void WorkerIsGone(const Node& worker, const std::string& how, bool dead, DeferredActions& actions)
+  void NodesAreGone(const std::vector<Node>& nodes, const std::vector<std::string>& how, bool dead, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
+  void WorkerIsGone(const Node& worker, const std::string& how, bool dead, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // After a restart, once there is time to act.
   void TakeUpWhatWasUnderWay(DeferredActions& actions) PAWL_REQUIRES(mu_);
 
@@ -285,8 +283,7 @@ class Coordinator {
   // All servers have written their parts.
   void WriteCheckpoint(const Checkpoints::Order& order, const StoredEvaluations& evaluations_before,
                        std::vector<CheckpointPart> parts, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void CheckpointIsWritten(const Checkpoints::Order& order, const absl::StatusOr<std::string>& folder)
-      PAWL_EXCLUDES(mu_);
+  void CheckpointIsWritten(const Checkpoints::Order& order, const absl::StatusOr<std::string>& folder) PAWL_EXCLUDES(mu_);
   void CheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
   // What a job that is restored from a cut at `step` goes on with.
@@ -296,9 +293,7 @@ class Coordinator {
   bool loading() const PAWL_REQUIRES(mu_) { return restore_.has_value() && !restore_->loaded(); }
   void LoadOnServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // No partition needs to have had a change yet: the creation of a table is the first one that must be in all of them.
-  bool nothing_yet() const PAWL_REQUIRES(mu_) {
-    return restore_.has_value() ? loading() : !tables_.AnyIsReady();
-  }
+  bool nothing_yet() const PAWL_REQUIRES(mu_) { return restore_.has_value() ? loading() : !tables_.AnyIsReady(); }
   // The servers are placed, and have what the job begins with.
   bool servers_are_ready() const PAWL_REQUIRES(mu_) { return director_.placed() && !loading(); }
 

@@ -178,8 +178,8 @@ Ticket Coordinator::Barrier(const BarrierRequest& request, Done<BarrierResponse>
   barrier_calls_.Park(ticket, BarrierParty{request.name(), request.party()}, std::move(done));
   if (*outcome == Barriers::Outcome::kComplete) {
     gate_.Changed();
-    barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == request.name(); },
-                            BarrierResponse(), actions);
+    barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == request.name(); }, BarrierResponse(),
+                            actions);
   }
   return ticket;
 }
@@ -199,8 +199,7 @@ void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
     if (!failure.ok()) {
       gate_.Changed();
       spdlog::warn("{}", failure.ToString());
-      barrier_calls_.AnswerIf([&](const BarrierParty& other) { return other.barrier == party->barrier; }, failure,
-                              actions);
+      barrier_calls_.AnswerIf([&](const BarrierParty& other) { return other.barrier == party->barrier; }, failure, actions);
     }
   }
   if (party.has_value()) return;
@@ -231,8 +230,7 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Don
     return answer(worker.status());
   }
   if (request.rank() < logical_workers_.total() && logical_workers_.HostOf(request.rank()) != request.node()) {
-    return answer(absl::InvalidArgumentError(absl::StrCat("rank ", request.rank(), " is not hosted by ",
-                                                          request.node())));
+    return answer(absl::InvalidArgumentError(absl::StrCat("rank ", request.rank(), " is not hosted by ", request.node())));
   }
   const bool last_part = request.part() + 1 == request.parts();
   // A part that came before, whose answer was lost, or whose sender was.

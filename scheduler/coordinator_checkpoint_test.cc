@@ -182,7 +182,7 @@ TEST_F(CoordinatorCheckpointTest, AnEvaluationAtOrAfterTheCutIsNotInIt) {
   written_[1].done(std::string("/asked/b"));
   servers_.Hold();
   Ask("/asked");
-  Reach(28);  // of step 30
+  Reach(28);           // of step 30
   evaluate(2, false);  // at step 20
   evaluate(3, false);  // at step 30
   servers_.Release();

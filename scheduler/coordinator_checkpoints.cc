@@ -88,16 +88,16 @@ void Coordinator::CheckpointOnServers(const Checkpoints::Order& order, DeferredA
           }),
       [this, answers, order, before = evaluations_.Save()](const absl::Status& status, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
-        if (!status.ok()) {
-          CheckpointHasFailed(order, status, actions);
-          return;
-        }
-        std::vector<CheckpointPart> parts;
-        for (const auto& [server, answer] : answers->by_server) {
-          parts.insert(parts.end(), answer.parts().begin(), answer.parts().end());
-        }
-        WriteCheckpoint(order, before, std::move(parts), actions);
-      },
+            if (!status.ok()) {
+              CheckpointHasFailed(order, status, actions);
+              return;
+            }
+            std::vector<CheckpointPart> parts;
+            for (const auto& [server, answer] : answers->by_server) {
+              parts.insert(parts.end(), answer.parts().begin(), answer.parts().end());
+            }
+            WriteCheckpoint(order, before, std::move(parts), actions);
+          },
       actions);
 }
 
@@ -121,9 +121,8 @@ void Coordinator::WriteCheckpoint(const Checkpoints::Order& order, const StoredE
   for (CheckpointPart& part : parts) *manifest.add_parts() = std::move(part);
   manifest.set_scheduler_state(StateAt(order.step, evaluations_before).SerializeAsString());
   actions.Add([this, order, manifest = std::move(manifest)]() mutable {
-    options_.write_checkpoint(order.dir, std::move(manifest), order.keep, [this, order](absl::StatusOr<std::string> folder) {
-      CheckpointIsWritten(order, folder);
-    });
+    options_.write_checkpoint(order.dir, std::move(manifest), order.keep,
+                              [this, order](absl::StatusOr<std::string> folder) { CheckpointIsWritten(order, folder); });
   });
 }
 

@@ -123,11 +123,11 @@ Ticket Coordinator::StopJob(const StopJobRequest& request, Done<StopJobResponse>
   MutexLock lock(mu_);
   const Ending ending(*this, actions);
   if (request.reason().size() > kMaxStopReasonBytes) {
-    AnswerNow<StopJobResponse>(std::move(done),
-                               absl::InvalidArgumentError(absl::StrCat("reason has ", request.reason().size(),
-                                                                       " bytes; at most ", kMaxStopReasonBytes,
-                                                                       " are possible")),
-                               actions);
+    AnswerNow<StopJobResponse>(
+        std::move(done),
+        absl::InvalidArgumentError(
+            absl::StrCat("reason has ", request.reason().size(), " bytes; at most ", kMaxStopReasonBytes, " are possible")),
+        actions);
     return 0;
   }
   if (HasControlCharacters(request.reason())) {

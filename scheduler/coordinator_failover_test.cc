@@ -32,8 +32,7 @@ std::string Job(uint32_t partitions, uint32_t replicas, const std::string& more 
 class FailoverTest : public CoordinatorFixture {
  protected:
   // The job runs, with `servers` servers and one worker, which is the last of nodes_.
-  void Run(uint32_t servers, const std::string& job,
-           const std::function<void(Coordinator::Options&)>& change = nullptr) {
+  void Run(uint32_t servers, const std::string& job, const std::function<void(Coordinator::Options&)>& change = nullptr) {
     Begin(job, servers, 1, change);
     for (uint32_t i = 0; i < servers; ++i) Join(SERVER_ROLE);
     worker_ = Join(WORKER_ROLE);

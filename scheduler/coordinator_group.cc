@@ -56,9 +56,7 @@ Ticket Coordinator::ExchangeInGroup(const ExchangeInGroupRequest& request, Done<
   exchange_calls_.Park(ticket, {request.generation(), request.name()}, std::move(done));
   if (const auto values = group_.Values(request.generation(), request.name()); values.ok() && values->has_value()) {
     exchange_calls_.AnswerIf(
-        [&](const GroupExchange& other) {
-          return other.generation == request.generation() && other.name == request.name();
-        },
+        [&](const GroupExchange& other) { return other.generation == request.generation() && other.name == request.name(); },
         **values, actions);
   }
   return ticket;

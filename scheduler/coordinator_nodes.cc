@@ -175,8 +175,8 @@ void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector
     const Node& node = nodes[i];
     for (const Barriers::Failure& failure : barriers_.FailNode(node.name, how[i])) {
       spdlog::warn("{}", failure.status.ToString());
-      barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == failure.name; },
-                              failure.status, actions);
+      barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == failure.name; }, failure.status,
+                              actions);
     }
     if (node.role == WORKER_ROLE) WorkerIsGone(node, how[i], dead, actions);
     if (node.role != SERVER_ROLE) continue;

@@ -14,8 +14,8 @@ namespace pawl {
 namespace {
 
 std::string EvaluationText(const EvaluationResult& result) {
-  std::string text = absl::StrCat("evaluation ", result.evaluation(), " at step ", result.step(), ", ",
-                                  result.samples(), " samples:");
+  std::string text =
+      absl::StrCat("evaluation ", result.evaluation(), " at step ", result.step(), ", ", result.samples(), " samples:");
   if (result.has_auc()) absl::StrAppend(&text, absl::StrFormat(" auc %.5f", result.auc()));
   if (result.has_logloss()) absl::StrAppend(&text, absl::StrFormat(" logloss %.5f", result.logloss()));
   if (result.has_accuracy()) absl::StrAppend(&text, absl::StrFormat(" accuracy %.5f", result.accuracy()));
@@ -144,8 +144,7 @@ void Coordinator::PublishEvaluation(const EvaluationResult& result, DeferredActi
   ReportEvaluationResponse response;
   *response.mutable_result() = result;
   response.set_stop(evaluations_.stop_training());
-  evaluation_calls_.AnswerIf([&](uint64_t evaluation) { return evaluation == result.evaluation(); }, response,
-                             actions);
+  evaluation_calls_.AnswerIf([&](uint64_t evaluation) { return evaluation == result.evaluation(); }, response, actions);
 }
 
 void Coordinator::FinishOnServers(DeferredActions& actions) {

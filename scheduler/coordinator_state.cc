@@ -126,9 +126,9 @@ JobReport Coordinator::Report() const {
   JobReport report;
   report.status = Status();
   report.servers = options_.servers;
-  report.workers = static_cast<uint32_t>(
-      std::count_if(report.status.nodes().begin(), report.status.nodes().end(),
-                    [](const NodeStatus& node) { return node.logical_workers_size() > 0; }));
+  report.workers =
+      static_cast<uint32_t>(std::count_if(report.status.nodes().begin(), report.status.nodes().end(),
+                                          [](const NodeStatus& node) { return node.logical_workers_size() > 0; }));
   report.evaluation = evaluations_.FinalResult();
   return report;
 }
@@ -189,8 +189,8 @@ void Coordinator::Restore(const SchedulerState& stored) {
   if (stored.has_final_counters()) final_counters_ = stored.final_counters();
   report_is_written_ = state_.state() == COMPLETED;
   restored_ = true;
-  spdlog::info("job '{}' goes on: {}, routing epoch {}, {} nodes", options_.job.name(),
-               JobState_Name(state_.state()), director_.epoch(), membership_.PresentCount());
+  spdlog::info("job '{}' goes on: {}, routing epoch {}, {} nodes", options_.job.name(), JobState_Name(state_.state()),
+               director_.epoch(), membership_.PresentCount());
   moves_from_ = now + options_.restart_grace + options_.lease;
   // After the job's end nobody keeps account of where the replicas are.
   if (!director_.placed() || state_.over()) return;

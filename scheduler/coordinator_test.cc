@@ -75,8 +75,7 @@ TEST_F(CoordinatorTest, ServeOnlyJobRunsWithServersAloneAndTakesWorkersAtAnyTime
   EXPECT_EQ(Status().state(), RUNNING);
   const RegisterResponse worker = Join(WORKER_ROLE, {1});
   EXPECT_EQ((**GetAssignment(worker))->logical_workers(0).rank(), 1u);
-  EXPECT_EQ(Register(Registration(WORKER_ROLE, 77, {1})).status().code(),
-            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Register(Registration(WORKER_ROLE, 77, {1})).status().code(), absl::StatusCode::kAlreadyExists);
   ASSERT_TRUE(Goodbye(worker).ok());
   EXPECT_EQ(Status().state(), RUNNING);
   const RegisterResponse successor = Join(WORKER_ROLE, {0, 1});
@@ -217,8 +216,8 @@ TEST_F(CoordinatorTest, EarlyStoppingKeepsTheBestStopsAndRestoresIt) {
   EXPECT_TRUE(servers_.TakeCalls().empty());
 
   ASSERT_TRUE(Finish(worker).ok());
-  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 RestoreBest", "s:2 RestoreBest", "s:1 Inspect",
-                                                            "s:2 Inspect"}));
+  EXPECT_EQ(servers_.TakeCalls(),
+            (std::vector<std::string>{"s:1 RestoreBest", "s:2 RestoreBest", "s:1 Inspect", "s:2 Inspect"}));
   ASSERT_EQ(reports_.size(), 1u);
   EXPECT_EQ(reports_[0].evaluation->evaluation(), 1u);
   EXPECT_EQ(reports_[0].status.evaluations_size(), 2);
@@ -307,8 +306,7 @@ TEST_F(CoordinatorTest, DeathOfAServerFailsTheJobByNameAndAnswersEverybody) {
   EXPECT_EQ(Status().state(), FAILED);
   EXPECT_EQ(Status().failure(), failure);
   const absl::Status told = absl::FailedPreconditionError("the job has failed: " + failure);
-  for (const bool answered : {routing->has_value(), barrier->has_value(), evaluation->has_value(),
-                              table->has_value()}) {
+  for (const bool answered : {routing->has_value(), barrier->has_value(), evaluation->has_value(), table->has_value()}) {
     ASSERT_TRUE(answered);
   }
   EXPECT_EQ((*routing)->status(), told);
@@ -511,9 +509,8 @@ TEST_F(CoordinatorTest, AFullDiskHoldsUpARelease) {
   full.SetPayload(kPushbackPayloadUrl, absl::Cord("20"));
   const auto releases = [&] {
     const std::vector<std::string> calls = servers_.TakeCalls();
-    return std::count_if(calls.begin(), calls.end(), [](const std::string& call) {
-      return call.find("ReleaseLogicalWorker 0 ") != std::string::npos;
-    });
+    return std::count_if(calls.begin(), calls.end(),
+                         [](const std::string& call) { return call.find("ReleaseLogicalWorker 0 ") != std::string::npos; });
   };
   const std::string call = absl::StrCat("s:1 ReleaseLogicalWorker 0 ", worker.incarnation());
   for (int i = 0; i < 3; ++i) servers_.FailNext(call, full);

@@ -25,8 +25,8 @@ absl::StatusOr<uint32_t> CombineDigests(const std::map<uint32_t, std::string>& t
       return absl::InternalError(absl::StrCat("a server reports rows of the unknown table ", digest.table()));
     }
     if (!ordered.emplace(std::make_pair(name->second, digest.partition()), &digest).second) {
-      return absl::InternalError(absl::StrCat("partition ", digest.partition(), " of table ", name->second,
-                                              " is reported twice"));
+      return absl::InternalError(
+          absl::StrCat("partition ", digest.partition(), " of table ", name->second, " is reported twice"));
     }
   }
   uint32_t crc = 0;

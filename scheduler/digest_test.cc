@@ -27,8 +27,7 @@ TEST(DigestTest, DoesNotDependOnTheOrderOfRecordsNorOnTableIds) {
   const uint32_t digest = *CombineDigests({{1, "a"}, {2, "b"}}, records);
   std::reverse(records.begin(), records.end());
   EXPECT_EQ(*CombineDigests({{1, "a"}, {2, "b"}}, records), digest);
-  EXPECT_EQ(*CombineDigests({{7, "a"}, {5, "b"}}, {Record(5, 0, 13, 2), Record(7, 1, 12, 1), Record(7, 0, 11, 1)}),
-            digest);
+  EXPECT_EQ(*CombineDigests({{7, "a"}, {5, "b"}}, {Record(5, 0, 13, 2), Record(7, 1, 12, 1), Record(7, 0, 11, 1)}), digest);
 }
 
 TEST(DigestTest, EmptyPartitionsDoNotCount) {

@@ -27,8 +27,7 @@ EarlyStoppingPolicy::Decision EarlyStoppingPolicy::Observe(const EvaluationResul
   Decision decision;
   const std::optional<double> goodness = Goodness(result, settings_.metric());
   if (goodness.has_value() && !std::isnan(*goodness)) {
-    decision.improved =
-        !best_.has_value() || *goodness > *Goodness(*best_, settings_.metric()) + settings_.min_delta();
+    decision.improved = !best_.has_value() || *goodness > *Goodness(*best_, settings_.metric()) + settings_.min_delta();
   }
   if (decision.improved) {
     best_ = result;

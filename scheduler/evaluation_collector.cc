@@ -25,9 +25,9 @@ absl::StatusOr<std::vector<Score>> ReadScores(const ReportEvaluationRequest& par
   const size_t count = part.scores().size() / sizeof(float);
   if (part.scores().size() % sizeof(float) != 0 || static_cast<size_t>(part.positives_size()) != count ||
       static_cast<size_t>(part.negatives_size()) != count) {
-    return absl::InvalidArgumentError(absl::StrCat(Where(part), ": scores has ", part.scores().size(),
-                                                   " bytes, positives ", part.positives_size(), " and negatives ",
-                                                   part.negatives_size(), " entries; 4 bytes and one of each a score"));
+    return absl::InvalidArgumentError(absl::StrCat(Where(part), ": scores has ", part.scores().size(), " bytes, positives ",
+                                                   part.positives_size(), " and negatives ", part.negatives_size(),
+                                                   " entries; 4 bytes and one of each a score"));
   }
   if (loss != LOGISTIC && count > 0) {
     return absl::InvalidArgumentError(absl::StrCat(Where(part), ": scores is set; only logistic loss has scores"));
@@ -119,18 +119,17 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
                                                    kMaxEvaluationParts, " and above part"));
   }
   if (part.evaluation() != evaluation_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(Where(part), ": the evaluation being collected is ", evaluation_));
+    return absl::FailedPreconditionError(absl::StrCat(Where(part), ": the evaluation being collected is ", evaluation_));
   }
   Share& share = shares_[part.rank()];
   if (!share.received.empty() && share.received.size() != part.parts()) {
-    return absl::InvalidArgumentError(absl::StrCat(Where(part), ": parts is ", part.parts(),
-                                                   ", but it was ", share.received.size(), " before"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(Where(part), ": parts is ", part.parts(), ", but it was ", share.received.size(), " before"));
   }
   if (!share.received.empty() && share.received[part.part()]) return absl::OkStatus();
   if (part.part() + 1 == part.parts() && share.received_count + 1 < part.parts()) {
-    return absl::FailedPreconditionError(absl::StrCat(Where(part), ": ", share.received_count, " of the ",
-                                                      part.part(), " parts before it are here; send all of them again"));
+    return absl::FailedPreconditionError(absl::StrCat(Where(part), ": ", share.received_count, " of the ", part.part(),
+                                                      " parts before it are here; send all of them again"));
   }
 
   PAWL_ASSIGN_OR_RETURN(std::vector<Score> scores, ReadScores(part, loss_));
@@ -148,8 +147,8 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   const uint64_t samples = part.part() == 0 ? part.samples() : share.sums.samples;
   if (share.received_count + 1 == part.parts()) {
     if (loss_ == LOGISTIC && labels != samples) {
-      return absl::InvalidArgumentError(absl::StrCat(Where(part), ": the parts count ", labels,
-                                                     " labels, but samples is ", samples));
+      return absl::InvalidArgumentError(
+          absl::StrCat(Where(part), ": the parts count ", labels, " labels, but samples is ", samples));
     }
     // Part p's scores lie below part p + 1's: put together they ascend.
     float last = -INFINITY;

@@ -77,9 +77,8 @@ TEST(EvaluationCollectorTest, AucEqualsThePairwiseDefinitionWithTiesWithinAndAcr
     }
     std::shuffle(requests.begin(), requests.end(), random);
     // A rank's last part comes last.
-    std::stable_partition(requests.begin(), requests.end(), [](const ReportEvaluationRequest& request) {
-      return request.part() + 1 < request.parts();
-    });
+    std::stable_partition(requests.begin(), requests.end(),
+                          [](const ReportEvaluationRequest& request) { return request.part() + 1 < request.parts(); });
     for (const ReportEvaluationRequest& request : requests) {
       EXPECT_FALSE(collector.complete());
       const absl::Status status = collector.Add(request);
@@ -96,8 +95,7 @@ TEST(EvaluationCollectorTest, AucEqualsThePairwiseDefinitionWithTiesWithinAndAcr
 TEST(EvaluationCollectorTest, KnownAuc) {
   EvaluationCollector collector(1, LOGISTIC);
   // Pairs: (0.8 > 0.5), (0.5 = 0.5) half, (0.8 > 0.1), (0.5 > 0.1): 3.5 of 4.
-  ASSERT_TRUE(
-      collector.Add(Parts({{0.8f, true}, {0.5f, true}, {0.5f, false}, {0.1f, false}}, 0, 1)[0]).ok());
+  ASSERT_TRUE(collector.Add(Parts({{0.8f, true}, {0.5f, true}, {0.5f, false}, {0.1f, false}}, 0, 1)[0]).ok());
   EXPECT_DOUBLE_EQ(ComputeEvaluation(collector.Take(), LOGISTIC).auc(), 3.5 / 4);
 }
 

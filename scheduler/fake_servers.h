@@ -41,8 +41,7 @@ class FakeServers final : public ServerCaller {
              }
            });
   }
-  void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout,
-                Done done) override {
+  void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout, Done done) override {
     Answer(address, "KeepBest " + std::to_string(request.evaluation()), request.routing_epoch(), std::move(done));
   }
   void RestoreBest(const std::string& address, const RestoreBestRequest& request, MonotonicDuration timeout,
@@ -52,8 +51,7 @@ class FakeServers final : public ServerCaller {
   void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
                             MonotonicDuration timeout, Done done) override {
     Answer(address,
-           "ReleaseLogicalWorker " + std::to_string(request.logical_worker()) + " " +
-               std::to_string(request.incarnation()),
+           "ReleaseLogicalWorker " + std::to_string(request.logical_worker()) + " " + std::to_string(request.incarnation()),
            request.routing_epoch(), std::move(done));
   }
 

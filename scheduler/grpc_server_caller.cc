@@ -42,8 +42,8 @@ void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Res
     if (!shut_down_) {
       std::unique_ptr<ServerControl::Stub>& kept = stubs_[address];
       if (kept == nullptr) {
-        kept = ServerControl::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                                                ChannelSettings(ChannelKind::kControl)));
+        kept = ServerControl::NewStub(
+            grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
       }
       stub = kept.get();
       contexts_.insert(&call->context);
@@ -53,21 +53,21 @@ void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Res
     call->done(absl::UnavailableError("the scheduler is ending"));
     return;
   }
-  (stub->async()->*method)(
-      &call->context, &call->request, &call->response, [this, call](const grpc::Status& status) mutable {
-        if (status.ok()) {
-          call->done(std::move(call->response));
-        } else {
-          call->done(FromGrpcStatus(status, &call->context));
-        }
-        // The context holds the channel, whose last reference must not be dropped on a thread of gRPC's: Shutdown waits
-        // for this.
-        grpc::ClientContext* const context = &call->context;
-        call.reset();
-        MutexLock lock(mu_);
-        contexts_.erase(context);
-        idle_.NotifyAll();
-      });
+  (stub->async()->*method)(&call->context, &call->request, &call->response,
+                           [this, call](const grpc::Status& status) mutable {
+                             if (status.ok()) {
+                               call->done(std::move(call->response));
+                             } else {
+                               call->done(FromGrpcStatus(status, &call->context));
+                             }
+                             // The context holds the channel, whose last reference must not be dropped on a thread of
+                             // gRPC's: Shutdown waits for this.
+                             grpc::ClientContext* const context = &call->context;
+                             call.reset();
+                             MutexLock lock(mu_);
+                             contexts_.erase(context);
+                             idle_.NotifyAll();
+                           });
 }
 
 void GrpcServerCaller::CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
@@ -89,8 +89,8 @@ void GrpcServerCaller::KeepBest(const std::string& address, const KeepBestReques
                                           timeout, StatusOnly<KeepBestResponse>(std::move(done)));
 }
 
-void GrpcServerCaller::RestoreBest(const std::string& address, const RestoreBestRequest& request,
-                                   MonotonicDuration timeout, Done done) {
+void GrpcServerCaller::RestoreBest(const std::string& address, const RestoreBestRequest& request, MonotonicDuration timeout,
+                                   Done done) {
   Call<RestoreBestRequest, RestoreBestResponse>(address, &ServerControl::StubInterface::async_interface::RestoreBest,
                                                 request, timeout, StatusOnly<RestoreBestResponse>(std::move(done)));
 }
@@ -110,9 +110,9 @@ void GrpcServerCaller::Checkpoint(const std::string& address, const CheckpointOn
 
 void GrpcServerCaller::LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request,
                                       MonotonicDuration timeout, Done done) {
-  Call<LoadCheckpointRequest, LoadCheckpointResponse>(
-      address, &ServerControl::StubInterface::async_interface::LoadCheckpoint, request, timeout,
-      StatusOnly<LoadCheckpointResponse>(std::move(done)));
+  Call<LoadCheckpointRequest, LoadCheckpointResponse>(address,
+                                                      &ServerControl::StubInterface::async_interface::LoadCheckpoint,
+                                                      request, timeout, StatusOnly<LoadCheckpointResponse>(std::move(done)));
 }
 
 void GrpcServerCaller::Shutdown() {

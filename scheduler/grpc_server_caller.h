@@ -25,8 +25,7 @@ class GrpcServerCaller final : public ServerCaller {
                    Done done) override;
   void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
                InspectDone done) override;
-  void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout,
-                Done done) override;
+  void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout, Done done) override;
   void RestoreBest(const std::string& address, const RestoreBestRequest& request, MonotonicDuration timeout,
                    Done done) override;
   void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,

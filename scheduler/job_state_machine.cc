@@ -48,8 +48,7 @@ double JobStateMachine::TrainSeconds(MonotonicTime now) const {
   }
 }
 
-void JobStateMachine::Restore(JobState state, const std::string& reason, MonotonicDuration train_time,
-                              MonotonicTime now) {
+void JobStateMachine::Restore(JobState state, const std::string& reason, MonotonicDuration train_time, MonotonicTime now) {
   state_ = state;
   reason_ = reason;
   started_ = now - train_time;

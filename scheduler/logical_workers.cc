@@ -15,14 +15,13 @@ namespace pawl {
 
 absl::Status LogicalWorkers::CheckWishes(const Worker& worker) const {
   if (worker.wishes.empty() && !worker.follows && decided_ && Predecessor(worker.name).empty()) {
-    return absl::ResourceExhaustedError(absl::StrCat("all ", total(), " ranks have been given out; ",
-                                                     "name free ones in logical_workers to host them"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("all ", total(), " ranks have been given out; ", "name free ones in logical_workers to host them"));
   }
   std::vector<bool> wished(total());
   for (const uint32_t rank : worker.wishes) {
     if (rank >= total()) {
-      return absl::OutOfRangeError(
-          absl::StrCat("logical_workers names rank ", rank, "; the job's last is ", total() - 1));
+      return absl::OutOfRangeError(absl::StrCat("logical_workers names rank ", rank, "; the job's last is ", total() - 1));
     }
     if (wished[rank]) return absl::InvalidArgumentError(absl::StrCat("logical_workers names rank ", rank, " twice"));
     wished[rank] = true;
@@ -71,14 +70,13 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Leave(const Departure& dep
     rank.leaving = false;
     rank.free_since = now;
   }
-  hosts_.erase(std::remove_if(hosts_.begin(), hosts_.end(),
-                              [&](const Host& host) { return host.worker.name == departure.worker; }),
-               hosts_.end());
+  hosts_.erase(
+      std::remove_if(hosts_.begin(), hosts_.end(), [&](const Host& host) { return host.worker.name == departure.worker; }),
+      hosts_.end());
   return free;
 }
 
-bool LogicalWorkers::GiveUp(const std::string& worker, const std::string& how, const FreeRank& given_up,
-                            MonotonicTime now) {
+bool LogicalWorkers::GiveUp(const std::string& worker, const std::string& how, const FreeRank& given_up, MonotonicTime now) {
   if (given_up.rank >= total()) return false;
   Rank& rank = ranks_[given_up.rank];
   if (rank.host != worker || rank.incarnation != given_up.incarnation || rank.finished) return false;
@@ -194,8 +192,8 @@ void LogicalWorkers::PlaceAmongFollowers(MonotonicTime now, const std::function<
                !rank.finished && present != nullptr && present->worker.follows) {
       const auto taker = std::find(takers.begin(), takers.end(), present);
       // What is on its way is for whoever is to get it.
-      host = rank.leaving || taker == takers.end() ? RankPlacementInput::kFree
-                                                   : static_cast<uint32_t>(taker - takers.begin());
+      host =
+          rank.leaving || taker == takers.end() ? RankPlacementInput::kFree : static_cast<uint32_t>(taker - takers.begin());
     }
     input.hosts.push_back(host);
   }
@@ -241,8 +239,7 @@ const LogicalWorkers::Host* LogicalWorkers::Find(const std::string& worker) cons
 }
 
 bool LogicalWorkers::HostsUnfinished(const std::string& worker) const {
-  return std::any_of(ranks_.begin(), ranks_.end(),
-                     [&](const Rank& rank) { return rank.host == worker && !rank.finished; });
+  return std::any_of(ranks_.begin(), ranks_.end(), [&](const Rank& rank) { return rank.host == worker && !rank.finished; });
 }
 
 bool LogicalWorkers::AllFinished() const {

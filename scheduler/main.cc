@@ -142,10 +142,9 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   const uint32_t lease_ms = absl::GetFlag(FLAGS_lease_ms);
   if (heartbeat_interval_ms < kMinHeartbeatIntervalMs || lease_ms < uint64_t{2} * heartbeat_interval_ms ||
       lease_ms > kMaxLeaseMs) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--heartbeat_interval_ms=", heartbeat_interval_ms, " --lease_ms=", lease_ms,
-                     ": the interval must be at least ", kMinHeartbeatIntervalMs,
-                     ", and the lease at least twice the interval and at most ", kMaxLeaseMs));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--heartbeat_interval_ms=", heartbeat_interval_ms, " --lease_ms=", lease_ms, ": the interval must be at least ",
+        kMinHeartbeatIntervalMs, ", and the lease at least twice the interval and at most ", kMaxLeaseMs));
   }
   options.heartbeat_interval = std::chrono::milliseconds(heartbeat_interval_ms);
   options.lease = std::chrono::milliseconds(lease_ms);
@@ -154,8 +153,7 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
                         Timeout("worker_takeover_grace_s", absl::GetFlag(FLAGS_worker_takeover_grace_s)));
   PAWL_ASSIGN_OR_RETURN(options.worker_return_timeout,
                         Timeout("worker_return_timeout_s", absl::GetFlag(FLAGS_worker_return_timeout_s)));
-  PAWL_ASSIGN_OR_RETURN(options.recovery_timeout,
-                        Timeout("recovery_timeout_s", absl::GetFlag(FLAGS_recovery_timeout_s)));
+  PAWL_ASSIGN_OR_RETURN(options.recovery_timeout, Timeout("recovery_timeout_s", absl::GetFlag(FLAGS_recovery_timeout_s)));
   if (absl::GetFlag(FLAGS_replicas) != 0) options.job.set_replicas(absl::GetFlag(FLAGS_replicas));
   if (options.job.replicas() > options.servers) {
     return absl::InvalidArgumentError(
@@ -167,9 +165,8 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   validation.workers = options.workers;
   PAWL_RETURN_IF_ERROR(Annotate(ValidateJob(options.job, validation), absl::GetFlag(FLAGS_job)));
   options.unix_ms = [] {
-    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                     std::chrono::system_clock::now().time_since_epoch())
-                                     .count());
+    return static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count());
   };
   return options;
 }
@@ -225,8 +222,10 @@ absl::StatusOr<std::optional<SchedulerState>> UnfinishedState(const std::optiona
   if (!restore.empty() && state.state() != COMPLETED && state.state() != FAILED && state.state() != STOPPED &&
       !(state.has_restore() && IsSource(restore, state.restore()))) {
     return absl::FailedPreconditionError(
-        absl::StrCat(place, " holds the state of job '", state.job().name(), "', which has not ended and was not begun with "
-                     "--restore=", restore, "; use another --data_dir, or leave --restore out to go on with that job"));
+        absl::StrCat(place, " holds the state of job '", state.job().name(),
+                     "', which has not ended and was not begun with "
+                     "--restore=",
+                     restore, "; use another --data_dir, or leave --restore out to go on with that job"));
   }
   const bool same = google::protobuf::util::MessageDifferencer::Equals(state.job(), options.job) &&
                     state.servers() == options.servers && state.workers() == options.workers;
@@ -247,10 +246,9 @@ absl::Status PrepareCheckpoints(Env& env, Coordinator::Options& options) {
     if (dir.empty()) return absl::OkStatus();
     PAWL_ASSIGN_OR_RETURN(const std::string newest, store.Newest(options.job.name()));
     if (newest.empty()) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat("checkpoint.dir is ", dir, ", which holds checkpoints of an earlier run of '", options.job.name(),
-                     "', the newest one ", newest, "; go on from there with --restore=", dir,
-                     ", or name another folder, or delete it"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "checkpoint.dir is ", dir, ", which holds checkpoints of an earlier run of '", options.job.name(),
+        "', the newest one ", newest, "; go on from there with --restore=", dir, ", or name another folder, or delete it"));
   }
   PAWL_ASSIGN_OR_RETURN(FoundCheckpoint found, FindCheckpoint(env, path, options.job.name()));
   PAWL_RETURN_IF_ERROR(CheckFits(options.job, found.manifest));
@@ -315,8 +313,8 @@ int Direct(EndSignal& signal) {
   }
   const HostPort listen_at = *ParseHostPort(listen);
 
-  const std::string place = absl::GetFlag(FLAGS_store).empty() ? (std::filesystem::path(data_dir) / "state").string()
-                                                               : absl::GetFlag(FLAGS_store);
+  const std::string place =
+      absl::GetFlag(FLAGS_store).empty() ? (std::filesystem::path(data_dir) / "state").string() : absl::GetFlag(FLAGS_store);
   const absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(place);
   if (!store.ok()) return UsageError(absl::StrCat("--store: ", store.status().message()));
   (*store)->WhenLeadershipLost([](const absl::Status& why) { EndAtOnce(why.message()); });
@@ -330,8 +328,7 @@ int Direct(EndSignal& signal) {
   if (*leadership == Leadership::kNever) return kExitDone;
   const absl::StatusOr<std::optional<StoredState>> stored = (*store)->Load();
   if (!stored.ok()) return UsageError(stored.status().message());
-  const absl::StatusOr<std::optional<SchedulerState>> unfinished =
-      UnfinishedState(*stored, *options, (*store)->Describe());
+  const absl::StatusOr<std::optional<SchedulerState>> unfinished = UnfinishedState(*stored, *options, (*store)->Describe());
   if (!unfinished.ok()) return UsageError(unfinished.status().message());
   if (*leadership == Leadership::kAfterAnother && stored->has_value() && !unfinished->has_value()) {
     // It stood by for this job, not for another one with the same name.
@@ -343,8 +340,8 @@ int Direct(EndSignal& signal) {
   if (restored == nullptr) {
     if (const absl::Status status = PrepareCheckpoints(Env::Real(), *options); !status.ok()) {
       const bool of_flag = !absl::GetFlag(FLAGS_restore).empty();
-      return UsageError(absl::StrCat(of_flag ? absl::StrCat("--restore=", absl::GetFlag(FLAGS_restore), ": ") : "",
-                                     status.message()));
+      return UsageError(
+          absl::StrCat(of_flag ? absl::StrCat("--restore=", absl::GetFlag(FLAGS_restore), ": ") : "", status.message()));
     }
     // A result that is older than this job is none.
     std::filesystem::remove(metrics_path, error);
@@ -380,8 +377,8 @@ int Direct(EndSignal& signal) {
   }
   if (server == nullptr) server = Listen(listen, service, port);
   if (server == nullptr) {
-    return UsageError(absl::StrCat("--listen=", listen,
-                                   ": cannot listen there; is the port taken, or the host another machine's?"));
+    return UsageError(
+        absl::StrCat("--listen=", listen, ": cannot listen there; is the port taken, or the host another machine's?"));
   }
   std::string address = absl::GetFlag(FLAGS_advertise);
   if (address.empty()) address = absl::StrCat(listen_at.host, ":", port);

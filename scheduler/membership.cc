@@ -49,15 +49,15 @@ std::string NodeText(const Node& node) {
 
 absl::Status Membership::CheckRequest(const RegisterRequest& request) const {
   if (request.role() != SERVER_ROLE && request.role() != WORKER_ROLE && request.role() != CLIENT_ROLE) {
-    return absl::InvalidArgumentError(absl::StrCat("role is ", static_cast<int>(request.role()),
-                                                   "; it must be SERVER_ROLE, WORKER_ROLE or CLIENT_ROLE"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("role is ", static_cast<int>(request.role()), "; it must be SERVER_ROLE, WORKER_ROLE or CLIENT_ROLE"));
   }
   if (request.process_nonce() == 0) {
     return absl::InvalidArgumentError("process_nonce is 0; choose one at random, once a process");
   }
   if (request.description().size() > kMaxDescriptionBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("description has ", request.description().size(),
-                                                   " bytes; at most ", kMaxDescriptionBytes, " are possible"));
+    return absl::InvalidArgumentError(absl::StrCat("description has ", request.description().size(), " bytes; at most ",
+                                                   kMaxDescriptionBytes, " are possible"));
   }
   // They are shown on terminals and in logs.
   if (HasControlCharacters(request.description()) || HasControlCharacters(request.zone())) {
@@ -142,8 +142,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
   if (request.role() == SERVER_ROLE) {
     for (const Node* other : Present(SERVER_ROLE)) {
       if (other->address == request.address() && other != before) {
-        return absl::AlreadyExistsError(
-            absl::StrCat("address ", request.address(), " is that of ", NodeText(*other)));
+        return absl::AlreadyExistsError(absl::StrCat("address ", request.address(), " is that of ", NodeText(*other)));
       }
     }
   }
@@ -203,8 +202,7 @@ absl::StatusOr<Node*> Membership::Find(const std::string& name, uint64_t incarna
   }
   Node& node = nodes_.at(it->second);
   if (node.incarnation != incarnation) {
-    return absl::AbortedError(
-        absl::StrCat(name, ": incarnation ", incarnation, " is superseded by ", node.incarnation));
+    return absl::AbortedError(absl::StrCat(name, ": incarnation ", incarnation, " is superseded by ", node.incarnation));
   }
   if (node.gone) return absl::AbortedError(absl::StrCat(name, " has left or was declared dead"));
   return &node;

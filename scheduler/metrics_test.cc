@@ -66,9 +66,9 @@ TEST(MetricsTest, NodesAreCountedByWhatTheyDo) {
   AddNode(status, "worker-1", WORKER_ROLE);
   AddNode(status, "client-0", CLIENT_ROLE);
   const std::string text = Text(status);
-  for (const char* const line : {"pawl_servers{state=\"active\"} 1", "pawl_servers{state=\"standby\"} 1",
-                                 "pawl_servers{state=\"draining\"} 1", "pawl_workers{state=\"active\"} 1",
-                                 "pawl_workers{state=\"standby\"} 1", "pawl_workers{state=\"draining\"} 0"}) {
+  for (const char* const line :
+       {"pawl_servers{state=\"active\"} 1", "pawl_servers{state=\"standby\"} 1", "pawl_servers{state=\"draining\"} 1",
+        "pawl_workers{state=\"active\"} 1", "pawl_workers{state=\"standby\"} 1", "pawl_workers{state=\"draining\"} 0"}) {
     EXPECT_TRUE(HasLine(text, line)) << line << "\n" << text;
   }
   EXPECT_FALSE(absl::StrContains(text, "server-3")) << "it would be told of for ever";

@@ -33,9 +33,7 @@ void AnswerNow(Done<Response> done, absl::StatusOr<Response> answer, DeferredAct
 template <typename Key, typename Response>
 class ParkedCalls {
  public:
-  void Park(Ticket ticket, Key key, Done<Response> done) {
-    calls_.emplace(ticket, Call{std::move(key), std::move(done)});
-  }
+  void Park(Ticket ticket, Key key, Done<Response> done) { calls_.emplace(ticket, Call{std::move(key), std::move(done)}); }
 
   // Answers every call for whose key `which(key)` holds, in the order in which they were parked.
   template <typename Which>

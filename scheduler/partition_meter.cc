@@ -9,8 +9,8 @@ void PartitionMeter::Note(uint64_t reporter, const PartitionFigures& figures, Mo
   Entry& entry = partitions_[figures.partition()];
   entry.load.parameter_bytes = figures.parameter_bytes();
   const double passed = Seconds(now - entry.at);
-  const bool goes_on = entry.reporter == reporter && figures.keys_pushed() >= entry.keys_pushed &&
-                       figures.keys_pulled() >= entry.keys_pulled;
+  const bool goes_on =
+      entry.reporter == reporter && figures.keys_pushed() >= entry.keys_pushed && figures.keys_pulled() >= entry.keys_pulled;
   if (goes_on && passed <= 0) return;
   if (goes_on) {
     const double pushed = static_cast<double>(figures.keys_pushed() - entry.keys_pushed) / passed;

@@ -20,8 +20,7 @@ bool Erase(std::vector<ServerNumber>& servers, ServerNumber server) {
 
 void PutSettledFirst(const std::vector<ServerNumber>& unsettled, std::vector<ServerNumber>& servers) {
   if (unsettled.empty()) return;
-  std::stable_partition(servers.begin(), servers.end(),
-                        [&](ServerNumber server) { return !Contains(unsettled, server); });
+  std::stable_partition(servers.begin(), servers.end(), [&](ServerNumber server) { return !Contains(unsettled, server); });
 }
 
 }  // namespace
@@ -41,8 +40,7 @@ void Promote(ReplicaSet& set, uint64_t epoch) {
   set.learners.clear();
 }
 
-void PlaceFirst(const std::vector<ServerNumber>& servers, uint32_t partitions, uint32_t replicas,
-                Placement& placement) {
+void PlaceFirst(const std::vector<ServerNumber>& servers, uint32_t partitions, uint32_t replicas, Placement& placement) {
   const size_t count = servers.size();
   if (replicas < 1 || replicas > count || !placement.partitions.empty()) std::abort();
   ++placement.epoch;
@@ -65,10 +63,9 @@ bool RemoveServers(const std::vector<ServerNumber>& dead, const std::vector<Serv
   bool changed = false;
   for (ReplicaSet& set : placement.partitions) {
     const size_t learners = set.learners.size();
-    set.learners.erase(
-        std::remove_if(set.learners.begin(), set.learners.end(),
-                       [&](const ReplicaSet::Learner& learner) { return Contains(dead, learner.server); }),
-        set.learners.end());
+    set.learners.erase(std::remove_if(set.learners.begin(), set.learners.end(),
+                                      [&](const ReplicaSet::Learner& learner) { return Contains(dead, learner.server); }),
+                       set.learners.end());
     changed = changed || set.learners.size() != learners;
     if (Contains(dead, set.leaving)) set.leaving = kNoServer;
 
@@ -104,8 +101,7 @@ bool RemoveServers(const std::vector<ServerNumber>& dead, const std::vector<Serv
   return changed;
 }
 
-Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered, bool nothing_yet,
-                       Placement& placement) {
+Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered, bool nothing_yet, Placement& placement) {
   Recovery recovery;
   const uint64_t epoch = placement.epoch + 1;
   for (uint32_t partition = 0; partition < placement.partitions.size(); ++partition) {
@@ -144,8 +140,7 @@ bool BeginAnew(const std::vector<ServerNumber>& servers, Placement& placement) {
   return changed;
 }
 
-bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch,
-              Placement& placement) {
+bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch, Placement& placement) {
   if (partition >= placement.partitions.size()) return false;
   ReplicaSet& set = placement.partitions[partition];
   if (set.primary != primary) return false;
@@ -164,9 +159,9 @@ bool DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent, uint
   for (ReplicaSet& set : placement.partitions) {
     if (set.primary != primary || adopted_epoch < set.primary_since) continue;
     const size_t before = set.backups.size() + set.learners.size();
-    set.backups.erase(std::remove_if(set.backups.begin(), set.backups.end(),
-                                     [&](ServerNumber backup) { return silent.contains(backup); }),
-                      set.backups.end());
+    set.backups.erase(
+        std::remove_if(set.backups.begin(), set.backups.end(), [&](ServerNumber backup) { return silent.contains(backup); }),
+        set.backups.end());
     set.learners.erase(std::remove_if(set.learners.begin(), set.learners.end(),
                                       [&](const ReplicaSet::Learner& learner) { return silent.contains(learner.server); }),
                        set.learners.end());

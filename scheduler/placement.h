@@ -90,8 +90,7 @@ struct Recovery {
 // A server is back with `recovered` (ascending): it is primary of those among them that it is a holder of. `nothing_yet`: no
 // partition needs to have had a change that was acknowledged, so that one of which a holder has none has had none, and
 // begins anew there.
-Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered, bool nothing_yet,
-                       Placement& placement);
+Recovery RecoverServer(ServerNumber server, const std::vector<uint32_t>& recovered, bool nothing_yet, Placement& placement);
 
 // Nothing was ever acknowledged that must be kept, and nobody can bring anything back: partitions that wait for holders
 // begin anew on these servers. Whether there were any.
@@ -99,8 +98,7 @@ bool BeginAnew(const std::vector<ServerNumber>& servers, Placement& placement);
 
 // `primary`, which acts by `adopted_epoch`, says that `learner` has everything: it is a backup from now on. Ignored unless
 // that is so of the partition's present primary and learner.
-bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch,
-              Placement& placement);
+bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch, Placement& placement);
 
 // `silent` take nothing of what `primary`, which acts by `adopted_epoch`, sends: they are in no set any more whose primary
 // it has been since then, neither as backups nor as learners.

@@ -124,8 +124,7 @@ class TargetBuilder {
         if (member != part.primary) target.partitions[p].push_back(servers_[member].number);
       }
       std::sort(zones.begin(), zones.end());
-      target.sharing_a_zone +=
-          servers_in_zone_.size() > 1 && std::adjacent_find(zones.begin(), zones.end()) != zones.end();
+      target.sharing_a_zone += servers_in_zone_.size() > 1 && std::adjacent_find(zones.begin(), zones.end()) != zones.end();
     }
     return target;
   }
@@ -366,8 +365,8 @@ class TargetBuilder {
   bool ZonesAllow(const Part& part, uint32_t from, uint32_t to) const {
     const uint32_t zone_from = servers_[from].zone;
     const uint32_t zone_to = servers_[to].zone;
-    return zone_from == zone_to || (InZone(part, zone_from) > bounds_[zone_from].least &&
-                                    InZone(part, zone_to) < bounds_[zone_to].most);
+    return zone_from == zone_to ||
+           (InZone(part, zone_from) > bounds_[zone_from].least && InZone(part, zone_to) < bounds_[zone_to].most);
   }
 
   bool CanMove(uint32_t p, uint32_t from, uint32_t to) const {
@@ -692,9 +691,8 @@ class TargetBuilder {
       }
       quota_servers.push_back({0, most});
     }
-    const std::vector<double> quotas =
-        ShareOut(static_cast<double>(placed_), quota_servers, {{0, static_cast<uint32_t>(servers_.size())}},
-                 static_cast<double>(placed_));
+    const std::vector<double> quotas = ShareOut(static_cast<double>(placed_), quota_servers,
+                                                {{0, static_cast<uint32_t>(servers_.size())}}, static_cast<double>(placed_));
     for (size_t s = 0; s < servers_.size(); ++s) servers_[s].primary_quota = quotas[s];
   }
 

@@ -328,14 +328,13 @@ TEST(PlacementTargetTest, OnTheWayNothingIsCopiedThatIsNotInTheTarget) {
       for (PlacementServer& server : cluster.servers) server.adopted_epoch = cluster.placement.epoch;
       changed = CompleteHandovers(cluster.servers, cluster.placement);
       // Decided anew at each step, as after a restart.
-      changed |= StepTowards(ComputeTarget(cluster.servers, cluster.replicas, {}, cluster.placement), cluster.servers,
-                             {}, cluster.placement);
+      changed |= StepTowards(ComputeTarget(cluster.servers, cluster.replicas, {}, cluster.placement), cluster.servers, {},
+                             cluster.placement);
       for (uint32_t p = 0; p < cluster.placement.partitions.size(); ++p) {
         const ReplicaSet set = cluster.placement.partitions[p];
         for (const ReplicaSet::Learner& learner : set.learners) {
           if (random() % 2 == 0) continue;
-          const bool caught_up =
-              CaughtUp(p, set.primary, learner.server, cluster.placement.epoch, cluster.placement);
+          const bool caught_up = CaughtUp(p, set.primary, learner.server, cluster.placement.epoch, cluster.placement);
           copied += caught_up;
           changed |= caught_up;
         }
@@ -365,8 +364,8 @@ TEST(PlacementTargetTest, ThreeServersGrowToFiveAndShrinkToTwoWithTheLeastCopyin
 }
 
 TEST(PlacementTargetTest, ReplicasAreInDifferentZonesAndTheSmallZoneIsFull) {
-  std::vector<PlacementServer> servers = {{.number = 0, .zone = "a"}, {.number = 1, .zone = "b"}, {.number = 2, .zone = "b"},
-                                          {.number = 3, .zone = "b"}};
+  std::vector<PlacementServer> servers = {
+      {.number = 0, .zone = "a"}, {.number = 1, .zone = "b"}, {.number = 2, .zone = "b"}, {.number = 3, .zone = "b"}};
   Placement placement;
   PlaceFirstInZones(servers, 60, 2, placement);
   const PlacementTarget target = ComputeTarget(servers, 2, {}, placement);

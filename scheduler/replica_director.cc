@@ -70,9 +70,8 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
       if (waiting_since_.emplace(partition, now).second) waiting.push_back(partition);
     }
   }
-  spdlog::warn("routing: epoch {} without {}", epoch(), absl::StrJoin(numbers, ", ", [](std::string* out, uint32_t n) {
-                 absl::StrAppend(out, "server-", n);
-               }));
+  spdlog::warn("routing: epoch {} without {}", epoch(),
+               absl::StrJoin(numbers, ", ", [](std::string* out, uint32_t n) { absl::StrAppend(out, "server-", n); }));
   NotePromotions(before);
   NoteRedundancy();
   if (waiting.empty()) return std::nullopt;
@@ -268,8 +267,8 @@ void ReplicaDirector::UpdateTarget(const std::vector<PlacementServer>& servers, 
   const auto same = [](const PlacementServer& a, const PlacementServer& b) {
     return a.number == b.number && a.draining == b.draining && a.zone == b.zone;
   };
-  const bool as_before = target_.has_value() &&
-                         std::equal(key.begin(), key.end(), target_servers_.begin(), target_servers_.end(), same);
+  const bool as_before =
+      target_.has_value() && std::equal(key.begin(), key.end(), target_servers_.begin(), target_servers_.end(), same);
   if (as_before) {
     if (!AtRest() || (loads_at_.has_value() && now - *loads_at_ < kLoadsInterval)) return;
     loads_at_ = now;

@@ -1,7 +1,7 @@
 #include "scheduler/routing.h"
 
-#include <cstdlib>
 #include <cstddef>
+#include <cstdlib>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"

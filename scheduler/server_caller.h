@@ -22,8 +22,8 @@ class ServerCaller {
 
   virtual ~ServerCaller() = default;
 
-  virtual void CreateTable(const std::string& address, const CreateTableOnServerRequest& request,
-                           MonotonicDuration timeout, Done done) = 0;
+  virtual void CreateTable(const std::string& address, const CreateTableOnServerRequest& request, MonotonicDuration timeout,
+                           Done done) = 0;
   virtual void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
                        InspectDone done) = 0;
   virtual void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout,
@@ -37,8 +37,8 @@ class ServerCaller {
                           CheckpointDone done) {
     done(absl::UnimplementedError("no checkpoints here"));
   }
-  virtual void LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request,
-                              MonotonicDuration timeout, Done done) {
+  virtual void LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request, MonotonicDuration timeout,
+                              Done done) {
     done(absl::UnimplementedError("no checkpoints here"));
   }
 };

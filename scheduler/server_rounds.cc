@@ -47,8 +47,7 @@ void ServerRounds::SetTargets(std::optional<Targets> targets, MonotonicTime now,
 
 bool ServerRounds::Awaits(uint64_t attempt, size_t server) const {
   const auto it = rounds_.find(attempt);
-  return it != rounds_.end() && server < it->second.standing.size() &&
-         it->second.standing[server] == Standing::kAsked;
+  return it != rounds_.end() && server < it->second.standing.size() && it->second.standing[server] == Standing::kAsked;
 }
 
 void ServerRounds::Answer(uint64_t attempt, size_t server, const absl::Status& status, DeferredActions& actions) {
@@ -80,8 +79,8 @@ void ServerRounds::Tick(MonotonicTime now, DeferredActions& actions) {
       const Target& target = targets_->servers[server];
       if (now >= round.deadline && round.standing[server] != Standing::kAnswered) {
         late.emplace_back(attempt, !round.last_error.ok() ? round.last_error
-                                                          : absl::DeadlineExceededError(absl::StrCat(
-                                                                target.node, ": ", round.what, ": no answer")));
+                                                          : absl::DeadlineExceededError(
+                                                                absl::StrCat(target.node, ": ", round.what, ": no answer")));
         break;
       }
       if (round.standing[server] != Standing::kToAskAgain) continue;

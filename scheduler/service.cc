@@ -49,8 +49,7 @@ class ParkedReactor final : public grpc::ServerUnaryReactor {
 };
 
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* Park(Coordinator& coordinator,
-                               Ticket (Coordinator::*method)(const Request&, Done<Response>),
+grpc::ServerUnaryReactor* Park(Coordinator& coordinator, Ticket (Coordinator::*method)(const Request&, Done<Response>),
                                grpc::CallbackServerContext* context, const Request* request, Response* response) {
   auto* const reactor = new ParkedReactor<Response>(coordinator, context, response);
   reactor->Park(method, *request);
@@ -59,13 +58,13 @@ grpc::ServerUnaryReactor* Park(Coordinator& coordinator,
 
 }  // namespace
 
-grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext* context,
-                                                     const RegisterRequest* request, RegisterResponse* response) {
+grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext* context, const RegisterRequest* request,
+                                                     RegisterResponse* response) {
   return Park(coordinator_, &Coordinator::Register, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContext* context,
-                                                      const HeartbeatRequest* request, HeartbeatResponse* response) {
+grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContext* context, const HeartbeatRequest* request,
+                                                      HeartbeatResponse* response) {
   return AnswerNow(context, coordinator_.Heartbeat(*request), response);
 }
 
@@ -75,19 +74,17 @@ grpc::ServerUnaryReactor* SchedulerService::GetRouting(grpc::CallbackServerConte
 }
 
 grpc::ServerUnaryReactor* SchedulerService::CreateTable(grpc::CallbackServerContext* context,
-                                                        const CreateTableRequest* request,
-                                                        CreateTableResponse* response) {
+                                                        const CreateTableRequest* request, CreateTableResponse* response) {
   return Park(coordinator_, &Coordinator::CreateTable, context, request, response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::ListTables(grpc::CallbackServerContext* context,
-                                                       const ListTablesRequest* request,
-                                                       ListTablesResponse* response) {
+                                                       const ListTablesRequest* request, ListTablesResponse* response) {
   return Park(coordinator_, &Coordinator::ListTables, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::Barrier(grpc::CallbackServerContext* context,
-                                                    const BarrierRequest* request, BarrierResponse* response) {
+grpc::ServerUnaryReactor* SchedulerService::Barrier(grpc::CallbackServerContext* context, const BarrierRequest* request,
+                                                    BarrierResponse* response) {
   return Park(coordinator_, &Coordinator::Barrier, context, request, response);
 }
 
@@ -98,13 +95,12 @@ grpc::ServerUnaryReactor* SchedulerService::GetAssignment(grpc::CallbackServerCo
 }
 
 grpc::ServerUnaryReactor* SchedulerService::GiveUpRanks(grpc::CallbackServerContext* context,
-                                                        const GiveUpRanksRequest* request,
-                                                        GiveUpRanksResponse* response) {
+                                                        const GiveUpRanksRequest* request, GiveUpRanksResponse* response) {
   return Park(coordinator_, &Coordinator::GiveUpRanks, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::JoinGroup(grpc::CallbackServerContext* context,
-                                                      const JoinGroupRequest* request, JoinGroupResponse* response) {
+grpc::ServerUnaryReactor* SchedulerService::JoinGroup(grpc::CallbackServerContext* context, const JoinGroupRequest* request,
+                                                      JoinGroupResponse* response) {
   return Park(coordinator_, &Coordinator::JoinGroup, context, request, response);
 }
 
@@ -115,8 +111,7 @@ grpc::ServerUnaryReactor* SchedulerService::ExchangeInGroup(grpc::CallbackServer
 }
 
 grpc::ServerUnaryReactor* SchedulerService::WatchGroup(grpc::CallbackServerContext* context,
-                                                       const WatchGroupRequest* request,
-                                                       WatchGroupResponse* response) {
+                                                       const WatchGroupRequest* request, WatchGroupResponse* response) {
   return Park(coordinator_, &Coordinator::WatchGroup, context, request, response);
 }
 
@@ -127,19 +122,17 @@ grpc::ServerUnaryReactor* SchedulerService::ReportEvaluation(grpc::CallbackServe
 }
 
 grpc::ServerUnaryReactor* SchedulerService::FinishWork(grpc::CallbackServerContext* context,
-                                                       const FinishWorkRequest* request,
-                                                       FinishWorkResponse* response) {
+                                                       const FinishWorkRequest* request, FinishWorkResponse* response) {
   return Park(coordinator_, &Coordinator::FinishWork, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContext* context,
-                                                      const GetStatusRequest* request, GetStatusResponse* response) {
+grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContext* context, const GetStatusRequest* request,
+                                                      GetStatusResponse* response) {
   return AnswerNow(context, coordinator_.GetStatus(*request), response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerContext* context,
-                                                       const CheckpointRequest* request,
-                                                       CheckpointResponse* response) {
+                                                       const CheckpointRequest* request, CheckpointResponse* response) {
   return Park(coordinator_, &Coordinator::Checkpoint, context, request, response);
 }
 
@@ -154,18 +147,17 @@ grpc::ServerUnaryReactor* SchedulerService::Drain(grpc::CallbackServerContext* c
 }
 
 grpc::ServerUnaryReactor* SchedulerService::ListEvents(grpc::CallbackServerContext* context,
-                                                       const ListEventsRequest* request,
-                                                       ListEventsResponse* response) {
+                                                       const ListEventsRequest* request, ListEventsResponse* response) {
   return Park(coordinator_, &Coordinator::ListEvents, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::StopJob(grpc::CallbackServerContext* context,
-                                                    const StopJobRequest* request, StopJobResponse* response) {
+grpc::ServerUnaryReactor* SchedulerService::StopJob(grpc::CallbackServerContext* context, const StopJobRequest* request,
+                                                    StopJobResponse* response) {
   return Park(coordinator_, &Coordinator::StopJob, context, request, response);
 }
 
-grpc::ServerUnaryReactor* SchedulerService::Goodbye(grpc::CallbackServerContext* context,
-                                                    const GoodbyeRequest* request, GoodbyeResponse* response) {
+grpc::ServerUnaryReactor* SchedulerService::Goodbye(grpc::CallbackServerContext* context, const GoodbyeRequest* request,
+                                                    GoodbyeResponse* response) {
   return Park(coordinator_, &Coordinator::Goodbye, context, request, response);
 }
 

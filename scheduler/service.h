@@ -33,13 +33,11 @@ class SchedulerService final : public Scheduler::CallbackService {
                                         GiveUpRanksResponse* response) override;
   grpc::ServerUnaryReactor* JoinGroup(grpc::CallbackServerContext* context, const JoinGroupRequest* request,
                                       JoinGroupResponse* response) override;
-  grpc::ServerUnaryReactor* ExchangeInGroup(grpc::CallbackServerContext* context,
-                                            const ExchangeInGroupRequest* request,
+  grpc::ServerUnaryReactor* ExchangeInGroup(grpc::CallbackServerContext* context, const ExchangeInGroupRequest* request,
                                             ExchangeInGroupResponse* response) override;
   grpc::ServerUnaryReactor* WatchGroup(grpc::CallbackServerContext* context, const WatchGroupRequest* request,
                                        WatchGroupResponse* response) override;
-  grpc::ServerUnaryReactor* ReportEvaluation(grpc::CallbackServerContext* context,
-                                             const ReportEvaluationRequest* request,
+  grpc::ServerUnaryReactor* ReportEvaluation(grpc::CallbackServerContext* context, const ReportEvaluationRequest* request,
                                              ReportEvaluationResponse* response) override;
   grpc::ServerUnaryReactor* FinishWork(grpc::CallbackServerContext* context, const FinishWorkRequest* request,
                                        FinishWorkResponse* response) override;

@@ -112,8 +112,8 @@ class ServiceTest : public testing::Test {
     for (FakeControl& control : controls_) {
       control_servers_.push_back(Listen(control, control_addresses_.emplace_back()));
     }
-    stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(),
-                                                         ChannelSettings(ChannelKind::kControl)));
+    stub_ = Scheduler::NewStub(
+        grpc::CreateCustomChannel(address_, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
     ticker_ = std::thread([this, stopped = stop_.get_future()] {
       while (stopped.wait_for(kTickInterval) != std::future_status::ready) {
         // All nodes but the silent one are heard of.
@@ -137,8 +137,7 @@ class ServiceTest : public testing::Test {
   }
 
   template <typename Request, typename Response>
-  absl::StatusOr<Response> Call(grpc::Status (Scheduler::Stub::*method)(grpc::ClientContext*, const Request&,
-                                                                         Response*),
+  absl::StatusOr<Response> Call(grpc::Status (Scheduler::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
                                 const Request& request, std::chrono::system_clock::duration timeout = kPatience) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeout);
@@ -149,8 +148,8 @@ class ServiceTest : public testing::Test {
   }
 
   template <typename Request, typename Response>
-  std::future<absl::StatusOr<Response>> Begin(grpc::Status (Scheduler::Stub::*method)(grpc::ClientContext*,
-                                                                                      const Request&, Response*),
+  std::future<absl::StatusOr<Response>> Begin(grpc::Status (Scheduler::Stub::*method)(grpc::ClientContext*, const Request&,
+                                                                                      Response*),
                                               const Request& request) {
     return std::async(std::launch::async, [this, method, request] { return Call(method, request); });
   }
@@ -188,8 +187,7 @@ class ServiceTest : public testing::Test {
     return request;
   }
 
-  static ReportEvaluationRequest Evaluation(const RegisterResponse& node, uint32_t rank, uint64_t evaluation,
-                                            bool good) {
+  static ReportEvaluationRequest Evaluation(const RegisterResponse& node, uint32_t rank, uint64_t evaluation, bool good) {
     auto request = From<ReportEvaluationRequest>(node);
     request.set_evaluation(evaluation);
     request.set_rank(rank);
@@ -304,8 +302,7 @@ TEST_F(ServiceTest, JobFromRegistrationToDigest) {
   EXPECT_EQ(status.samples(), 128u);
   EXPECT_EQ(report_.evaluation->evaluation(), 1u);
   for (FakeControl& control : controls_) {
-    EXPECT_EQ(control.calls(),
-              (std::vector<std::string>{"CreateTable 1 w", "KeepBest 1", "RestoreBest", "Inspect digest"}));
+    EXPECT_EQ(control.calls(), (std::vector<std::string>{"CreateTable 1 w", "KeepBest 1", "RestoreBest", "Inspect digest"}));
   }
   for (const auto& nodes : {servers, workers}) {
     for (const RegisterResponse& node : nodes) {
@@ -339,15 +336,14 @@ TEST_F(ServiceTest, DeathOfAServerIsNamedToEverybodyWhoWaits) {
   Silence(victim);
   for (const absl::Status& status : {routing.get().status(), assignment.get().status(), barrier.get().status()}) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_NE(status.message().find(absl::StrCat("server-1 (host pid 2, ", control_addresses_[1],
-                                                 ") died: no heartbeat for 1.")),
-              absl::string_view::npos)
+    EXPECT_NE(
+        status.message().find(absl::StrCat("server-1 (host pid 2, ", control_addresses_[1], ") died: no heartbeat for 1.")),
+        absl::string_view::npos)
         << status;
   }
   EXPECT_LT(std::chrono::steady_clock::now() - silenced, seconds(10));
   EXPECT_EQ(Call(&Scheduler::Stub::Heartbeat, From<HeartbeatRequest>(worker))->job_state(), FAILED);
-  EXPECT_EQ(Call(&Scheduler::Stub::Heartbeat, From<HeartbeatRequest>(victim)).status().code(),
-            absl::StatusCode::kAborted);
+  EXPECT_EQ(Call(&Scheduler::Stub::Heartbeat, From<HeartbeatRequest>(victim)).status().code(), absl::StatusCode::kAborted);
 }
 
 TEST_F(ServiceTest, DeadlineOfAWaitingCallIsKeptAndFailsItsBarrier) {

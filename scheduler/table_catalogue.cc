@@ -37,10 +37,9 @@ absl::StatusOr<TableCatalogue::Creation> TableCatalogue::Create(const TableSpec&
         absl::StrCat("table ", spec.name(), ": there are ", kMaxTables, " tables, the limit"));
   }
   if (partitions_ * (entries_.size() + 1) > kMaxTableParts) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("table ", spec.name(), ": there are ", entries_.size(), " tables of ", partitions_,
-                     " partitions, and at most ", kMaxTableParts,
-                     " partitions of all tables together are possible; lower the job's partitions"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "table ", spec.name(), ": there are ", entries_.size(), " tables of ", partitions_, " partitions, and at most ",
+        kMaxTableParts, " partitions of all tables together are possible; lower the job's partitions"));
   }
   spec.set_id(++last_id_);
   by_name_[spec.name()] = last_id_;

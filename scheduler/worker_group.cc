@@ -51,8 +51,8 @@ absl::Status WorkerGroup::Join(const JoinGroupRequest& request, const Hosts& hos
   if (member != nullptr) End(absl::StrCat(request.node(), " joins anew"));
   waiting_.erase(request.node());
   if (!Holds(request, hosts)) {
-    return absl::FailedPreconditionError(absl::StrCat(request.node(), " brings ranks ", RanksText(request),
-                                                      ", which are not those that are assigned to it"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(request.node(), " brings ranks ", RanksText(request), ", which are not those that are assigned to it"));
   }
   waiting_.emplace(request.node(), request);
   return absl::OkStatus();
@@ -96,9 +96,8 @@ bool WorkerGroup::Form(const Hosts& hosts, const std::function<uint64_t()>& next
   generation_ = next_generation();
   for (auto& [node, request] : waiting_) members_.push_back({std::move(request)});
   waiting_.clear();
-  std::sort(members_.begin(), members_.end(), [](const Member& a, const Member& b) {
-    return a.request.ranks(0).rank() < b.request.ranks(0).rank();
-  });
+  std::sort(members_.begin(), members_.end(),
+            [](const Member& a, const Member& b) { return a.request.ranks(0).rank() < b.request.ranks(0).rank(); });
   return true;
 }
 
@@ -124,8 +123,8 @@ absl::Status WorkerGroup::Exchange(const ExchangeInGroupRequest& request) {
   if (member == nullptr) return absl::InvalidArgumentError(absl::StrCat(request.node(), " is not in the group"));
   member->has_heard = true;
   if (request.name().empty() || request.name().size() > kMaxExchangeNameBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("name has ", request.name().size(), " bytes; 1 to ",
-                                                   kMaxExchangeNameBytes, " are possible"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("name has ", request.name().size(), " bytes; 1 to ", kMaxExchangeNameBytes, " are possible"));
   }
   if (request.value().size() > kMaxExchangeBytes) {
     return absl::InvalidArgumentError(
@@ -191,8 +190,8 @@ WorkerGroup::Member* WorkerGroup::Find(const std::string& node) {
 }
 
 size_t WorkerGroup::PlaceOf(const std::string& node) const {
-  const auto found = std::find_if(members_.begin(), members_.end(),
-                                  [&](const Member& member) { return member.request.node() == node; });
+  const auto found =
+      std::find_if(members_.begin(), members_.end(), [&](const Member& member) { return member.request.node() == node; });
   return static_cast<size_t>(found - members_.begin());
 }
 

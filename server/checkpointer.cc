@@ -161,13 +161,13 @@ void Checkpointer::AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& 
     marks.push_back(found->second.mark);
   }
   // What is not committed yet could still be lost with this server, and then it never happened.
-  actions.push_back([this, marks = std::move(marks), response = std::move(response),
-                     done = std::exchange(work->done, nullptr)]() mutable {
-    plane_.AwaitCommit(marks, [response = std::move(response), done = std::move(done)](absl::Status status) mutable {
-      if (!status.ok()) return done(std::move(status));
-      done(std::move(response));
-    });
-  });
+  actions.push_back(
+      [this, marks = std::move(marks), response = std::move(response), done = std::exchange(work->done, nullptr)]() mutable {
+        plane_.AwaitCommit(marks, [response = std::move(response), done = std::move(done)](absl::Status status) mutable {
+          if (!status.ok()) return done(std::move(status));
+          done(std::move(response));
+        });
+      });
 }
 
 void Checkpointer::Run() {

@@ -50,8 +50,8 @@ grpc::ServerUnaryReactor* ControlService::Inspect(grpc::CallbackServerContext* c
   return Finish(context, status);
 }
 
-grpc::ServerUnaryReactor* ControlService::KeepBest(grpc::CallbackServerContext* context,
-                                                   const KeepBestRequest* request, KeepBestResponse*) {
+grpc::ServerUnaryReactor* ControlService::KeepBest(grpc::CallbackServerContext* context, const KeepBestRequest* request,
+                                                   KeepBestResponse*) {
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -15,11 +15,9 @@ namespace pawl {
 // Thread-safe. `data_plane` and `checkpointer` must outlive the gRPC server.
 class ControlService final : public ServerControl::CallbackService {
  public:
-  ControlService(DataPlane& data_plane, Checkpointer& checkpointer)
-      : data_plane_(data_plane), checkpointer_(checkpointer) {}
+  ControlService(DataPlane& data_plane, Checkpointer& checkpointer) : data_plane_(data_plane), checkpointer_(checkpointer) {}
 
-  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context,
-                                        const CreateTableOnServerRequest* request,
+  grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context, const CreateTableOnServerRequest* request,
                                         CreateTableOnServerResponse* response) override;
   grpc::ServerUnaryReactor* Inspect(grpc::CallbackServerContext* context, const InspectRequest* request,
                                     InspectResponse* response) override;

@@ -91,19 +91,18 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
   if (peers == nullptr) return;
   replicator_ = std::make_unique<Replicator>(
       options.replication, *peers, clock, recent_,
-      Replicator::Events{
-          .header =
-              [this] {
-                ReplicationHeader header = hosting_.Header();
-                header.set_wants_promise(SchedulerIsSilent());
-                return header;
-              },
-          .routing = [this](const RoutingTable& routing) { AdoptRouting(routing); },
-          .find = [this](uint32_t partition) -> std::shared_ptr<Replica> {
-            const auto view = hosting_.view();
-            return view->Find(partition) == nullptr ? nullptr : view->replicas[partition];
-          },
-          .advanced = [this](const std::shared_ptr<Replica>& replica) { OnAdvanced(replica); }});
+      Replicator::Events{.header =
+                             [this] {
+                               ReplicationHeader header = hosting_.Header();
+                               header.set_wants_promise(SchedulerIsSilent());
+                               return header;
+                             },
+                         .routing = [this](const RoutingTable& routing) { AdoptRouting(routing); },
+                         .find = [this](uint32_t partition) -> std::shared_ptr<Replica> {
+                           const auto view = hosting_.view();
+                           return view->Find(partition) == nullptr ? nullptr : view->replicas[partition];
+                         },
+                         .advanced = [this](const std::shared_ptr<Replica>& replica) { OnAdvanced(replica); }});
   hosting_.SetReplicator(replicator_.get());
 }
 
@@ -127,8 +126,8 @@ PartitionOptions DataPlane::OptionsOf(const Job& job, uint64_t max_rows_per_part
 
 void DataPlane::Begin(const RegisterResponse& registration) {
   const std::chrono::milliseconds lease(registration.lease_ms());
-  hosting_.Begin(registration.job_id(), OptionsOf(registration.job(), options_.max_rows_per_partition),
-                 registration.node(), registration.incarnation(), lease);
+  hosting_.Begin(registration.job_id(), OptionsOf(registration.job(), options_.max_rows_per_partition), registration.node(),
+                 registration.incarnation(), lease);
   receiver_.SetPromise(lease);
   MutexLock lock(closed_mu_);
   lease_ = lease;
@@ -201,12 +200,10 @@ std::vector<uint32_t> DataPlane::Served() const {
 
 bool DataPlane::HostsNothing() const {
   const auto view = hosting_.view();
-  return std::all_of(view->replicas.begin(), view->replicas.end(),
-                     [](const auto& replica) { return replica == nullptr; });
+  return std::all_of(view->replicas.begin(), view->replicas.end(), [](const auto& replica) { return replica == nullptr; });
 }
 
-absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const RequestHeader& header,
-                                                                        Sender& sender) const {
+absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const RequestHeader& header, Sender& sender) const {
   {
     MutexLock lock(closed_mu_);
     PAWL_RETURN_IF_ERROR(closed_);
@@ -387,8 +384,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
                          PAWL_FAILPOINT("push.acknowledged");
                        });
   };
-  const bool waits_for_step =
-      sender.kind == Sender::Kind::kLogicalWorker && (*view)->options.consistency.mode() == SYNC;
+  const bool waits_for_step = sender.kind == Sender::Kind::kLogicalWorker && (*view)->options.consistency.mode() == SYNC;
   if (!waits_for_step) return act(absl::OkStatus());
   // Who is out of turn or superseded is told at once, not after a wait.
   if (absl::Status status = CheckPush(**view, sender, *request); !status.ok()) return act(std::move(status));
@@ -403,8 +399,8 @@ absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const 
     MutexLock lock(replica.mu);
     PAWL_RETURN_IF_ERROR(CheckServes(replica, request.header.epoch()));
     if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
-    const absl::Status status = replica.partition->CheckPush(
-        sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, nullptr}, before);
+    const absl::Status status = replica.partition->CheckPush(sender, segment.ordinal, segment.table,
+                                                             Gradient{segment.keys, segment.values, nullptr}, before);
     if (absl::IsUnavailable(status)) return WithPushback(status);
     PAWL_RETURN_IF_ERROR(status);
     before.keys += segment.keys.size() / sizeof(uint64_t);
@@ -413,9 +409,8 @@ absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const 
   return absl::OkStatus();
 }
 
-absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender& sender,
-                                                  const PushRequestView& request, const IncomingMessage& message,
-                                                  std::vector<ChangeMark>& marks) {
+absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
+                                                  const IncomingMessage& message, std::vector<ChangeMark>& marks) {
   // All before any: a push that is refused has changed nothing. (What another
   // request, or a new routing, changes in between can still split it; its push ids then complete it.)
   PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
@@ -426,9 +421,8 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
     PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header.epoch()));
     Partition& partition = *replica->partition;
     const uint64_t before = partition.log_index();
-    const auto outcome =
-        partition.Push(sender, segment.ordinal, segment.table,
-                       Gradient{segment.keys, segment.values, message.owner, message.bytes.size()});
+    const auto outcome = partition.Push(sender, segment.ordinal, segment.table,
+                                        Gradient{segment.keys, segment.values, message.owner, message.bytes.size()});
     if (absl::IsUnavailable(outcome.status())) return WithPushback(outcome.status());
     PAWL_RETURN_IF_ERROR(outcome.status());
     if (partition.log_index() != before) {
@@ -480,8 +474,8 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
     if (status.ok()) status = table->second->CheckKeys(segment.keys, segment.partition, (*view)->options.partitions, bytes);
     total_bytes += bytes;
     if (status.ok() && total_bytes > kMaxMessageBytes) {
-      status = absl::InvalidArgumentError(absl::StrCat("the pulled values take more than ", kMaxMessageBytes,
-                                                       " bytes; pull fewer keys at a time"));
+      status = absl::InvalidArgumentError(
+          absl::StrCat("the pulled values take more than ", kMaxMessageBytes, " bytes; pull fewer keys at a time"));
     }
     if (!status.ok()) return Refuse(Method::kPull, &header, std::move(status), reply);
     if (replicas.empty() || replicas.back() != *replica) replicas.push_back(*std::move(replica));
@@ -496,8 +490,8 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
   // The answer's bytes are reserved when it is made: pulls that wait must not
   // keep out the pushes that they wait for.
   auto act = [this, view = *view, sender, waits_for_step, request, request_bytes = std::move(request_bytes), total_bytes,
-              value_bytes = std::move(value_bytes),
-              owner = message.owner, reply = std::move(reply)](absl::Status status) mutable {
+              value_bytes = std::move(value_bytes), owner = message.owner,
+              reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return reply(std::move(status), OutgoingMessage());
     auto reservation = Reservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, total_bytes);
     if (reservation == nullptr) return reply(TooManyBytesInFlight(), OutgoingMessage());
@@ -509,8 +503,7 @@ void DataPlane::Pull(IncomingMessage message, CallContext context, Reply reply) 
   waiting_.ForStep(replicas, sender.step, std::move(context), std::move(act));
 }
 
-absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(const View& view, const Sender* sender,
-                                                      const PullRequestView& request,
+absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
                                                       const std::vector<size_t>& value_bytes,
                                                       std::shared_ptr<const Reservation> reservation) {
   // Rows are copied, since many are small; blocks are lent.
@@ -559,8 +552,7 @@ absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(const View& view, const Se
   return EncodePullResponse(results, owned);
 }
 
-absl::StatusOr<std::vector<DataPlane::StepEnd>> DataPlane::StepEnds(const View& view,
-                                                                    const EndStepRequest& request) const {
+absl::StatusOr<std::vector<DataPlane::StepEnd>> DataPlane::StepEnds(const View& view, const EndStepRequest& request) const {
   if (request.segments_size() > 0 && request.partitions_size() != request.segments_size()) {
     return absl::InvalidArgumentError(absl::StrCat("segments has ", request.segments_size(), " entries for ",
                                                    request.partitions_size(), " partitions; each needs one"));

@@ -84,9 +84,9 @@ absl::Status DataPlane::PutInPlace(std::unique_ptr<Partition> partition) {
   MutexLock lock(replica->mu);
   if (!replica->IsPrimary()) return absl::UnavailableError(absl::StrCat("partition ", index, " has moved"));
   if (replica->partition->log_index() != 0 || !replica->followers.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("partition ", index, " has been changed before it was restored: it is at log index ",
-                     replica->partition->log_index()));
+    return absl::FailedPreconditionError(absl::StrCat("partition ", index,
+                                                      " has been changed before it was restored: it is at log index ",
+                                                      replica->partition->log_index()));
   }
   if (log_ != nullptr) {
     // Under the lock: no later change may be written before it.

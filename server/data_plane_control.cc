@@ -97,8 +97,8 @@ absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::ViewAt(uint64_
       absl::StrCat("routing epoch ", epoch, " has not reached this server, which is at ", view->epoch));
 }
 
-void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change,
-                          const std::function<absl::Status(Partition&)>& apply, Done done) {
+void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change, const std::function<absl::Status(Partition&)>& apply,
+                          Done done) {
   const auto view = ViewAt(epoch);
   if (!view.ok()) return done(view.status());
   std::vector<ChangeMark> marks;
@@ -131,34 +131,37 @@ void DataPlane::CreateTable(uint64_t epoch, const TableSpec& spec, Done done) {
   ChangeView change;
   change.kind = ChangeView::Kind::kTableCreated;
   change.table = spec;
-  ChangeAll(epoch, change, [&](Partition& partition) { return partition.CreateTable(*table); },
-            [id = spec.id(), name = spec.name(), done = std::move(done)](absl::Status status) mutable {
-              if (status.ok()) spdlog::info("table {} '{}' created", id, name);
-              done(std::move(status));
-            });
+  ChangeAll(
+      epoch, change, [&](Partition& partition) { return partition.CreateTable(*table); },
+      [id = spec.id(), name = spec.name(), done = std::move(done)](absl::Status status) mutable {
+        if (status.ok()) spdlog::info("table {} '{}' created", id, name);
+        done(std::move(status));
+      });
 }
 
 void DataPlane::KeepBest(uint64_t epoch, uint64_t evaluation, Done done) {
   ChangeView change;
   change.kind = ChangeView::Kind::kBestKept;
   change.evaluation = evaluation;
-  ChangeAll(epoch, change,
-            [&](Partition& partition) {
-              partition.KeepBest(evaluation);
-              return absl::OkStatus();
-            },
-            std::move(done));
+  ChangeAll(
+      epoch, change,
+      [&](Partition& partition) {
+        partition.KeepBest(evaluation);
+        return absl::OkStatus();
+      },
+      std::move(done));
 }
 
 void DataPlane::RestoreBest(uint64_t epoch, Done done) {
   ChangeView change;
   change.kind = ChangeView::Kind::kBestRestored;
-  ChangeAll(epoch, change,
-            [](Partition& partition) {
-              partition.RestoreBest();
-              return absl::OkStatus();
-            },
-            std::move(done));
+  ChangeAll(
+      epoch, change,
+      [](Partition& partition) {
+        partition.RestoreBest();
+        return absl::OkStatus();
+      },
+      std::move(done));
 }
 
 void DataPlane::ReleaseLogicalWorker(uint64_t epoch, uint32_t rank, uint64_t incarnation, Done done) {
@@ -166,7 +169,8 @@ void DataPlane::ReleaseLogicalWorker(uint64_t epoch, uint32_t rank, uint64_t inc
   change.kind = ChangeView::Kind::kReleased;
   change.sender.set_logical_worker(rank);
   change.sender.set_incarnation(incarnation);
-  ChangeAll(epoch, change, [&](Partition& partition) { return partition.Release(rank, incarnation); }, std::move(done));
+  ChangeAll(
+      epoch, change, [&](Partition& partition) { return partition.Release(rank, incarnation); }, std::move(done));
 }
 
 ServerCounters DataPlane::Counters(bool may_be_old) {

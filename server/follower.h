@@ -17,8 +17,8 @@ namespace pawl {
 // Entries that are kept for a follower while its snapshot is on the way, and those on the way to a learner that falls
 // behind. Beyond it, it gets another snapshot.
 inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
-// With so little on its lane, what one request carries, a learner has nearly caught up: a partition that is pushed to without
-// a pause has no moment with nothing on the way.
+// With so little on its lane, what one request carries, a learner has nearly caught up: a partition that is pushed to
+// without a pause has no moment with nothing on the way.
 inline constexpr size_t kNearlyCaughtUpBytes = kMaxLaneRequestBytes;
 
 // A part of Replica, and guarded by its lock.
@@ -31,7 +31,8 @@ struct Follower {
     kInstalling,
     // It has everything up to `acked`, and all later entries are on the lane.
     kStreaming,
-    // A learner that counts: its lane has the entries up to `counts_after`, and when these have arrived it gets the later ones
+    // A learner that counts: its lane has the entries up to `counts_after`, and when these have arrived it gets the later
+    // ones
     // on another, where they are not behind what other learners lack.
     kChangingLanes,
   };

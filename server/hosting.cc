@@ -174,9 +174,8 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
         Takeover takeover;
         takeover.set_partition(p);
         takeover.set_primary_since(wanted.primary_since());
-        takeover.set_pause_ms(static_cast<uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(
-                                                        std::max(now, replica->serves_from) - *since)
-                                                        .count()));
+        takeover.set_pause_ms(static_cast<uint32_t>(
+            std::chrono::duration_cast<std::chrono::milliseconds>(std::max(now, replica->serves_from) - *since).count()));
         MutexLock lock(mu_);
         takeovers_.emplace_back(now + kTakeoverTold, std::move(takeover));
         if (takeovers_.size() > kMaxTakeoversTold) takeovers_.pop_front();

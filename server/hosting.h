@@ -57,15 +57,13 @@ class Hosting {
     // The life in which that routing was adopted.
     uint64_t adopted_in = 0;
     RoutingTable routing;
-    std::string routing_bytes;  // serialized, for the payload
+    std::string routing_bytes;                       // serialized, for the payload
     std::vector<std::shared_ptr<Replica>> replicas;  // by partition; null: not hosted
     // All that some replica here has, or may soon.
     Tables tables;
 
     // The replica if this server is to serve it by this routing. Null otherwise.
-    Replica* Find(uint32_t partition) const {
-      return partition < replicas.size() ? replicas[partition].get() : nullptr;
-    }
+    Replica* Find(uint32_t partition) const { return partition < replicas.size() ? replicas[partition].get() : nullptr; }
   };
 
   explicit Hosting(const Clock& clock) : clock_(clock), began_(clock.Now()), view_(std::make_shared<View>()) {}

@@ -34,8 +34,8 @@ grpc::ServerUnaryReactor* ServeRaw(RequestHandler& handler, const Clock& clock, 
                                    grpc::ByteBuffer* response) {
   auto* reactor = new UnaryReactor();
   CallContext call;
-  const auto remaining = std::min<std::chrono::system_clock::duration>(
-      context->deadline() - std::chrono::system_clock::now(), kMaxDeadline);
+  const auto remaining =
+      std::min<std::chrono::system_clock::duration>(context->deadline() - std::chrono::system_clock::now(), kMaxDeadline);
   call.deadline = clock.Now() + std::chrono::duration_cast<MonotonicDuration>(remaining);
   call.cancelled = reactor->cancelled();
   handler.Handle(method, FromByteBuffer(*request), std::move(call),

@@ -62,9 +62,8 @@ Follower* Replica::FindFollower(const std::string& node, uint64_t incarnation) {
 ReplicaFigures Replica::Figures() {
   // A backup's are its primary's.
   if (!IsPrimary()) return {};
-  return {partition->counters(),  pushes_deduplicated,    staleness_max,
-          keys_pulled,            partition->row_count(), partition->parameter_bytes(),
-          partition->CutStep(),   /*is_primary=*/true};
+  return {partition->counters(),  pushes_deduplicated,          staleness_max,        keys_pulled,
+          partition->row_count(), partition->parameter_bytes(), partition->CutStep(), /*is_primary=*/true};
 }
 
 void Replica::TakeReady(std::vector<std::shared_ptr<WaitingCall>>& ready) {

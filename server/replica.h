@@ -110,8 +110,8 @@ struct Replica {
 
   bool IsPrimary() const PAWL_REQUIRES(mu) { return role == ReplicaRole::kPrimary && partition != nullptr; }
 
-  // The changes up to this one are durable here and on every follower that counts. Falls when a learner begins to count, which
-  // is told of only when it has what was acknowledged before. REQUIRES: partition != nullptr.
+  // The changes up to this one are durable here and on every follower that counts. Falls when a learner begins to count,
+  // which is told of only when it has what was acknowledged before. REQUIRES: partition != nullptr.
   uint64_t CommitIndex() const PAWL_REQUIRES(mu);
 
   // The bytes of what a follower gets are `entry`'s.

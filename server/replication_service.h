@@ -11,9 +11,8 @@
 namespace pawl {
 
 // Hands every call to a RequestHandler. Thread-safe. `handler` must outlive the gRPC server.
-class ReplicationService final
-    : public Replication::WithRawCallbackMethod_Replicate<
-          Replication::WithRawCallbackMethod_InstallSnapshot<Replication::Service>> {
+class ReplicationService final : public Replication::WithRawCallbackMethod_Replicate<
+                                     Replication::WithRawCallbackMethod_InstallSnapshot<Replication::Service>> {
  public:
   ReplicationService(RequestHandler& handler, const Clock& clock) : handler_(handler), clock_(clock) {}
 

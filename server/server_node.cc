@@ -63,8 +63,8 @@ absl::Status ServerNode::Start(const std::string& address) {
   if (log_ != nullptr && log_->identity().has_value()) {
     const NodeIdentity& identity = *log_->identity();
     node_ = identity.node();
-    PAWL_ASSIGN_OR_RETURN(
-        recovered_, log_->Recover(DataPlane::OptionsOf(identity.job(), data_plane_options_.max_rows_per_partition)));
+    PAWL_ASSIGN_OR_RETURN(recovered_,
+                          log_->Recover(DataPlane::OptionsOf(identity.job(), data_plane_options_.max_rows_per_partition)));
     spdlog::info("was {} in job '{}', and has {} partitions of it", node_, identity.job().name(), recovered_.size());
   }
   Register(clock_.Now() + options_.register_timeout);
@@ -130,9 +130,9 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
   const bool logs = registration.job().durability() != MEMORY;
   if (log_ == nullptr) {
     if (!logs) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("--data_dir=FOLDER is missing: job '", registration.job().name(), "' has durability ",
-                     Durability_Name(registration.job().durability()), ", so its servers write a log"));
+    return absl::InvalidArgumentError(absl::StrCat("--data_dir=FOLDER is missing: job '", registration.job().name(),
+                                                   "' has durability ", Durability_Name(registration.job().durability()),
+                                                   ", so its servers write a log"));
   }
   const bool is_earlier = log_->identity().has_value() && log_->identity()->job_id() == registration.job_id() &&
                           log_->identity()->node() == registration.node();
@@ -150,9 +150,8 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
   }
   if (!logs) return absl::OkStatus();
   data_plane_.SetLog(*log_);
-  return log_->Start(
-      {.durable = [this](uint32_t partition, uint64_t index) { data_plane_.OnDurable(partition, index); },
-       .hold = [this](uint32_t partition) { return data_plane_.Hold(partition); }});
+  return log_->Start({.durable = [this](uint32_t partition, uint64_t index) { data_plane_.OnDurable(partition, index); },
+                      .hold = [this](uint32_t partition) { return data_plane_.Hold(partition); }});
 }
 
 std::optional<absl::Status> ServerNode::Tick() {

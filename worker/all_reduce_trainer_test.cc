@@ -182,8 +182,7 @@ class Cluster {
         return process.store->Load(*process.reader, std::chrono::minutes(1), interrupt, state);
       };
       process.replica = DenseReplica::Create(std::move(options), *process.former).value();
-      process.store =
-          std::make_unique<DenseStore>(process.replica->layout(), process.replica->rule(), dense_tables_);
+      process.store = std::make_unique<DenseStore>(process.replica->layout(), process.replica->rule(), dense_tables_);
     }
     DenseSource* source = process.snapshots.get();
     if (process.replica != nullptr) source = process.replica.get();
@@ -233,8 +232,8 @@ void ExpectNear(const Parameters& actual, const Parameters& expected) {
 TEST(AllReduceTrainerTest, TrainsAsTheServersDo) {
   Cluster servers({.all_reduce = false});
   servers.RunAllOk();
-  for (const auto& processes : std::vector<std::vector<std::vector<uint32_t>>>{
-           {{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}}) {
+  for (const auto& processes :
+       std::vector<std::vector<std::vector<uint32_t>>>{{{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}}) {
     Cluster cluster({.processes = processes});
     cluster.RunAllOk();
     ExpectNear(cluster.servers_->parameters(), servers.servers_->parameters());
@@ -254,8 +253,8 @@ TEST(AllReduceTrainerTest, TwoRunsGiveTheSameBits) {
 }
 
 TEST(AllReduceTrainerTest, ShardedItWritesTheSameParametersAndSlots) {
-  for (const auto& processes : std::vector<std::vector<std::vector<uint32_t>>>{
-           {{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}}) {
+  for (const auto& processes :
+       std::vector<std::vector<std::vector<uint32_t>>>{{{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}}) {
     Cluster whole({.processes = processes, .write_back_steps = 3, .adam = true});
     whole.RunAllOk();
     Cluster sharded({.processes = processes, .write_back_steps = 3, .adam = true, .sharded = true});

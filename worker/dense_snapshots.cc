@@ -42,14 +42,13 @@ std::shared_ptr<std::vector<std::vector<float>>> DenseSnapshots::NewValues() con
   return values;
 }
 
-absl::StatusOr<std::unique_ptr<DenseView>> DenseSnapshots::At(uint64_t step, Session& session,
-                                                              MonotonicDuration timeout) {
+absl::StatusOr<std::unique_ptr<DenseView>> DenseSnapshots::At(uint64_t step, Session& session, MonotonicDuration timeout) {
   MutexLock lock(mu_);
   Place& place = places_[step % 2];
   if (place.step == step) return std::make_unique<SnapshotView>(place.values, place.ready, timeout);
   if (place.step.has_value() && *place.step > step) {
-    return absl::InternalError(absl::StrCat("the dense parameters of step ", step, " are gone: those of step ",
-                                            *place.step, " have their place"));
+    return absl::InternalError(
+        absl::StrCat("the dense parameters of step ", step, " are gone: those of step ", *place.step, " have their place"));
   }
   // Ranks that were given up may have left a pull behind that nobody waits for.
   if (place.step.has_value() && place.ready.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {

@@ -54,8 +54,7 @@ inline absl::AnyInvocable<void(absl::Status)> Fulfilling(std::future<absl::Statu
 // Waits until `future` (std::future or std::shared_future) is ready: OK. The interrupt's reason if that is set
 // first, DEADLINE_EXCEEDED, naming `what`, after `limit`.
 template <typename Future>
-absl::Status AwaitReady(const Future& future, MonotonicDuration limit, const Interrupt& interrupt,
-                        absl::string_view what) {
+absl::Status AwaitReady(const Future& future, MonotonicDuration limit, const Interrupt& interrupt, absl::string_view what) {
   const MonotonicTime deadline = Clock::Real().Now() + limit;
   while (true) {
     const MonotonicDuration left = deadline - Clock::Real().Now();

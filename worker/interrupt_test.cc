@@ -73,8 +73,7 @@ TEST(InterruptTest, AWaitHasADeadline) {
   Interrupt interrupt;
   std::promise<absl::Status> promise;
   std::future<absl::Status> future = promise.get_future();
-  EXPECT_EQ(Await(future, std::chrono::milliseconds(3), interrupt, "answer").code(),
-            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(Await(future, std::chrono::milliseconds(3), interrupt, "answer").code(), absl::StatusCode::kDeadlineExceeded);
 }
 
 }  // namespace

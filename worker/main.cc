@@ -26,8 +26,8 @@
 #include "client_lib/daemon/health_endpoint.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
-#include "worker/interrupt.h"
 #include "worker/device/open_device.h"
+#include "worker/interrupt.h"
 #include "worker/worker.h"
 
 ABSL_FLAG(std::string, scheduler, "",
@@ -38,15 +38,15 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
 ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU, cuda:0 being the first");
 ABSL_FLAG(std::string, cuda_math, "float32",
           "how a GPU multiplies matrices: float32, or tf32, which is several times faster and rounds factors to 11 bits");
-ABSL_FLAG(std::string, collective_host, "",
-          "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "
-          "the address on the way to the scheduler, which on the scheduler's own machine may be one that others cannot reach");
+ABSL_FLAG(
+    std::string, collective_host, "",
+    "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "
+    "the address on the way to the scheduler, which on the scheduler's own machine may be one that others cannot reach");
 ABSL_FLAG(std::string, data_dir, "",
           "folder in which it keeps who it is, made if missing: started again with it, it is the same worker and has its "
           "ranks back at once; default: none, and then it is a new one, which gets them when it is noticed that the old "
           "one died");
-ABSL_FLAG(int, connect_timeout_s, 300,
-          "how long to try to reach the scheduler and to wait for the job's servers");
+ABSL_FLAG(int, connect_timeout_s, 300, "how long to try to reach the scheduler and to wait for the job's servers");
 ABSL_FLAG(
     int, element_delay_ns, 0,
     "for tests and measurements: wait so long for each dense parameter in the forward pass of a step, and twice as long "

@@ -131,8 +131,7 @@ absl::Status RankCrew::Host(Hosted& hosted) {
   if (options_.shared.replica != nullptr) options_.shared.replica->Begin(rank, step);
   const Sampler& sampler = options_.shared.sampler;
   const uint64_t counted_from = std::min(options_.counted_from_step, step);
-  options_.shared.progress.Begin(rank, step,
-                                 sampler.SamplesBefore(step, rank) - sampler.SamplesBefore(counted_from, rank));
+  options_.shared.progress.Begin(rank, step, sampler.SamplesBefore(step, rank) - sampler.SamplesBefore(counted_from, rank));
   if (step > 0) spdlog::info("logical worker {} goes on from step {}", rank, step);
   RankTrainer::Shared shared = options_.shared.With(hosted.interrupt);
   hosted.trainer = std::make_unique<RankTrainer>(shared, *session, std::move(hosted.model));

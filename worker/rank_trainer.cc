@@ -17,11 +17,7 @@ float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t ste
 }
 
 RankTrainer::RankTrainer(const Shared& shared, LogicalWorker& session, std::unique_ptr<TrainingModel> model)
-    : shared_(shared),
-      rank_(session.rank()),
-      session_(session),
-      model_(std::move(model)),
-      train_assembler_(shared_.train) {
+    : shared_(shared), rank_(session.rank()), session_(session), model_(std::move(model)), train_assembler_(shared_.train) {
   if (shared_.eval != nullptr) eval_assembler_.emplace(*shared_.eval);
   for (Slot& slot : slots_) {
     slot.values.resize(shared_.tables.size());
@@ -205,8 +201,7 @@ absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float sc
       if (is_last) hand_in(table);
     };
     const std::vector<absl::Span<float>>& gradients = part == 0 ? gradients_ : part_gradients_;
-    PAWL_ASSIGN_OR_RETURN(const LossSum of_part,
-                          model_->ComputeGradients(part_, parameters_, scale, gradients, add, gate));
+    PAWL_ASSIGN_OR_RETURN(const LossSum of_part, model_->ComputeGradients(part_, parameters_, scale, gradients, add, gate));
     loss.loss_sum += of_part.loss_sum;
     loss.samples += of_part.samples;
   }
@@ -252,13 +247,11 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
     gradients_.push_back(absl::MakeSpan(slot.gradients[t]));
   }
   const uint64_t step_samples = shared_.sampler.GlobalSize(shared_.sampler.PositionOf(step).step);
-  const float scale =
-      GradientScale(shared_.job.consistency().mode(), shared_.logical_workers, step_samples, batch.samples);
+  const float scale = GradientScale(shared_.job.consistency().mode(), shared_.logical_workers, step_samples, batch.samples);
   PAWL_ASSIGN_OR_RETURN(*loss, Compute(slot, step, scale));
   if (!std::isfinite(loss->loss_sum)) {
     return absl::InvalidArgumentError(absl::StrCat("the loss of logical worker ", rank_, " at step ", step, " is ",
-                                                   loss->loss_sum,
-                                                   ": the training has diverged; reduce the learning rate"));
+                                                   loss->loss_sum, ": the training has diverged; reduce the learning rate"));
   }
   push_items_.clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
@@ -315,7 +308,8 @@ absl::Status RankTrainer::Finish(Slot& slot) {
 void RankTrainer::EndStepsUnderWay() {
   for (Slot& slot : slots_) {
     for (std::future<absl::Status>* call : {&slot.pushed, &slot.written_back, &slot.ended}) {
-      if (call->valid()) AwaitReady(*call, shared_.step_timeout + kLibraryGrace, shared_.abandon, "end of the step").IgnoreError();
+      if (call->valid())
+        AwaitReady(*call, shared_.step_timeout + kLibraryGrace, shared_.abandon, "end of the step").IgnoreError();
     }
   }
   // What this rank has given to a dense step goes with this process, unless the others have taken it up.
@@ -328,9 +322,8 @@ absl::Status RankTrainer::Meet(absl::string_view place) {
   absl::Status status;
   for (int attempt = 0; attempt < kMaxRendezvousAttempts; ++attempt) {
     // One that dies while it waits fails the barrier for all. They, and its successor, meet again under the next name.
-    auto all_there = shared_.rendezvous.Barrier(
-        absl::StrCat(place, attempt == 0 ? "" : absl::StrCat("-again-", attempt)),
-        shared_.logical_workers, rank_);
+    auto all_there = shared_.rendezvous.Barrier(absl::StrCat(place, attempt == 0 ? "" : absl::StrCat("-again-", attempt)),
+                                                shared_.logical_workers, rank_);
     status = Await(all_there, kRendezvousTimeout + kLibraryGrace, shared_.interrupt, absl::StrCat("barrier `", place, "`"));
     if (!absl::IsAborted(status)) break;
   }

@@ -103,7 +103,7 @@ class RankTrainer {
 
     // The same with an interrupt of the rank's own.
     Shared With(Interrupt& own) const {
-      return {job,     logical_workers, sampler,    plan,     train, eval,    tables,     dense,       evaluation_dense,
+      return {job,     logical_workers, sampler,    plan,     train, eval,    tables,     dense,         evaluation_dense,
               replica, store,           rendezvous, progress, own,   abandon, step_delay, element_delay, step_timeout};
     }
   };

@@ -83,8 +83,8 @@ class Cluster {
     for (uint32_t rank = 0; rank < setting.logical_workers; ++rank) {
       sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank, first_steps[rank]));
       progress_->Begin(rank, first_steps[rank], sampler_->SamplesBefore(first_steps[rank], rank));
-      trainers_.push_back(std::make_unique<RankTrainer>(
-          SharedFor(setting), *sessions_.back(), TrainingModel::Create(job_, train_->shape(), *device_).value()));
+      trainers_.push_back(std::make_unique<RankTrainer>(SharedFor(setting), *sessions_.back(),
+                                                        TrainingModel::Create(job_, train_->shape(), *device_).value()));
     }
   }
 
@@ -158,8 +158,8 @@ TEST(RankTrainerTest, PullsTheNextStepBeforeItPushesThisOne) {
   Cluster cluster({.logical_workers = 1, .batch_size = 10, .train_samples = 30, .epochs = 1, .share_dense = false});
   cluster.RunAllOk();
   EXPECT_EQ(cluster.servers_->LogOf(0),
-            (std::vector<std::string>{"pull 0 linear bias", "pull 1 linear bias", "push 0", "end 0",
-                                      "pull 2 linear bias", "push 1", "end 1", "push 2", "end 2"}));
+            (std::vector<std::string>{"pull 0 linear bias", "pull 1 linear bias", "push 0", "end 0", "pull 2 linear bias",
+                                      "push 1", "end 1", "push 2", "end 2"}));
 }
 
 TEST(RankTrainerTest, RanksOfOneProcessPullTheDenseTablesOnce) {
@@ -265,8 +265,8 @@ TEST(RankTrainerTest, AnEvaluationSeesEveryPushBeforeIt) {
     for (uint32_t s = 0; s < batch.samples; ++s) {
       float score = parameters.at({"bias", 0})[0];
       for (uint32_t f = 0; f < batch.field_count; ++f) {
-        for (uint32_t e = batch.field_begin[s * batch.field_count + f];
-             e < batch.field_begin[s * batch.field_count + f + 1]; ++e) {
+        for (uint32_t e = batch.field_begin[s * batch.field_count + f]; e < batch.field_begin[s * batch.field_count + f + 1];
+             ++e) {
           const auto row = parameters.find({"linear", batch.keys[batch.entry_key[e]]});
           if (row != parameters.end()) score += row->second[0];
         }

@@ -16,8 +16,7 @@ StepPlan::StepPlan(const Job& job, uint64_t steps_per_epoch)
 uint64_t StepPlan::NextPause(uint64_t steps_done) const {
   if (!evaluates_) return total_steps_;
   const uint64_t done_intervals = steps_done / evaluation_interval_;
-  if (evaluation_interval_ >= total_steps_ || done_intervals >= total_steps_ / evaluation_interval_)
-    return total_steps_;
+  if (evaluation_interval_ >= total_steps_ || done_intervals >= total_steps_ / evaluation_interval_) return total_steps_;
   return (done_intervals + 1) * evaluation_interval_;
 }
 

@@ -10,8 +10,8 @@
 
 namespace pawl {
 
-// The CPU, or, with PAWL_TEST_REMOTE_MEMORY, the CPU with memory of its own, which is as a GPU is to a trainer. The bits are the
-// same.
+// The CPU, or, with PAWL_TEST_REMOTE_MEMORY, the CPU with memory of its own, which is as a GPU is to a trainer. The bits are
+// the same.
 inline std::unique_ptr<Device> TrainerDevice() {
 #ifdef PAWL_TEST_REMOTE_MEMORY
   return std::make_unique<RemoteMemoryDevice>(RemoteMemoryDevice::Reads::kLate);

@@ -215,8 +215,7 @@ class FakeServers {
           Read(item.table.name(), 0, item.values);
         } else {
           for (size_t i = 0; i < item.keys.size(); ++i) {
-            Read(item.table.name(), item.keys[i],
-                 item.values.subspan(i * item.table.row_width(), item.table.row_width()));
+            Read(item.table.name(), item.keys[i], item.values.subspan(i * item.table.row_width(), item.table.row_width()));
           }
         }
       }
@@ -347,8 +346,7 @@ class FakeRendezvous final : public Rendezvous {
   Mutex mu_;
   std::map<std::string, std::vector<std::promise<absl::Status>>> barriers_ PAWL_GUARDED_BY(mu_);
   std::set<std::string> barrier_names_ PAWL_GUARDED_BY(mu_);
-  std::map<uint64_t, std::vector<std::promise<absl::StatusOr<ReportEvaluationResponse>>>> evaluations_
-      PAWL_GUARDED_BY(mu_);
+  std::map<uint64_t, std::vector<std::promise<absl::StatusOr<ReportEvaluationResponse>>>> evaluations_ PAWL_GUARDED_BY(mu_);
   std::vector<ReportEvaluationRequest> reports_ PAWL_GUARDED_BY(mu_);
   std::set<std::string> broken_barriers_ PAWL_GUARDED_BY(mu_);
   int restarts_ PAWL_GUARDED_BY(mu_) = 0;

@@ -83,8 +83,8 @@ absl::Status CheckLabels(const Job& job, const Dataset& data, absl::string_view 
         absl::StrCat(field, ": the labels of ", path, " go from ", labels.min, " to ", labels.max, "; ", wanted));
   };
   const bool has_classes = job.model().has_mlp() && job.model().mlp().classes() > 1;
-  const bool squared = job.model().loss() == SQUARED ||
-                       (job.model().loss() == LOSS_UNSPECIFIED && job.model().has_matrix_factorization());
+  const bool squared =
+      job.model().loss() == SQUARED || (job.model().loss() == LOSS_UNSPECIFIED && job.model().has_matrix_factorization());
   if (has_classes) {
     if (labels.integers && labels.min >= 0 && labels.max < static_cast<float>(job.model().mlp().classes())) {
       return absl::OkStatus();
@@ -304,9 +304,8 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   PAWL_RETURN_IF_ERROR(PrepareTables(options, client, *model, logical_workers, training));
 
   training.rendezvous = std::make_unique<ClientRendezvous>(client);
-  training.progress =
-      std::make_unique<ProgressBoard>(training.plan->total_steps(),
-                                      [&client](const WorkerProgress& progress) { client.SetProgress(progress); });
+  training.progress = std::make_unique<ProgressBoard>(
+      training.plan->total_steps(), [&client](const WorkerProgress& progress) { client.SetProgress(progress); });
   DenseSource* dense = training.dense.get();
   if (training.replica != nullptr) dense = training.replica.get();
   const RankTrainer::Shared shared{.job = job,
@@ -327,11 +326,11 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                                    .step_delay = options.step_delay,
                                    .element_delay = options.element_delay,
                                    .step_timeout = AtLeastPatience(kStepTimeout, client)};
-  training.crew = std::make_unique<RankCrew>(
-      client, RankCrew::Options{.shared = shared,
-                                .make_model = make_model,
-                                .counted_from_step = assignment.counted_from_step(),
-                                .call_timeout = AtLeastPatience(kCallTimeout, client)});
+  training.crew =
+      std::make_unique<RankCrew>(client, RankCrew::Options{.shared = shared,
+                                                           .make_model = make_model,
+                                                           .counted_from_step = assignment.counted_from_step(),
+                                                           .call_timeout = AtLeastPatience(kCallTimeout, client)});
   spdlog::info("ready for logical workers of {}, for {} steps", logical_workers, training.plan->total_steps());
   if (options.on_training != nullptr) options.on_training();
   return absl::OkStatus();
@@ -343,8 +342,8 @@ absl::Status Train(Training& training) {
   PAWL_RETURN_IF_ERROR(training.crew->Run());
   const WorkerProgress progress = training.progress->progress();
   const double seconds = Seconds(Clock::Real().Now() - begin);
-  spdlog::info("trained {} samples in {:.1f} s ({:.0f} samples/s), mean loss of the last steps {:.5f}",
-               progress.samples(), seconds, static_cast<double>(progress.samples()) / seconds, progress.loss());
+  spdlog::info("trained {} samples in {:.1f} s ({:.0f} samples/s), mean loss of the last steps {:.5f}", progress.samples(),
+               seconds, static_cast<double>(progress.samples()) / seconds, progress.loss());
   return absl::OkStatus();
 }
 

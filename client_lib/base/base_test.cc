@@ -10,9 +10,7 @@ namespace {
 
 TEST(Crc32c, GivesThePublishedCheckValue) { EXPECT_EQ(Crc32c(0, "123456789", 9), 0xe3069283u); }
 
-TEST(Crc32c, OfPiecesIsThatOfTheWhole) {
-  EXPECT_EQ(Crc32c(Crc32c(0, "1234", 4), "56789", 5), Crc32c(0, "123456789", 9));
-}
+TEST(Crc32c, OfPiecesIsThatOfTheWhole) { EXPECT_EQ(Crc32c(Crc32c(0, "1234", 4), "56789", 5), Crc32c(0, "123456789", 9)); }
 
 // The known answers that come with the authors' Random123 library for philox4x32-10.
 TEST(Philox, GivesTheKnownAnswers) {

@@ -20,7 +20,10 @@ TEST(BoundedTextTest, IsCutBetweenTwoCharacters) {
 }
 
 TEST(BoundedTextTest, BytesThatAreNoCharacterAreReplaced) {
-  EXPECT_EQ(BoundedText("a\xff" "b\x80", 100), "a?b?");
+  EXPECT_EQ(BoundedText("a\xff"
+                        "b\x80",
+                        100),
+            "a?b?");
   EXPECT_EQ(BoundedText("\xc3(", 100), "?(") << "the second byte is missing";
   EXPECT_EQ(BoundedText("\xe2\x82", 100), "??") << "the end is missing";
   EXPECT_EQ(BoundedText("\xc0\xaf", 100), "??") << "longer than need be";

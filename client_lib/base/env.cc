@@ -237,16 +237,15 @@ class PosixEnv final : public Env {
     if (fd.get() < 0) return FileError("open", path, errno);
     if (RetryInterrupted([&] { return flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {
       if (errno != EWOULDBLOCK) return FileError("lock", path, errno);
-      return absl::UnavailableError(absl::StrCat(
-          "the folder ", folder, " is in use by another process; end that one or name another folder"));
+      return absl::UnavailableError(
+          absl::StrCat("the folder ", folder, " is in use by another process; end that one or name another folder"));
     }
     return std::make_unique<PosixFolderLock>(fd.Release());
   }
 
  private:
   static absl::StatusOr<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path, int flags) {
-    Descriptor fd(RetryInterrupted(
-        [&] { return open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0644); }));
+    Descriptor fd(RetryInterrupted([&] { return open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | flags, 0644); }));
     if (fd.get() < 0) return FileError("open", path, errno);
     struct stat status;
     if (fstat(fd.get(), &status) != 0) return FileError("stat", path, errno);

@@ -98,8 +98,11 @@ class Failpoints {
         raise(SIGKILL);
         std::abort();
       }
-      case Armed::Action::kPause: std::this_thread::sleep_for(armed.pause); return false;
-      case Armed::Action::kError: return true;
+      case Armed::Action::kPause:
+        std::this_thread::sleep_for(armed.pause);
+        return false;
+      case Armed::Action::kError:
+        return true;
     }
     return false;
   }

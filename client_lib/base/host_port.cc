@@ -33,8 +33,8 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   const bool is_host = !host.empty() && !HasControlCharacters(host) && host.find(' ') == absl::string_view::npos &&
                        (host.find(':') == absl::string_view::npos || (host.front() == '[' && host.back() == ']'));
   if (!is_number || !is_host || port > kMaxPort) {
-    return absl::InvalidArgumentError(absl::StrCat("'", BoundedText(text, kMaxShownBytes),
-                                                   "' is not host:port with a port from 0 to ", kMaxPort));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", BoundedText(text, kMaxShownBytes), "' is not host:port with a port from 0 to ", kMaxPort));
   }
   return HostPort{std::string(host), static_cast<uint16_t>(port)};
 }

@@ -27,10 +27,9 @@ inline constexpr PhiloxCounter Philox4x32(PhiloxCounter counter, PhiloxKey key) 
 
 // The counter and key as 64-bit halves, low half first.
 inline constexpr PhiloxCounter Philox4x32(uint64_t counter_low, uint64_t counter_high, uint64_t key) {
-  return Philox4x32(
-      PhiloxCounter{static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
-                    static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)},
-      PhiloxKey{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+  return Philox4x32(PhiloxCounter{static_cast<uint32_t>(counter_low), static_cast<uint32_t>(counter_low >> 32),
+                                  static_cast<uint32_t>(counter_high), static_cast<uint32_t>(counter_high >> 32)},
+                    PhiloxKey{static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
 }
 
 }  // namespace pawl

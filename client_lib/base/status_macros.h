@@ -27,8 +27,8 @@ inline absl::Status Annotate(const absl::Status& status, absl::string_view conte
 #define PAWL_STATUS_MACROS_CONCAT_INNER(a, b) a##b
 #define PAWL_STATUS_MACROS_CONCAT(a, b) PAWL_STATUS_MACROS_CONCAT_INNER(a, b)
 
-#define PAWL_RETURN_IF_ERROR(expression)                                             \
-  do {                                                                               \
+#define PAWL_RETURN_IF_ERROR(expression)                                                \
+  do {                                                                                  \
     if (absl::Status pawl_status = (expression); !pawl_status.ok()) return pawl_status; \
   } while (false)
 

@@ -1,7 +1,7 @@
 #include "client_lib/daemon/daemon.h"
 
-#include <ucontext.h>
 #include <sys/resource.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,8 +71,7 @@ EndSignal::EndSignal() {
 
 bool EndSignal::Wait(MonotonicDuration timeout) {
   if (seen_) return true;
-  const auto nanoseconds =
-      std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count());
+  const auto nanoseconds = std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count());
   const timespec wait{static_cast<time_t>(nanoseconds / 1000000000), static_cast<long>(nanoseconds % 1000000000)};
   const int signal = sigtimedwait(&signals_, nullptr, &wait);
   if (signal > 0) {

@@ -35,8 +35,7 @@ absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Listen(const std
     return absl::InvalidArgumentError(
         absl::StrCat("cannot listen on ", listen, "; is the port taken, or the host another machine's?"));
   }
-  return std::unique_ptr<HealthEndpoint>(
-      new HealthEndpoint(std::move(server), absl::StrCat(at.host, ":", port)));
+  return std::unique_ptr<HealthEndpoint>(new HealthEndpoint(std::move(server), absl::StrCat(at.host, ":", port)));
 }
 
 HealthEndpoint::~HealthEndpoint() { server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace); }

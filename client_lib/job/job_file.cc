@@ -124,16 +124,15 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
     const Descriptor& descriptor = *message->GetDescriptor();
     const FieldDescriptor* field = descriptor.FindFieldByName(std::string(names[i]));
     const std::string where =
-        i == 0 ? std::string("a job")
-               : absl::StrJoin(std::vector<absl::string_view>(names.begin(), names.begin() + i), ".");
+        i == 0 ? std::string("a job") : absl::StrJoin(std::vector<absl::string_view>(names.begin(), names.begin() + i), ".");
     if (field == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("override '", override_text, "': ", where, " has no field '",
-                                                     names[i], "'; it has ", FieldNames(descriptor)));
+      return absl::InvalidArgumentError(absl::StrCat("override '", override_text, "': ", where, " has no field '", names[i],
+                                                     "'; it has ", FieldNames(descriptor)));
     }
     const bool is_message = field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE;
     if (field->is_repeated() && is_message) {
-      return absl::InvalidArgumentError(absl::StrCat("override '", override_text, "': '", names[i],
-                                                     "' is a list of messages; change it in the job file"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("override '", override_text, "': '", names[i], "' is a list of messages; change it in the job file"));
     }
     if (i + 1 < names.size()) {
       if (!is_message) {
@@ -150,8 +149,8 @@ absl::Status ApplyOverride(Job& job, absl::string_view override_text) {
       const bool braces = !value.empty() && value.front() == '{';
       absl::StrAppend(&text, names[i], braces ? " " : " { ", value, braces ? "" : " }");
     } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_STRING && !field->is_repeated()) {
-      const bool quoted = value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
-                          value.back() == value.front();
+      const bool quoted =
+          value.size() >= 2 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front();
       absl::StrAppend(&text, names[i], ": ");
       absl::StrAppend(&text, quoted ? std::string(value) : absl::StrCat("\"", absl::CEscape(value), "\""));
     } else {

@@ -31,8 +31,8 @@ absl::Status ValidateName(const std::string& name) {
   bool good = !name.empty() && name.size() <= kMaxJobNameBytes;
   for (const char c : name) good = good && (absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-');
   if (good) return absl::OkStatus();
-  return Invalid("name is '", absl::CEscape(name.substr(0, 2 * kMaxJobNameBytes)), "'; it must be 1 to ",
-                 kMaxJobNameBytes, " letters, digits or characters of _.-");
+  return Invalid("name is '", absl::CEscape(name.substr(0, 2 * kMaxJobNameBytes)), "'; it must be 1 to ", kMaxJobNameBytes,
+                 " letters, digits or characters of _.-");
 }
 
 absl::Status ValidateFile(const std::string& field, const std::string& path) {
@@ -78,8 +78,8 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
   absl::flat_hash_map<std::string, bool> categorical;
   for (int i = 0; i < csv.columns_size(); ++i) {
     const CsvColumn& column = csv.columns(i);
-    const std::string where = absl::StrCat("data.csv.columns[", i, "]",
-                                           column.name().empty() ? "" : absl::StrCat(" (", column.name(), ")"));
+    const std::string where =
+        absl::StrCat("data.csv.columns[", i, "]", column.name().empty() ? "" : absl::StrCat(" (", column.name(), ")"));
     if (column.name().empty()) return Invalid(where, ".name is empty; write the column's name in the header line");
     bool is_categorical = false;
     switch (column.kind_case()) {
@@ -162,8 +162,8 @@ absl::Status ValidateData(const Data& data, const JobValidationOptions& options,
     return Invalid("data.csv is set, but data.format is ", DataFormat_Name(data.format()), "; set format: CSV");
   }
   if (data.format() != LIBSVM && data.libsvm_fields() != 0) {
-    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), ", but data.format is ",
-                   DataFormat_Name(data.format()), "; leave it out");
+    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), ", but data.format is ", DataFormat_Name(data.format()),
+                   "; leave it out");
   }
   switch (data.format()) {
     case LIBSVM:
@@ -263,15 +263,15 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
     case Model::kMatrixFactorization:
       PAWL_RETURN_IF_ERROR(NeedFields("model.matrix_factorization", inputs, 2));
       PAWL_RETURN_IF_ERROR(ValidateDim("model.matrix_factorization", model.matrix_factorization().dim()));
-      PAWL_RETURN_IF_ERROR(
-          ValidateStddev("model.matrix_factorization", model.matrix_factorization().init_stddev()));
+      PAWL_RETURN_IF_ERROR(ValidateStddev("model.matrix_factorization", model.matrix_factorization().init_stddev()));
       if (!std::isfinite(model.matrix_factorization().mean())) {
         return Invalid("model.matrix_factorization.mean is not a finite number");
       }
       break;
     case Model::KIND_NOT_SET:
-      return Invalid("model has no kind; set one of logistic_regression, fm, wide_deep, deepfm, dlrm, mlp, "
-                     "matrix_factorization");
+      return Invalid(
+          "model has no kind; set one of logistic_regression, fm, wide_deep, deepfm, dlrm, mlp, "
+          "matrix_factorization");
   }
   const bool many_classes = model.has_mlp() && model.mlp().classes() > 1;
   if (!Loss_IsValid(model.loss())) return Invalid("model.loss is ", static_cast<int>(model.loss()), ", which is unknown");
@@ -333,8 +333,7 @@ absl::Status ValidateEvaluation(const Job& job) {
 
 absl::Status ValidateConsistency(const Job& job, uint32_t logical_workers) {
   const Consistency& consistency = job.consistency();
-  const ConsistencyMode mode =
-      consistency.mode() == CONSISTENCY_MODE_UNSPECIFIED ? SYNC : consistency.mode();
+  const ConsistencyMode mode = consistency.mode() == CONSISTENCY_MODE_UNSPECIFIED ? SYNC : consistency.mode();
   if (!ConsistencyMode_IsValid(mode)) {
     return Invalid("consistency.mode is ", static_cast<int>(mode), "; it must be SYNC, BOUNDED or ASYNC");
   }
@@ -382,8 +381,9 @@ absl::Status ValidateAllReduce(const Job& job) {
                    " are possible");
   }
   if (all_reduce.sharded_optimizer() && job.optimizer().has_rowwise_adagrad()) {
-    return Invalid("all_reduce.sharded_optimizer is set, but optimizer.rowwise_adagrad needs whole rows, which shares cut; "
-                   "use optimizer.adagrad");
+    return Invalid(
+        "all_reduce.sharded_optimizer is set, but optimizer.rowwise_adagrad needs whole rows, which shares cut; "
+        "use optimizer.adagrad");
   }
   if (all_reduce.sharded_optimizer() && job.optimizer().clip_norm() != 0) {
     return Invalid("all_reduce.sharded_optimizer is set, but optimizer.clip_norm is ", job.optimizer().clip_norm(),
@@ -412,8 +412,9 @@ absl::Status ValidateReplication(const Job& job, uint32_t servers) {
                    " are possible");
   }
   if (checkpoint.dir().empty() && (checkpoint.every_steps() != 0 || checkpoint.every_seconds() != 0)) {
-    return Invalid("checkpoint.dir is empty; it must name the folder for the checkpoints that checkpoint.every_steps or "
-                   "every_seconds asks for");
+    return Invalid(
+        "checkpoint.dir is empty; it must name the folder for the checkpoints that checkpoint.every_steps or "
+        "every_seconds asks for");
   }
   return absl::OkStatus();
 }

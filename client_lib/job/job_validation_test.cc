@@ -159,8 +159,7 @@ TEST(JobValidationTest, CsvColumnsAreChecked) {
   refused([](CsvSpec& csv) { csv.mutable_columns(2)->mutable_hashed(); }, "buckets is 0");
   refused([](CsvSpec& csv) { csv.mutable_columns(3)->mutable_bucketized()->add_boundaries(1); }, "either width or");
   refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "nowhere"); }, "'nowhere'");
-  refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "distance"); },
-          "is not bucketized");
+  refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "distance"); }, "is not bucketized");
   refused([](CsvSpec& csv) { csv.mutable_columns(4)->mutable_crossed()->set_columns(0, "hour"); }, "twice");
 }
 
@@ -184,8 +183,7 @@ TEST(JobValidationTest, MissingDataFilesAreNamed) {
   ResolvePaths(job, folder.string());
   absl::Status status = ValidateJob(job, {});
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_NE(status.message().find("data.train: cannot open " + (folder / "train.csv").string()),
-            absl::string_view::npos)
+  EXPECT_NE(status.message().find("data.train: cannot open " + (folder / "train.csv").string()), absl::string_view::npos)
       << status;
   std::ofstream(folder / "train.csv") << "late\n";
   status = ValidateJob(job, {});
@@ -196,8 +194,8 @@ TEST(JobValidationTest, MissingDataFilesAreNamed) {
 
 TEST(JobValidationTest, IdxImagesNeedTheirLabelFile) {
   const std::filesystem::path folder(std::getenv("TEST_TMPDIR"));
-  Job job = Changed({"model.mlp={ hidden: 8 classes: 10 }", "data.format=IDX", "data.eval=\"\"",
-                     "data.train=train-images-idx3-ubyte.gz"});
+  Job job = Changed(
+      {"model.mlp={ hidden: 8 classes: 10 }", "data.format=IDX", "data.eval=\"\"", "data.train=train-images-idx3-ubyte.gz"});
   job.mutable_data()->clear_csv();
   ResolvePaths(job, folder.string());
   std::ofstream(folder / "train-images-idx3-ubyte.gz") << "x";

@@ -55,8 +55,8 @@ absl::Status ValidateSchedule(const LearningRateSchedule& schedule, const std::s
           .status();
     case LearningRateSchedule::kCosine:
       return FieldChecks(context + ".cosine")
-          .Check("total_steps", static_cast<double>(schedule.cosine().total_steps()),
-                 schedule.cosine().total_steps() > 0, "at least 1")
+          .Check("total_steps", static_cast<double>(schedule.cosine().total_steps()), schedule.cosine().total_steps() > 0,
+                 "at least 1")
           .Check("floor", schedule.cosine().floor(), schedule.cosine().floor() >= 0 && schedule.cosine().floor() <= 1,
                  "from 0 to 1")
           .status();
@@ -155,8 +155,10 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
     }
     case Optimizer::KIND_NOT_SET:
       return absl::InvalidArgumentError(
-          absl::StrCat(context, " has no kind; set one of sgd, momentum, adagrad, rowwise_adagrad, rmsprop, adam, "
-                                "adamw, ftrl, as in ", context, " { adagrad { learning_rate: 0.05 } }"));
+          absl::StrCat(context,
+                       " has no kind; set one of sgd, momentum, adagrad, rowwise_adagrad, rmsprop, adam, "
+                       "adamw, ftrl, as in ",
+                       context, " { adagrad { learning_rate: 0.05 } }"));
   }
 #undef PAWL_GIVEN
   return absl::OkStatus();
@@ -242,8 +244,8 @@ absl::Status ValidateTableSpec(const TableSpec& table) {
     }
   } else if (table.kind() == SPARSE) {
     if (table.row_width() < 1 || table.row_width() > kMaxRowWidth) {
-      return absl::InvalidArgumentError(absl::StrCat(context, ": row_width is ", table.row_width(),
-                                                     "; a sparse table's is 1 to ", kMaxRowWidth));
+      return absl::InvalidArgumentError(
+          absl::StrCat(context, ": row_width is ", table.row_width(), "; a sparse table's is 1 to ", kMaxRowWidth));
     }
     if (table.shape_size() != 0) {
       return absl::InvalidArgumentError(absl::StrCat(context, ": shape is set; a sparse table has only a row_width"));

@@ -35,8 +35,7 @@ enum ResultField : uint32_t { kResultValues = 1 };
 
 size_t ContentSize(const PushSegmentView& segment) {
   return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) + VarintFieldSize(segment.ordinal) +
-         VarintFieldSize(segment.element_type) + BytesFieldSize(segment.keys.size()) +
-         BytesFieldSize(segment.values.size());
+         VarintFieldSize(segment.element_type) + BytesFieldSize(segment.keys.size()) + BytesFieldSize(segment.values.size());
 }
 
 size_t ContentSize(const PullSegmentView& segment) {
@@ -44,14 +43,13 @@ size_t ContentSize(const PullSegmentView& segment) {
 }
 
 absl::Status Malformed(absl::string_view message) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(message, " is not a valid protobuf message; see proto/parameter.proto"));
+  return absl::InvalidArgumentError(absl::StrCat(message, " is not a valid protobuf message; see proto/parameter.proto"));
 }
 
 absl::Status CheckSize(const ByteView& message, absl::string_view name) {
   if (message.size() <= kMaxMessageBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(name, " has ", message.size(), " bytes; the limit is ",
-                                                 kMaxMessageBytes, "; send several messages"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " has ", message.size(), " bytes; the limit is ", kMaxMessageBytes, "; send several messages"));
 }
 
 absl::Status TooManySegments(absl::string_view message) {
@@ -67,8 +65,7 @@ absl::Status ReadHeader(WireDecoder& decoder, absl::string_view name, RequestHea
   size_t size;
   if (!decoder.ReadLength(&size)) return Malformed(name);
   if (size > kMaxHeaderBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ".header has ", size, " bytes; the limit is ", kMaxHeaderBytes));
+    return absl::InvalidArgumentError(absl::StrCat(name, ".header has ", size, " bytes; the limit is ", kMaxHeaderBytes));
   }
   ByteView view;
   decoder.ReadView(size, &view);
@@ -257,15 +254,13 @@ OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message) {
 
 absl::StatusOr<PushRequestView> DecodePushRequest(const ByteView& message) {
   PushRequestView view;
-  PAWL_RETURN_IF_ERROR(
-      ReadMessage(message, "PushRequest", Tag(kSegments, kBytes), &view.header, &view.segments));
+  PAWL_RETURN_IF_ERROR(ReadMessage(message, "PushRequest", Tag(kSegments, kBytes), &view.header, &view.segments));
   return view;
 }
 
 absl::StatusOr<PullRequestView> DecodePullRequest(const ByteView& message) {
   PullRequestView view;
-  PAWL_RETURN_IF_ERROR(
-      ReadMessage(message, "PullRequest", Tag(kSegments, kBytes), &view.header, &view.segments));
+  PAWL_RETURN_IF_ERROR(ReadMessage(message, "PullRequest", Tag(kSegments, kBytes), &view.header, &view.segments));
   return view;
 }
 
@@ -277,8 +272,8 @@ absl::StatusOr<PullResponseView> DecodePullResponse(const ByteView& message) {
 
 absl::Status DecodeSmall(const ByteView& message, google::protobuf::MessageLite& out) {
   if (message.size() > kMaxSmallMessageBytes) {
-    return absl::InvalidArgumentError(absl::StrCat(out.GetTypeName(), " has ", message.size(),
-                                                   " bytes; the limit is ", kMaxSmallMessageBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat(out.GetTypeName(), " has ", message.size(), " bytes; the limit is ", kMaxSmallMessageBytes));
   }
   std::string bytes(message.size(), '\0');
   message.CopyTo(bytes.data());

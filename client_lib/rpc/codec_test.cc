@@ -295,11 +295,20 @@ TEST(CodecTest, UnknownFieldsOfEveryWireTypeAreSkipped) {
   segment.set_table(7);
   segment.set_keys("12345678");
   const std::string unknown =
-      std::string("\xf8\x01\x96\x01", 4) +               // 31: varint
-      std::string("\xf9\x01" "12345678", 10) +            // 31: fixed64
-      std::string("\xfa\x01\x03" "abc", 6) +              // 31: bytes
+      std::string("\xf8\x01\x96\x01", 4) +  // 31: varint
+      std::string(
+          "\xf9\x01"
+          "12345678",
+          10) +  // 31: fixed64
+      std::string(
+          "\xfa\x01\x03"
+          "abc",
+          6) +                                              // 31: bytes
       std::string("\xfb\x01\x08\x01\x0b\x0c\xfc\x01", 8) +  // 31: group with a varint and a group in it
-      std::string("\xfd\x01" "1234", 6);                  // 31: fixed32
+      std::string(
+          "\xfd\x01"
+          "1234",
+          6);  // 31: fixed32
   std::string content = unknown + segment.SerializeAsString() + unknown;
   std::string header = request.header().SerializeAsString() + unknown;
   std::string bytes = unknown;

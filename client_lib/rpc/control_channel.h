@@ -17,8 +17,7 @@ class ControlChannel {
   virtual ~ControlChannel() = default;
 
   // Like Transport::Call; `method` is the rpc's full name: "/pawl.Scheduler/Register".
-  virtual void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
-                    Transport::Done done) = 0;
+  virtual void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout, Transport::Done done) = 0;
 
   // Like Transport::After and Transport::Shutdown.
   virtual void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) = 0;

@@ -29,8 +29,7 @@ bool FaultyTransport::Happens(double probability) {
 
 MonotonicDuration FaultyTransport::SomeDelay() {
   MutexLock lock(mu_);
-  return MonotonicDuration(
-      std::uniform_int_distribution<MonotonicDuration::rep>(0, options_.max_delay.count())(random_));
+  return MonotonicDuration(std::uniform_int_distribution<MonotonicDuration::rep>(0, options_.max_delay.count())(random_));
 }
 
 absl::Status FaultyTransport::Loss(const char* what) {
@@ -38,8 +37,8 @@ absl::Status FaultyTransport::Loss(const char* what) {
                       : absl::DeadlineExceededError(absl::StrCat("injected: ", what, " lost"));
 }
 
-void FaultyTransport::Call(const std::string& address, Method method, OutgoingMessage request,
-                           MonotonicDuration timeout, Done done) {
+void FaultyTransport::Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
+                           Done done) {
   ++counters_->calls;
   const OutgoingMessage copy = Copy(request.bytes);
   request.owner.reset();
@@ -70,10 +69,9 @@ void FaultyTransport::Call(const std::string& address, Method method, OutgoingMe
   }
   if (Happens(options_.delay_request)) {
     ++counters_->requests_delayed;
-    inner_->After(SomeDelay(),
-                  [inner = inner_.get(), address, method, copy, timeout, done = std::move(done)]() mutable {
-                    inner->Call(address, method, copy, timeout, std::move(done));
-                  });
+    inner_->After(SomeDelay(), [inner = inner_.get(), address, method, copy, timeout, done = std::move(done)]() mutable {
+      inner->Call(address, method, copy, timeout, std::move(done));
+    });
     return;
   }
   inner_->Call(address, method, copy, timeout, std::move(done));

@@ -41,8 +41,7 @@ class GrpcCalls {
   //
   // `address` is the name of the call for Cancel.
   void Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& address, const std::string& method,
-             OutgoingMessage request, MonotonicDuration timeout, Transport::Done done,
-             absl::AnyInvocable<void()> stuck);
+             OutgoingMessage request, MonotonicDuration timeout, Transport::Done done, absl::AnyInvocable<void()> stuck);
   // Cancels what is under way to that address.
   void Cancel(const std::string& address);
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action);

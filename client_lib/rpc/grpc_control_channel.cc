@@ -38,8 +38,7 @@ class GrpcControlChannel::OneCall final : public Event {
  public:
   explicit OneCall(Transport::Done done) : done_(std::move(done)) {}
 
-  void Start(GrpcControlChannel& channel, const std::string& method, OutgoingMessage request,
-             MonotonicDuration timeout) {
+  void Start(GrpcControlChannel& channel, const std::string& method, OutgoingMessage request, MonotonicDuration timeout) {
     context_.set_deadline(FromNow(timeout));
     reader_ = channel.stub_.PrepareUnaryCall(&context_, method, ToByteBuffer(std::move(request)), &channel.queue_);
     reader_->StartCall();
@@ -75,8 +74,7 @@ class GrpcControlChannel::Timer final : public Event {
   absl::AnyInvocable<void()> action_;
 };
 
-GrpcControlChannel::GrpcControlChannel(const std::string& address,
-                                       std::shared_ptr<grpc::ChannelCredentials> credentials)
+GrpcControlChannel::GrpcControlChannel(const std::string& address, std::shared_ptr<grpc::ChannelCredentials> credentials)
     : stub_(grpc::CreateCustomChannel(ChannelTarget(address), credentials, ChannelSettings(ChannelKind::kControl))),
       thread_([this] { Run(); }) {}
 

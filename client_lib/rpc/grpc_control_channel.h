@@ -21,13 +21,12 @@ namespace pawl {
 // action that blocks holds back this channel alone.
 class GrpcControlChannel final : public ControlChannel {
  public:
-  explicit GrpcControlChannel(const std::string& address, std::shared_ptr<grpc::ChannelCredentials> credentials =
-                                                              grpc::InsecureChannelCredentials());
+  explicit GrpcControlChannel(const std::string& address,
+                              std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials());
   // Shuts down and waits for all calls and actions. Not to be run by one of them.
   ~GrpcControlChannel() override;
 
-  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
-            Transport::Done done) override;
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout, Transport::Done done) override;
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override;
   void Shutdown() override;
 

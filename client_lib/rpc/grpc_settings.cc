@@ -5,9 +5,7 @@ namespace {
 
 int Milliseconds(std::chrono::milliseconds duration) { return static_cast<int>(duration.count()); }
 
-int MaxMessageBytes(ChannelKind kind) {
-  return kind == ChannelKind::kBulk ? kMaxBulkMessageBytes : kMaxControlMessageBytes;
-}
+int MaxMessageBytes(ChannelKind kind) { return kind == ChannelKind::kBulk ? kMaxBulkMessageBytes : kMaxControlMessageBytes; }
 
 }  // namespace
 
@@ -44,8 +42,7 @@ void ApplyServerSettings(grpc::ServerBuilder& builder, ChannelKind kind) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(kKeepaliveTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             Milliseconds(kMinimumPingInterval));
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, Milliseconds(kMinimumPingInterval));
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.SetMaxReceiveMessageSize(MaxMessageBytes(kind));
   builder.SetMaxSendMessageSize(MaxMessageBytes(kind));

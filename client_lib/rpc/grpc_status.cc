@@ -21,8 +21,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, grpc::ServerContextBase* c
   if (const absl::optional<absl::Cord> routing = status.GetPayload(kRoutingPayloadUrl)) {
     details = std::string(*routing);
   }
-  if (const absl::optional<absl::Cord> pushback = status.GetPayload(kPushbackPayloadUrl);
-      pushback && context != nullptr) {
+  if (const absl::optional<absl::Cord> pushback = status.GetPayload(kPushbackPayloadUrl); pushback && context != nullptr) {
     context->AddTrailingMetadata(kPushbackMetadata, std::string(*pushback));
   }
   // The codes are the same numbers.
@@ -33,8 +32,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, grpc::ServerContextBase* c
 absl::Status FromGrpcStatus(const grpc::Status& status, const grpc::ClientContext* context) {
   if (status.ok()) return absl::OkStatus();
   const std::string message = status.error_message();
-  absl::Status result(static_cast<absl::StatusCode>(status.error_code()),
-                      BoundedText(message, kMaxStatusMessageBytes));
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), BoundedText(message, kMaxStatusMessageBytes));
   if (result.code() == absl::StatusCode::kFailedPrecondition && !status.error_details().empty()) {
     result.SetPayload(kRoutingPayloadUrl, absl::Cord(status.error_details()));
   }

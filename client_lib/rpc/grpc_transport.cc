@@ -13,23 +13,21 @@ namespace pawl {
 namespace {
 
 std::shared_ptr<grpc::GenericStub> Connect(const std::string& address,
-                                           const std::shared_ptr<grpc::ChannelCredentials>& credentials,
-                                           ChannelKind kind) {
+                                           const std::shared_ptr<grpc::ChannelCredentials>& credentials, ChannelKind kind) {
   return std::make_shared<grpc::GenericStub>(grpc::CreateCustomChannel(address, credentials, ChannelSettings(kind)));
 }
 
 const std::string& FullName(Method method) {
   // By Method.
   static const auto* const kNames = new std::array<std::string, 6>{
-      "/pawl.Parameter/Push",     "/pawl.Parameter/Pull",         "/pawl.Parameter/EndStep",
+      "/pawl.Parameter/Push",     "/pawl.Parameter/Pull",        "/pawl.Parameter/EndStep",
       "/pawl.Parameter/TakeOver", "/pawl.Replication/Replicate", "/pawl.Replication/InstallSnapshot"};
   return (*kNames)[static_cast<size_t>(method)];
 }
 
 }  // namespace
 
-GrpcTransport::GrpcTransport(std::shared_ptr<grpc::ChannelCredentials> credentials)
-    : credentials_(std::move(credentials)) {}
+GrpcTransport::GrpcTransport(std::shared_ptr<grpc::ChannelCredentials> credentials) : credentials_(std::move(credentials)) {}
 
 GrpcTransport::~GrpcTransport() {
   Shutdown();
@@ -40,8 +38,8 @@ GrpcTransport::~GrpcTransport() {
   abandoned_.clear();
 }
 
-void GrpcTransport::Call(const std::string& address, Method method, OutgoingMessage request,
-                         MonotonicDuration timeout, Done done) {
+void GrpcTransport::Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
+                         Done done) {
   std::shared_ptr<grpc::GenericStub> stub;
   {
     MutexLock lock(mu_);

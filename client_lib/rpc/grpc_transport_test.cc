@@ -162,9 +162,9 @@ TEST_F(GrpcTransportTest, AnAddressWithoutAServerIsUnavailable) {
 }
 
 TEST_F(GrpcTransportTest, NoAnswerInTimeIsDeadlineExceeded) {
-  EXPECT_EQ(CallAndWait(transport_, address_, Method::kEndStep, EncodeSmall(EndStepRequest()), milliseconds(100))
-                .status.code(),
-            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(
+      CallAndWait(transport_, address_, Method::kEndStep, EncodeSmall(EndStepRequest()), milliseconds(100)).status.code(),
+      absl::StatusCode::kDeadlineExceeded);
 }
 
 TEST_F(GrpcTransportTest, ShutdownEndsCallsAndTimers) {
@@ -281,12 +281,11 @@ class BorrowedMemory {
 void ExpectMemoryReturnedAfterDeadline(GrpcTransport& transport, const std::string& address) {
   BorrowedMemory memory(32 << 20);
   std::promise<absl::Status> promise;
-  transport.Call(address, Method::kPush, memory.Message(), milliseconds(300),
-                 [&](absl::Status status, IncomingMessage) {
-                   EXPECT_TRUE(memory.released());
-                   memory.Unmap();
-                   promise.set_value(std::move(status));
-                 });
+  transport.Call(address, Method::kPush, memory.Message(), milliseconds(300), [&](absl::Status status, IncomingMessage) {
+    EXPECT_TRUE(memory.released());
+    memory.Unmap();
+    promise.set_value(std::move(status));
+  });
   std::future<absl::Status> future = promise.get_future();
   // Keepalive breaks a connection that does not move, after 4 s.
   ASSERT_EQ(future.wait_for(seconds(25)), std::future_status::ready);
@@ -396,8 +395,7 @@ class StallingProxy {
 TEST_F(GrpcTransportTest, ADeadlineWhileTheSocketIsFullReturnsTheMemory) {
   StallingProxy proxy(address_);
   // The connection is there before it stalls.
-  ASSERT_TRUE(
-      CallAndWait(transport_, proxy.address(), Method::kPush, EncodePushRequest(RequestHeader(), {})).status.ok());
+  ASSERT_TRUE(CallAndWait(transport_, proxy.address(), Method::kPush, EncodePushRequest(RequestHeader(), {})).status.ok());
   proxy.Stall();
   ExpectMemoryReturnedAfterDeadline(transport_, proxy.address());
 }

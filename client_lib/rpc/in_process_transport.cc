@@ -113,8 +113,8 @@ void InProcessTransport::End(const std::shared_ptr<Pending>& pending, absl::Stat
   pending->done = nullptr;
 }
 
-void InProcessTransport::Call(const std::string& address, Method method, OutgoingMessage request,
-                              MonotonicDuration timeout, Done done) {
+void InProcessTransport::Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
+                              Done done) {
   auto pending = std::make_shared<Pending>();
   pending->address = address;
   pending->done = std::move(done);
@@ -132,11 +132,9 @@ void InProcessTransport::Call(const std::string& address, Method method, Outgoin
     return;
   }
   const MonotonicTime deadline = Clock::Real().Now() + std::min<MonotonicDuration>(timeout, std::chrono::hours(24));
-  threads_.After(timeout, [this, pending] {
-    End(pending, absl::DeadlineExceededError("no answer in time"), IncomingMessage());
-  });
-  threads_.After(MonotonicDuration::zero(), [this, address, method, copy = std::move(copy), deadline,
-                                             pending]() mutable {
+  threads_.After(timeout,
+                 [this, pending] { End(pending, absl::DeadlineExceededError("no answer in time"), IncomingMessage()); });
+  threads_.After(MonotonicDuration::zero(), [this, address, method, copy = std::move(copy), deadline, pending]() mutable {
     RequestHandler* handler = nullptr;
     {
       MutexLock lock(mu_);
@@ -169,9 +167,8 @@ void InProcessTransport::CancelCalls(const std::string& address) {
     }
   }
   for (const std::shared_ptr<Pending>& call : cancelled) {
-    threads_.After(MonotonicDuration::zero(), [this, call] {
-      End(call, absl::CancelledError("the call was cancelled"), IncomingMessage());
-    });
+    threads_.After(MonotonicDuration::zero(),
+                   [this, call] { End(call, absl::CancelledError("the call was cancelled"), IncomingMessage()); });
   }
 }
 

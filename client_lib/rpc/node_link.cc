@@ -201,10 +201,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     const MonotonicTime sent = clock_.Now();
     const MonotonicDuration left = attempts->deadline - sent;
     if (left <= MonotonicDuration::zero()) {
-      FinishRegistration(attempts->life,
-                         absl::DeadlineExceededError(absl::StrCat("registering with the scheduler at ", scheduler_,
-                                                                  ": not done in time; the last error: ",
-                                                                  attempts->last_error.message())));
+      FinishRegistration(attempts->life, absl::DeadlineExceededError(absl::StrCat(
+                                             "registering with the scheduler at ", scheduler_,
+                                             ": not done in time; the last error: ", attempts->last_error.message())));
       return;
     }
     if (IsOver(attempts->life)) return;
@@ -233,10 +232,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     const MonotonicDuration delay = Backoff(attempts->retries, RandomNumber());
     if (!IsPassing(status) || clock_.Now() >= attempts->deadline - delay) {
-      FinishRegistration(
-          attempts->life,
-          absl::Status(status.code(),
-                       absl::StrCat("registering with the scheduler at ", scheduler_, ": ", status.message())));
+      FinishRegistration(attempts->life, absl::Status(status.code(), absl::StrCat("registering with the scheduler at ",
+                                                                                  scheduler_, ": ", status.message())));
       return;
     }
     if (IsOver(attempts->life)) return;
@@ -268,9 +265,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       request.set_node(registration_.node());
       request.set_incarnation(registration_.incarnation());
       request.set_job_id(registration_.job_id());
-      interval = registration_.heartbeat_interval_ms() > 0
-                     ? std::chrono::milliseconds(registration_.heartbeat_interval_ms())
-                     : kDefaultHeartbeatInterval;
+      interval = registration_.heartbeat_interval_ms() > 0 ? std::chrono::milliseconds(registration_.heartbeat_interval_ms())
+                                                           : kDefaultHeartbeatInterval;
       timeout = lease_;
       send = heartbeats_under_way_ < kMaxHeartbeatsUnderWay;
       if (send) ++heartbeats_under_way_;
@@ -449,10 +445,9 @@ void NodeLink::Register(RegisterRequest request, MonotonicTime deadline, Registe
 std::future<absl::StatusOr<RegisterResponse>> NodeLink::Register(RegisterRequest request, MonotonicTime deadline) {
   std::promise<absl::StatusOr<RegisterResponse>> promise;
   std::future<absl::StatusOr<RegisterResponse>> future = promise.get_future();
-  Register(std::move(request), deadline,
-           [promise = std::move(promise)](absl::StatusOr<RegisterResponse> answer) mutable {
-             promise.set_value(std::move(answer));
-           });
+  Register(std::move(request), deadline, [promise = std::move(promise)](absl::StatusOr<RegisterResponse> answer) mutable {
+    promise.set_value(std::move(answer));
+  });
   return future;
 }
 

@@ -44,8 +44,7 @@ class ScriptedChannel final : public ControlChannel {
 
   explicit ScriptedChannel(SimulatedClock& clock) : clock_(clock) {}
 
-  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
-            Transport::Done done) override {
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout, Transport::Done done) override {
     std::string bytes(request.bytes.size(), '\0');
     request.bytes.CopyTo(bytes.data());
     if (method == kGoodbye) {
@@ -136,8 +135,7 @@ class NodeLinkTest : public testing::Test {
                      epochs_.push_back(table.epoch());
                      last_routing_ = table;
                    },
-               .job_state =
-                   [this](JobState state, const std::string& failure) { states_.emplace_back(state, failure); },
+               .job_state = [this](JobState state, const std::string& failure) { states_.emplace_back(state, failure); },
                .disowned =
                    [this](const absl::Status& why) {
                      disowned_.push_back(why);

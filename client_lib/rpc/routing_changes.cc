@@ -77,8 +77,8 @@ absl::StatusOr<RoutingTable> ApplyRoutingChanges(const RoutingTable& base, const
   for (int i = 0; i < changes.changed_size(); ++i) {
     const uint32_t partition = changes.changed(i);
     if (partition <= last || partition >= static_cast<uint32_t>(table.primary_size())) {
-      return absl::InvalidArgumentError(absl::StrCat("changes of the routing name partition ", partition, " after ", last,
-                                                     ", of ", table.primary_size()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("changes of the routing name partition ", partition, " after ", last, ", of ", table.primary_size()));
     }
     last = partition;
     table.set_primary(static_cast<int>(partition), changes.primary(i));

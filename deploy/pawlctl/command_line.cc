@@ -41,8 +41,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(const CommandSpec& command, absl::S
     absl::CommandLineFlag* const flag =
         absl::c_linear_search(command.flags, name) ? absl::FindCommandLineFlag(name) : nullptr;
     if (flag == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(command.name, " has no flag --", name, "; ", FlagList(command)));
+      return absl::InvalidArgumentError(absl::StrCat(command.name, " has no flag --", name, "; ", FlagList(command)));
     }
     std::string value(parts.second);
     if (!absl::StrContains(text, '=')) {
@@ -63,22 +62,25 @@ absl::StatusOr<CommandLine> ParseCommandLine(const CommandSpec& command, absl::S
     }
     std::string error;
     if (!flag->ParseFrom(value, &error)) {
-      return absl::InvalidArgumentError(absl::StrCat("--", name, "=", value, " is not possible: ",
-                                                     error.empty() ? flag->Help() : error));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", name, "=", value, " is not possible: ", error.empty() ? flag->Help() : error));
     }
   }
   return line;
 }
 
 std::string CommandHelp(absl::string_view program, const CommandSpec& command) {
-  std::string text = absl::StrCat("Usage: ", program, " ", command.name, 
+  std::string text = absl::StrCat("Usage: ", program, " ", command.name,
                                   command.argument.empty() ? "" : absl::StrCat(" ", absl::AsciiStrToUpper(command.argument)),
-                                  command.flags.empty() ? "" : " [FLAGS]", "\n\n",
-                                  command.help, command.flags.empty() ? "" : "\n\nFlags:\n");
+                                  command.flags.empty() ? "" : " [FLAGS]", "\n\n", command.help,
+                                  command.flags.empty() ? "" : "\n\nFlags:\n");
   for (const std::string& name : command.flags) {
     const absl::CommandLineFlag* const flag = absl::FindCommandLineFlag(name);
     if (flag == nullptr) continue;
-    absl::StrAppend(&text, "  --", name, flag->IsOfType<bool>() ? "" : command.bare_flags.contains(name) ? "[=...]" : "=...");
+    absl::StrAppend(&text, "  --", name,
+                    flag->IsOfType<bool>()              ? ""
+                    : command.bare_flags.contains(name) ? "[=...]"
+                                                        : "=...");
     if (const std::string value = flag->DefaultValue(); !value.empty() && !flag->IsOfType<bool>()) {
       absl::StrAppend(&text, "  (default ", value, ")");
     }

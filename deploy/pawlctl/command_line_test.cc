@@ -90,8 +90,8 @@ TEST_F(CommandLineTest, HelpWinsOverMistakes) {
 
 TEST_F(CommandLineTest, HelpShowsEveryFlagWithItsDefault) {
   const std::string help = CommandHelp("pawlctl", kRun);
-  for (const char* part : {"Usage: pawlctl run", "Runs a job.", "--servers=...  (default 1)", "how many servers",
-                           "--json\n", "--set=..."}) {
+  for (const char* part :
+       {"Usage: pawlctl run", "Runs a job.", "--servers=...  (default 1)", "how many servers", "--json\n", "--set=..."}) {
     EXPECT_TRUE(absl::StrContains(help, part)) << part << " is missing in\n" << help;
   }
 }

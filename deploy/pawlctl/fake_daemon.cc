@@ -218,8 +218,8 @@ int RunScheduler(int argc, char** argv) {
   const GetStatusResponse status = service.status();
   if (!Fake("no-result") && !terminated) {
     std::ofstream(data + "/metrics.json")
-        << "{\"job\": \"fake\", \"state\": \"" << JobState_Name(status.state()) << "\", \"failure\": \""
-        << status.failure() << "\", \"steps\": 20, \"samples\": 20000, \"samples_per_s\": 50000.0, \"wall_s\": 0.4, "
+        << "{\"job\": \"fake\", \"state\": \"" << JobState_Name(status.state()) << "\", \"failure\": \"" << status.failure()
+        << "\", \"steps\": 20, \"samples\": 20000, \"samples_per_s\": 50000.0, \"wall_s\": 0.4, "
         << "\"eval\": {\"auc\": 0.7216}, \"digest\": \"000000ab\", \"staleness_max\": 3}\n";
   }
   const auto linger_until = SteadyClock::now() + kLinger;
@@ -236,8 +236,8 @@ int RunNode(int argc, char** argv, Role role) {
   }
   const std::string data = Argument(argc, argv, "data_dir");
   if (Fake("server-dies-unknown") && role == SERVER_ROLE && !IsFirst(data, "began")) raise(SIGKILL);
-  const auto stub = Scheduler::NewStub(
-      grpc::CreateChannel(Argument(argc, argv, "scheduler"), grpc::InsecureChannelCredentials()));
+  const auto stub =
+      Scheduler::NewStub(grpc::CreateChannel(Argument(argc, argv, "scheduler"), grpc::InsecureChannelCredentials()));
   RegisterRequest registration;
   registration.set_role(role);
   registration.set_description(absl::StrCat("here:", getpid()));

@@ -86,10 +86,10 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std:
   const Programs built = {absl::StrCat(root, "/scheduler/", kSchedulerName), absl::StrCat(root, "/server/", kServerName),
                           absl::StrCat(root, "/worker/", kWorkerName)};
   if (AllExecutable(built)) return built;
-  return absl::NotFoundError(absl::StrCat(
-      kSchedulerName, ", ", kServerName, " and ", kWorkerName, " are neither in ", own_folder, " nor in ", root,
-      "/{scheduler,server,worker}: build them (bazel build //scheduler:", kSchedulerName, " //server:", kServerName,
-      " //worker:", kWorkerName, ") or name their folder by PAWL_BIN_DIR"));
+  return absl::NotFoundError(
+      absl::StrCat(kSchedulerName, ", ", kServerName, " and ", kWorkerName, " are neither in ", own_folder, " nor in ", root,
+                   "/{scheduler,server,worker}: build them (bazel build //scheduler:", kSchedulerName,
+                   " //server:", kServerName, " //worker:", kWorkerName, ") or name their folder by PAWL_BIN_DIR"));
 }
 
 LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers,
@@ -101,18 +101,15 @@ LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t ser
       restart_policy_(max_restarts),
       devices_(std::move(devices)) {}
 
-absl::Status LocalCluster::Start(const std::string& process, const std::string& program,
-                                 std::vector<std::string> arguments, std::vector<std::string> environment) {
+absl::Status LocalCluster::Start(const std::string& process, const std::string& program, std::vector<std::string> arguments,
+                                 std::vector<std::string> environment) {
   const bool is_scheduler = children_.empty();
   // A node's log gets its name from NameNodes; until then it must not have that of another node.
   const std::string log = out_.log(is_scheduler ? process : absl::StrCat("unnamed-", process));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ChildProcess> child,
                         ChildProcess::Start({process, program, std::move(arguments), log, std::move(environment)}));
-  children_.push_back({.key = process,
-                       .process = std::move(child),
-                       .started = Clock::Real().Now(),
-                       .taken = false,
-                       .named = is_scheduler});
+  children_.push_back(
+      {.key = process, .process = std::move(child), .started = Clock::Real().Now(), .taken = false, .named = is_scheduler});
   return absl::OkStatus();
 }
 
@@ -191,9 +188,11 @@ uint32_t LocalCluster::CountStaying(const GetStatusResponse& status, Role role) 
 
 absl::Status LocalCluster::StartMissing(const GetStatusResponse& status) {
   const uint32_t servers = std::min(status.scale().servers(), kMaxLocalNodes);
-  for (uint32_t staying = CountStaying(status, SERVER_ROLE); staying < servers; ++staying) PAWL_RETURN_IF_ERROR(StartServer());
+  for (uint32_t staying = CountStaying(status, SERVER_ROLE); staying < servers; ++staying)
+    PAWL_RETURN_IF_ERROR(StartServer());
   const uint32_t workers = std::min(status.scale().workers(), kMaxLocalNodes);
-  for (uint32_t staying = CountStaying(status, WORKER_ROLE); staying < workers; ++staying) PAWL_RETURN_IF_ERROR(StartWorker());
+  for (uint32_t staying = CountStaying(status, WORKER_ROLE); staying < workers; ++staying)
+    PAWL_RETURN_IF_ERROR(StartWorker());
   return absl::OkStatus();
 }
 

@@ -54,9 +54,10 @@ ABSL_FLAG(absl::Duration, timeout, absl::Seconds(5), "How long to wait for the a
 ABSL_FLAG(bool, json, false, "Print JSON for programs in place of text for people.");
 ABSL_FLAG(std::string, reason, "stopped by pawlctl stop", "What the nodes' logs will say.");
 
-ABSL_FLAG(std::string, restore, "",
-          "Begin with a checkpoint: its own folder, or one of checkpoints, of which the newest of this job is taken. It may\n"
-          "have been made with another number of servers, workers and replicas.");
+ABSL_FLAG(
+    std::string, restore, "",
+    "Begin with a checkpoint: its own folder, or one of checkpoints, of which the newest of this job is taken. It may\n"
+    "have been made with another number of servers, workers and replicas.");
 ABSL_FLAG(std::string, dir, "", "A folder of checkpoints.");
 ABSL_FLAG(absl::Duration, wait, absl::Minutes(10), "How long to wait until it is done.");
 ABSL_FLAG(std::string, node, "", "The node (pawlctl nodes lists them).");
@@ -81,40 +82,40 @@ const std::vector<CommandSpec>& Commands() {
   static const auto* const commands = new std::vector<CommandSpec>{
       {.name = "run",
        .summary = "run a job on a cluster of processes on this machine, and wait for its end",
-       .help =
-           "Starts one scheduler, servers and workers on this machine, trains, shows how it goes, and ends with the "
-           "job.\n"
-           "Leaves in --out: scheduler.addr (as soon as it listens; for the other commands), logs/NODE.log, job.pbtxt\n"
-           "(the job as it ran) and metrics.json (the result).\n"
-           "\n"
-           "  pawlctl run --job=deploy/jobs/flights-deepfm.pbtxt --servers=2 --workers=2\n"
-           "  pawlctl run --job=job.pbtxt --set=epochs=1 --set=optimizer.adagrad.learning_rate=0.1 --out=try-1\n"
-           "\n"
-           "A process that dies is started again by the same command and goes on from its folder in --out/data, up to\n"
-           "--max_restarts times.\n"
-           "\n"
-           "Ctrl-C or SIGTERM stops the job and its processes, a second one kills them. None outlives pawlctl.\n"
-           "The daemons are taken from the folder of pawlctl, from where Bazel built them, or from PAWL_BIN_DIR.\n"
-           "\n"
-           "Exit code 0 only if the job completed.",
-       .flags = {"job", "servers", "workers", "device", "replicas", "durability", "max_restarts", "set", "out",
-                 "restore"},
+       .help = "Starts one scheduler, servers and workers on this machine, trains, shows how it goes, and ends with the "
+               "job.\n"
+               "Leaves in --out: scheduler.addr (as soon as it listens; for the other commands), logs/NODE.log, job.pbtxt\n"
+               "(the job as it ran) and metrics.json (the result).\n"
+               "\n"
+               "  pawlctl run --job=deploy/jobs/flights-deepfm.pbtxt --servers=2 --workers=2\n"
+               "  pawlctl run --job=job.pbtxt --set=epochs=1 --set=optimizer.adagrad.learning_rate=0.1 --out=try-1\n"
+               "\n"
+               "A process that dies is started again by the same command and goes on from its folder in --out/data, up to\n"
+               "--max_restarts times.\n"
+               "\n"
+               "Ctrl-C or SIGTERM stops the job and its processes, a second one kills them. None outlives pawlctl.\n"
+               "The daemons are taken from the folder of pawlctl, from where Bazel built them, or from PAWL_BIN_DIR.\n"
+               "\n"
+               "Exit code 0 only if the job completed.",
+       .flags = {"job", "servers", "workers", "device", "replicas", "durability", "max_restarts", "set", "out", "restore"},
        .repeated_flags = {"set"}},
       {.name = "restore",
        .summary = "go on from a checkpoint: run with --restore",
-       .help = "Runs a job as `pawlctl run` does, from where a checkpoint was made. All of the checkpoint is read and checked\n"
-               "before; a damaged one is refused, with the name of the one before it that is whole.\n"
-               "\n"
-               "  pawlctl restore --restore=checkpoints --job=job.pbtxt --servers=4",
+       .help =
+           "Runs a job as `pawlctl run` does, from where a checkpoint was made. All of the checkpoint is read and checked\n"
+           "before; a damaged one is refused, with the name of the one before it that is whole.\n"
+           "\n"
+           "  pawlctl restore --restore=checkpoints --job=job.pbtxt --servers=4",
        .flags = {"restore", "job", "servers", "workers", "device", "replicas", "durability", "max_restarts", "set", "out"},
        .repeated_flags = {"set"}},
       {.name = "checkpoint",
        .summary = "have a checkpoint made of a running job",
-       .help = "Waits until there is a complete checkpoint, made while training goes on, and prints its folder. --dir is a\n"
-               "folder that the scheduler and all servers see under this path; default: the job's checkpoint.dir. Ctrl-C, or\n"
-               "the end of --wait, takes the wish back unless the checkpoint is begun.\n"
-               "\n"
-               "  pawlctl checkpoint --scheduler=10.0.0.1:7000 --dir=/shared/checkpoints",
+       .help =
+           "Waits until there is a complete checkpoint, made while training goes on, and prints its folder. --dir is a\n"
+           "folder that the scheduler and all servers see under this path; default: the job's checkpoint.dir. Ctrl-C, or\n"
+           "the end of --wait, takes the wish back unless the checkpoint is begun.\n"
+           "\n"
+           "  pawlctl checkpoint --scheduler=10.0.0.1:7000 --dir=/shared/checkpoints",
        .flags = {"dir", "wait", "scheduler", "json"}},
       {.name = "checkpoints",
        .summary = "the checkpoints in a folder, and whether they are whole",
@@ -138,17 +139,20 @@ const std::vector<CommandSpec>& Commands() {
        .flags = {"scheduler", "timeout", "json"}},
       {.name = "scale",
        .summary = "change the number of servers and workers of a running job",
-       .help = "Nodes that are too many leave when others have what they had; training goes on, and no update is lost. Those that\n"
-               "are missing are started by pawlctl run for its own cluster; elsewhere start them yourself: scale says what is\n"
-               "missing. --wait: until all are there and all partitions are where they are to be.\n"
-               "\n"
-               "  pawlctl scale --servers=5 --wait\n"
-               "  pawlctl scale --workers=1",
+       .help =
+           "Nodes that are too many leave when others have what they had; training goes on, and no update is lost. Those "
+           "that\n"
+           "are missing are started by pawlctl run for its own cluster; elsewhere start them yourself: scale says what is\n"
+           "missing. --wait: until all are there and all partitions are where they are to be.\n"
+           "\n"
+           "  pawlctl scale --servers=5 --wait\n"
+           "  pawlctl scale --workers=1",
        .flags = {"servers", "workers", "wait", "scheduler", "timeout", "json"},
        .bare_flags = {{"wait", "10m"}}},
       {.name = "drain",
        .summary = "have a node leave a running job",
-       .help = "A server hands all of its partitions over and then ends with exit code 0, a worker ends its step before. Refused if\n"
+       .help = "A server hands all of its partitions over and then ends with exit code 0, a worker ends its step before. "
+               "Refused if\n"
                "the servers that stay could not hold all replicas, but for --force. --wait: until it is gone.\n"
                "\n"
                "  pawlctl drain server-1 --wait",
@@ -213,7 +217,8 @@ std::string Help() {
   for (const CommandSpec& command : Commands()) {
     absl::StrAppend(&text, "  ", command.name, std::string(13 - command.name.size(), ' '), command.summary, "\n");
   }
-  absl::StrAppend(&text, "\npawlctl COMMAND --help says more about one, pawlctl --version which Pawl this is.\n\n", kExitCodes);
+  absl::StrAppend(&text, "\npawlctl COMMAND --help says more about one, pawlctl --version which Pawl this is.\n\n",
+                  kExitCodes);
   return text;
 }
 
@@ -331,8 +336,7 @@ int Main(const std::vector<std::string>& arguments) {
   }
   for (const CommandSpec& command : Commands()) {
     if (command.name != arguments[0]) continue;
-    const absl::StatusOr<CommandLine> line =
-        ParseCommandLine(command, absl::MakeConstSpan(arguments).subspan(1));
+    const absl::StatusOr<CommandLine> line = ParseCommandLine(command, absl::MakeConstSpan(arguments).subspan(1));
     if (!line.ok()) return UsageError(absl::StrCat(line.status().message(), " (pawlctl ", command.name, " --help)"));
     if (line->help) {
       std::cout << CommandHelp("pawlctl", command) << "\n" << kExitCodes;

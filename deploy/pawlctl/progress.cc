@@ -47,8 +47,7 @@ Progress ProgressMeter::Update(const GetStatusResponse& status, MonotonicTime no
   // With max_steps the total does not say how long an epoch is.
   if (status.steps_total() > 0 && status.job().epochs() > 0 && status.job().max_steps() == 0) {
     const uint64_t steps_per_epoch = std::max<uint64_t>(1, status.steps_total() / status.job().epochs());
-    progress.epoch =
-        static_cast<uint32_t>(std::min<uint64_t>(status.job().epochs(), status.steps() / steps_per_epoch + 1));
+    progress.epoch = static_cast<uint32_t>(std::min<uint64_t>(status.job().epochs(), status.steps() / steps_per_epoch + 1));
   }
   if (status.samples() > 0) progress.loss = status.loss();
   if (!status.evaluations().empty()) {
@@ -113,8 +112,8 @@ std::string FormatProgress(const Progress& progress, size_t width) {
     return absl::StrJoin(parts, "  ", [](std::string* out, const auto& part) { out->append(part.first); });
   };
   while (parts.size() > 1 && line().size() > width) {
-    parts.erase(std::max_element(parts.begin(), parts.end(),
-                                 [](const auto& a, const auto& b) { return a.second < b.second; }));
+    parts.erase(
+        std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.second < b.second; }));
   }
   return line().substr(0, width);
 }

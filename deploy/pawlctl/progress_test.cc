@@ -51,8 +51,7 @@ TEST(FormatProgress, LeavesOutWhatIsUnknown) {
 
 TEST(FormatProgress, NeverExceedsTheWidthAndKeepsTheStepLongest) {
   for (size_t width = 0; width < 120; ++width) EXPECT_LE(FormatProgress(Full(), width).size(), width);
-  EXPECT_EQ(FormatProgress(Full(), 79),
-            "epoch 2/2  step 610/1220  loss 0.4603  auc 0.7216  1m 12s left");
+  EXPECT_EQ(FormatProgress(Full(), 79), "epoch 2/2  step 610/1220  loss 0.4603  auc 0.7216  1m 12s left");
   EXPECT_EQ(FormatProgress(Full(), 14), "step 610/1220");
 }
 

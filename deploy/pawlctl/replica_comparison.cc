@@ -107,17 +107,16 @@ std::string ReplicaComparison::Text() const {
     const Partition& partition = partitions_[p];
     replicas += partition.replicas.size();
     const bool equal = partition.state == State::kEqual;
-    const std::string names =
-        absl::StrJoin(partition.replicas, "  ", [equal](std::string* out, const Replica& replica) {
-          absl::StrAppend(out, replica.node, replica.primary ? "*" : "");
-          if (!equal) absl::StrAppend(out, " ", replica.log_index, ":", FormatDigest(replica.crc32c));
-        });
+    const std::string names = absl::StrJoin(partition.replicas, "  ", [equal](std::string* out, const Replica& replica) {
+      absl::StrAppend(out, replica.node, replica.primary ? "*" : "");
+      if (!equal) absl::StrAppend(out, " ", replica.log_index, ":", FormatDigest(replica.crc32c));
+    });
     rows.push_back({absl::StrCat(p), Word(partition.state), equal ? absl::StrCat(partition.replicas[0].log_index) : "",
                     equal ? FormatDigest(partition.replicas[0].crc32c) : "", names});
   }
-  std::string text = absl::StrCat(FormatTable(rows), FormatCount(partitions_.size()), " partitions with ",
-                                  FormatCount(replicas), " replicas: ", Count(State::kEqual), " equal, ",
-                                  Count(State::kDifferent), " different");
+  std::string text =
+      absl::StrCat(FormatTable(rows), FormatCount(partitions_.size()), " partitions with ", FormatCount(replicas),
+                   " replicas: ", Count(State::kEqual), " equal, ", Count(State::kDifferent), " different");
   if (const size_t moving = Count(State::kMoving); moving > 0) {
     absl::StrAppend(&text, ", ", moving, " not seen at the same log index");
   }

@@ -70,7 +70,8 @@ TEST(ReplicaComparisonTest, ADifferenceAtTheSameIndexCountsWhenItStays) {
   }
   EXPECT_TRUE(comparison.decided());
   EXPECT_FALSE(comparison.all_equal());
-  EXPECT_TRUE(absl::StrContains(comparison.Text(), "DIFFERENT                          server-0* 10:000000aa  server-1 10:000000ac"))
+  EXPECT_TRUE(
+      absl::StrContains(comparison.Text(), "DIFFERENT                          server-0* 10:000000aa  server-1 10:000000ac"))
       << comparison.Text();
   EXPECT_TRUE(absl::StrContains(comparison.Text(), "1 equal, 1 different\n"));
   EXPECT_EQ(comparison.Json()["equal"], false);

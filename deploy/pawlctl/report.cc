@@ -30,22 +30,16 @@ std::string RoleName(Role role) {
 }
 
 bool IsNumber(const std::string& cell) {
-  return !cell.empty() && std::all_of(cell.begin(), cell.end(), [](char c) {
-    return absl::ascii_isdigit(c) || c == '.' || c == ',' || c == '-';
-  });
+  return !cell.empty() && std::all_of(cell.begin(), cell.end(),
+                                      [](char c) { return absl::ascii_isdigit(c) || c == '.' || c == ',' || c == '-'; });
 }
 
 Json CountersJson(const ServerCounters& counters) {
-  return {{"pushes_applied", counters.pushes_applied()},
-          {"pushes_deduplicated", counters.pushes_deduplicated()},
-          {"pushes_late", counters.pushes_late()},
-          {"requests_refused", counters.requests_refused()},
-          {"staleness_max", counters.staleness_max()},
-          {"rows", counters.rows()},
-          {"parameter_bytes", counters.parameter_bytes()},
-          {"parked_pulls", counters.parked_pulls()},
-          {"keys_pulled", counters.keys_pulled()},
-          {"keys_pushed", counters.keys_pushed()}};
+  return {{"pushes_applied", counters.pushes_applied()},   {"pushes_deduplicated", counters.pushes_deduplicated()},
+          {"pushes_late", counters.pushes_late()},         {"requests_refused", counters.requests_refused()},
+          {"staleness_max", counters.staleness_max()},     {"rows", counters.rows()},
+          {"parameter_bytes", counters.parameter_bytes()}, {"parked_pulls", counters.parked_pulls()},
+          {"keys_pulled", counters.keys_pulled()},         {"keys_pushed", counters.keys_pushed()}};
 }
 
 Json EvaluationJson(const EvaluationResult& result) {
@@ -113,8 +107,8 @@ Redundancy RedundancyOf(const Job& job, const RoutingTable& routing) {
 
 std::string RedundancyText(const Job& job, const RoutingTable& routing) {
   const Redundancy redundancy = RedundancyOf(job, routing);
-  std::string text = absl::StrCat(std::max(job.replicas(), 1u), " of each of ", FormatCount(routing.primary_size()),
-                                  " partitions");
+  std::string text =
+      absl::StrCat(std::max(job.replicas(), 1u), " of each of ", FormatCount(routing.primary_size()), " partitions");
   if (redundancy.with_fewer_replicas > 0) absl::StrAppend(&text, "; ", redundancy.with_fewer_replicas, " have fewer now");
   if (redundancy.without_primary > 0) absl::StrAppend(&text, "; ", redundancy.without_primary, " have no primary now");
   if (redundancy.learners > 0) absl::StrAppend(&text, "; ", redundancy.learners, " being made");
@@ -128,8 +122,7 @@ std::string ShapeText(const TableSpec& table) {
 
 std::string OptimizerName(const Optimizer& optimizer) {
   const google::protobuf::OneofDescriptor* const kind = Optimizer::descriptor()->FindOneofByName("kind");
-  const google::protobuf::FieldDescriptor* const field =
-      optimizer.GetReflection()->GetOneofFieldDescriptor(optimizer, kind);
+  const google::protobuf::FieldDescriptor* const field = optimizer.GetReflection()->GetOneofFieldDescriptor(optimizer, kind);
   return field == nullptr ? "none" : field->name();
 }
 
@@ -177,7 +170,8 @@ std::string MovesText(const MovesStatus& moves) {
     if (moves.handovers_left() > 0) absl::StrAppend(&text, ", ", moves.handovers_left(), " primaries to hand over");
   }
   if (moves.replicas_moved() > 0) {
-    absl::StrAppend(&text, "; ", FormatCount(moves.replicas_moved()), " copied so far, ", FormatCount(moves.bytes_moved()), " bytes");
+    absl::StrAppend(&text, "; ", FormatCount(moves.replicas_moved()), " copied so far, ", FormatCount(moves.bytes_moved()),
+                    " bytes");
   }
   if (moves.handovers() > 0) {
     absl::StrAppend(&text, "; pauses of handovers ", moves.pause_ms_p50(), " ms (half), ", moves.pause_ms_p99(),
@@ -235,7 +229,8 @@ nlohmann::ordered_json EventJson(const ClusterEvent& event) {
   Json json = {{"number", event.number()}, {"unix_ms", event.unix_ms()}, {"kind", EventKind_Name(event.kind())}};
   if (!event.node().empty()) json["node"] = event.node();
   if (!event.from().empty()) json["from"] = event.from();
-  const bool of_partition = event.kind() == PRIMARY_PROMOTED || event.kind() == PRIMARY_MOVED || event.kind() == REPLICA_MOVED;
+  const bool of_partition =
+      event.kind() == PRIMARY_PROMOTED || event.kind() == PRIMARY_MOVED || event.kind() == REPLICA_MOVED;
   if (of_partition) json["partition"] = event.partition();
   if (event.bytes() > 0) json["bytes"] = event.bytes();
   if (event.has_pause_ms()) json["pause_ms"] = event.pause_ms();
@@ -260,24 +255,26 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
   line("state", JobState_Name(status.state()));
   if (!status.failure().empty()) line("failure", status.failure());
   line("mode", ConsistencyMode_Name(status.job().consistency().mode()));
-  line("nodes", absl::StrCat(servers, " servers, ", workers, " workers",
-                             draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
-                             standby > 0 ? absl::StrCat("; ", standby, " servers have nothing and wait for pawlctl scale") : ""));
+  line("nodes",
+       absl::StrCat(servers, " servers, ", workers, " workers",
+                    draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
+                    standby > 0 ? absl::StrCat("; ", standby, " servers have nothing and wait for pawlctl scale") : ""));
   if (routing != nullptr) line("replicas", RedundancyText(status.job(), *routing));
   const MovesStatus& moves = status.moves();
   if (moves.replicas_left() > 0 || moves.replicas_moved() > 0 || moves.handovers_left() > 0) line("moves", MovesText(moves));
   if (moves.sharing_a_zone() > 0) {
-    line("zones", absl::StrCat(moves.sharing_a_zone(), " partitions have two replicas in one zone: there are not enough zones"));
+    line("zones",
+         absl::StrCat(moves.sharing_a_zone(), " partitions have two replicas in one zone: there are not enough zones"));
   }
   line("steps", status.steps_total() > 0
                     ? absl::StrCat(FormatCount(status.steps()), " of ", FormatCount(status.steps_total()))
                     : FormatCount(status.steps()));
   line("samples", FormatCount(status.samples()));
   if (status.train_s() > 0) {
-    line("training", absl::StrCat(FormatSeconds(status.train_s()), ", ",
-                                  FormatCount(static_cast<uint64_t>(static_cast<double>(status.samples()) /
-                                                                    status.train_s())),
-                                  " samples/s"));
+    line("training",
+         absl::StrCat(FormatSeconds(status.train_s()), ", ",
+                      FormatCount(static_cast<uint64_t>(static_cast<double>(status.samples()) / status.train_s())),
+                      " samples/s"));
   }
   if (status.samples() > 0) line("loss", FormatValue(status.loss()));
   if (!status.evaluations().empty()) line("evaluation", EvaluationText(*status.evaluations().rbegin()));
@@ -290,8 +287,9 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
   const CheckpointStatus& checkpoint = status.checkpoint();
   if (!checkpoint.restored_from().empty()) line("restored", absl::StrCat("from ", checkpoint.restored_from()));
   if (checkpoint.completed() > 0) {
-    line("checkpoint", absl::StrCat("step ", FormatCount(checkpoint.last_step()), " at ", WallClockText(checkpoint.last_unix_ms()),
-                                    " in ", checkpoint.last_folder(), " (", checkpoint.completed(), " in all)"));
+    line("checkpoint",
+         absl::StrCat("step ", FormatCount(checkpoint.last_step()), " at ", WallClockText(checkpoint.last_unix_ms()), " in ",
+                      checkpoint.last_folder(), " (", checkpoint.completed(), " in all)"));
   }
   if (checkpoint.failed() > 0) {
     line("", absl::StrCat(checkpoint.failed(), " checkpoints came to nothing, the last one: ", checkpoint.last_failure()));
@@ -316,12 +314,9 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
   json["evaluations"] = Json::array();
   for (const EvaluationResult& result : status.evaluations()) json["evaluations"].push_back(EvaluationJson(result));
   const CheckpointStatus& checkpoint = status.checkpoint();
-  json["checkpoint"] = {{"completed", checkpoint.completed()},
-                        {"failed", checkpoint.failed()},
-                        {"last_failure", checkpoint.last_failure()},
-                        {"last_step", checkpoint.last_step()},
-                        {"last_folder", checkpoint.last_folder()},
-                        {"last_unix_ms", checkpoint.last_unix_ms()},
+  json["checkpoint"] = {{"completed", checkpoint.completed()},        {"failed", checkpoint.failed()},
+                        {"last_failure", checkpoint.last_failure()},  {"last_step", checkpoint.last_step()},
+                        {"last_folder", checkpoint.last_folder()},    {"last_unix_ms", checkpoint.last_unix_ms()},
                         {"restored_from", checkpoint.restored_from()}};
   if (status.has_digest()) json["digest"] = FormatDigest(status.digest());
   const MovesStatus& moves = status.moves();
@@ -361,12 +356,11 @@ std::string NodesText(const GetStatusResponse& status, const RoutingTable* routi
     const bool has_roles = server && found != roles.end();
     const auto role = [&](uint32_t Roles::*which) { return has_roles ? absl::StrCat(found->second.*which) : ""; };
     const std::string state = node.gone() ? "gone" : node.draining() ? "leaving" : node.standby() ? "standby" : "there";
-    rows.push_back({node.node(), state, absl::StrCat(node.silent_ms()), node.address(),
-                    node.description(), role(&Roles::primary), role(&Roles::backup), role(&Roles::learner),
-                    node.zone(), server ? FormatCount(node.server().rows()) : "",
-                    worker ? absl::StrJoin(node.logical_workers(), " ") : "",
-                    worker ? absl::StrCat(node.worker().steps_min()) : "",
-                    worker ? FormatCount(node.worker().samples()) : ""});
+    rows.push_back(
+        {node.node(), state, absl::StrCat(node.silent_ms()), node.address(), node.description(), role(&Roles::primary),
+         role(&Roles::backup), role(&Roles::learner), node.zone(), server ? FormatCount(node.server().rows()) : "",
+         worker ? absl::StrJoin(node.logical_workers(), " ") : "", worker ? absl::StrCat(node.worker().steps_min()) : "",
+         worker ? FormatCount(node.worker().samples()) : ""});
   }
   return FormatTable(rows);
 }
@@ -375,12 +369,9 @@ nlohmann::ordered_json NodesJson(const GetStatusResponse& status, const RoutingT
   const std::map<std::string, Roles> roles = RolesOf(routing);
   Json nodes = Json::array();
   for (const NodeStatus& node : status.nodes()) {
-    Json json = {{"node", node.node()},
-                 {"role", RoleName(node.role())},
-                 {"gone", node.gone()},
-                 {"incarnation", node.incarnation()},
-                 {"address", node.address()},
-                 {"description", node.description()},
+    Json json = {{"node", node.node()},          {"role", RoleName(node.role())},
+                 {"gone", node.gone()},          {"incarnation", node.incarnation()},
+                 {"address", node.address()},    {"description", node.description()},
                  {"silent_ms", node.silent_ms()}};
     json["draining"] = node.draining();
     if (node.role() == SERVER_ROLE) {

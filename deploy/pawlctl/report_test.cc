@@ -45,7 +45,8 @@ TEST(Report, MovesAreShownWithWhatIsLeft) {
   moves.set_pause_ms_p99(30);
   moves.set_pause_ms_max(40);
   const std::string text = MovesText(moves);
-  for (const char* part : {"12 replicas", "3 under way", "4,000,000 bytes left", "4 copied", "2,000 bytes", "20 ms", "40 ms (all)"}) {
+  for (const char* part :
+       {"12 replicas", "3 under way", "4,000,000 bytes left", "4 copied", "2,000 bytes", "20 ms", "40 ms (all)"}) {
     EXPECT_TRUE(absl::StrContains(text, part)) << part << " is missing in " << text;
   }
 }
@@ -64,7 +65,8 @@ TEST(Report, EventsSayWhoWhatAndHowLong) {
   EXPECT_EQ(EventJson(event)["kind"], "PRIMARY_MOVED");
   event.set_kind(REPLICA_MOVED);
   event.set_bytes(1000);
-  EXPECT_TRUE(absl::StrContains(EventText(event), "copied to server-1 in place of server-0, 1,000 bytes")) << EventText(event);
+  EXPECT_TRUE(absl::StrContains(EventText(event), "copied to server-1 in place of server-0, 1,000 bytes"))
+      << EventText(event);
 }
 
 TEST(Report, ColumnsAreAlignedAndNumbersToTheRight) {
@@ -144,12 +146,13 @@ TEST(Report, StatusShowsHowWellThePartitionsAreKept) {
   GetStatusResponse status = Status();
   status.mutable_job()->set_replicas(2);
   const RoutingTable routing = Routing();
-  EXPECT_TRUE(absl::StrContains(StatusText(status, &routing),
-                                "replicas      2 of each of 3 partitions; 2 have fewer now; 1 have no primary now; 1 being made"))
+  EXPECT_TRUE(
+      absl::StrContains(StatusText(status, &routing),
+                        "replicas      2 of each of 3 partitions; 2 have fewer now; 1 have no primary now; 1 being made"))
       << StatusText(status, &routing);
   const nlohmann::json json = nlohmann::json::parse(StatusJson(status, &routing).dump());
-  EXPECT_EQ(json["replicas"], (nlohmann::json{
-                                  {"wanted", 2}, {"partitions", 3}, {"with_fewer", 2}, {"without_primary", 1}, {"learners", 1}}));
+  EXPECT_EQ(json["replicas"],
+            (nlohmann::json{{"wanted", 2}, {"partitions", 3}, {"with_fewer", 2}, {"without_primary", 1}, {"learners", 1}}));
 }
 
 TEST(Report, TablesShowShapeOrRowWidth) {

@@ -125,8 +125,7 @@ absl::StatusOr<PreparedJob> PrepareJob(const RunOptions& options) {
   }
   PreparedJob prepared = {.job = std::move(job), .workers = static_cast<uint32_t>(workers)};
   PAWL_RETURN_IF_ERROR(
-      Annotate(ValidateJob(prepared.job,
-                           {.check_files = true, .workers = prepared.workers, .servers = options.servers}),
+      Annotate(ValidateJob(prepared.job, {.check_files = true, .workers = prepared.workers, .servers = options.servers}),
                options.job));
   return prepared;
 }
@@ -188,8 +187,8 @@ class Run {
       return;
     }
     interrupted_by_ = signal;
-    console_.Error(absl::StrCat("got ", sigdescr_np(signal), ": stopping the job",
-                                signal == SIGINT ? " (once more to kill it)" : ""));
+    console_.Error(
+        absl::StrCat("got ", sigdescr_np(signal), ": stopping the job", signal == SIGINT ? " (once more to kill it)" : ""));
     StopJob("interrupted by its user");
   }
 
@@ -229,8 +228,7 @@ class Run {
     switch (ending_) {
       case Ending::kNot:
         // Only the start of the scheduler has a deadline.
-        Fail(absl::StrCat("the scheduler does not listen after ", kSchedulerStartTime.count(), " s"),
-             &cluster_.scheduler());
+        Fail(absl::StrCat("the scheduler does not listen after ", kSchedulerStartTime.count(), " s"), &cluster_.scheduler());
         Terminate();
         break;
       case Ending::kLeaving:
@@ -267,8 +265,8 @@ class Run {
     const bool answered = !is_scheduler && ending_ == Ending::kNot && AskScheduler();
     // What it has written says whether the job is over.
     if (cluster_.scheduler().HasEnded()) ReadMetrics();
-    const std::string what = absl::StrCat(is_scheduler ? "the scheduler" : child.name(), " (pid ", child.pid(), ") ",
-                                          child.HowItEnded());
+    const std::string what =
+        absl::StrCat(is_scheduler ? "the scheduler" : child.name(), " (pid ", child.pid(), ") ", child.HowItEnded());
     if (IsOver(state_)) {
       // Everybody leaves a job that is over; those that do it badly are named but change nothing.
       if (is_scheduler) LeaveWithin(kEndGrace);
@@ -301,14 +299,14 @@ class Run {
   void Restart(ChildProcess& child, const std::string& what) {
     const RestartPolicy& policy = cluster_.restart_policy();
     if (const std::optional<MonotonicDuration> delay = cluster_.Restart(child, clock_.Now()); delay.has_value()) {
-      console_.Error(absl::StrCat(what, ": starting it again in ",
-                                  std::chrono::duration_cast<milliseconds>(*delay).count(), " ms (restart ",
-                                  policy.restarts(), " of at most ", policy.max_restarts(), "); its log is ", child.log()));
+      console_.Error(absl::StrCat(what, ": starting it again in ", std::chrono::duration_cast<milliseconds>(*delay).count(),
+                                  " ms (restart ", policy.restarts(), " of at most ", policy.max_restarts(),
+                                  "); its log is ", child.log()));
       return;
     }
     Fail(absl::StrCat(what, policy.max_restarts() == 0 ? ", and nothing is started again (--max_restarts=0)"
-                                                        : absl::StrCat(", and all ", policy.max_restarts(),
-                                                                       " restarts (--max_restarts) are used up")),
+                                                       : absl::StrCat(", and all ", policy.max_restarts(),
+                                                                      " restarts (--max_restarts) are used up")),
          &child);
     // What other servers have too can be done without.
     if (absl::StartsWith(child.name(), "server-") && ++servers_lost_ < std::max(job_.replicas(), 1u)) return;
@@ -459,7 +457,8 @@ class Run {
     }
     if (!scores.empty()) console_.Line(absl::StrCat("evaluation: ", absl::StrJoin(scores, "  ")));
     const auto digest = metrics_.find("digest");
-    console_.Line(absl::StrCat("digest ", digest != metrics_.end() && digest->is_string() ? digest->get<std::string>() : "none",
+    console_.Line(absl::StrCat("digest ",
+                               digest != metrics_.end() && digest->is_string() ? digest->get<std::string>() : "none",
                                "; pushes: ", count("pushes_applied"), " applied, ", count("pushes_deduplicated"),
                                " recognised as repeated; staleness at most ", count("staleness_max")));
     console_.Line(absl::StrCat("metrics in ", out_.metrics_file()));

@@ -61,9 +61,8 @@ int WaitFor(SchedulerConnection& scheduler, const ConnectionOptions& options, Mo
 }
 
 uint32_t CountOf(const GetStatusResponse& status, Role role) {
-  return static_cast<uint32_t>(std::count_if(status.nodes().begin(), status.nodes().end(), [&](const NodeStatus& node) {
-    return node.role() == role && !node.gone();
-  }));
+  return static_cast<uint32_t>(std::count_if(status.nodes().begin(), status.nodes().end(),
+                                             [&](const NodeStatus& node) { return node.role() == role && !node.gone(); }));
 }
 
 }  // namespace
@@ -78,24 +77,29 @@ int ScaleCommand(const ConnectionOptions& options, std::optional<uint32_t> serve
   const absl::StatusOr<ScaleResponse> scaled = scheduler.Scale(request, options.timeout);
   if (!scaled.ok()) return Refuse(scaled.status());
   if (options.json) {
-    Console().Line(nlohmann::ordered_json({{"servers", scaled->scale().servers()},
-                                           {"workers", scaled->scale().workers()},
-                                           {"draining", std::vector<std::string>(scaled->draining().begin(), scaled->draining().end())},
-                                           {"servers_missing", scaled->servers_missing()},
-                                           {"workers_missing", scaled->workers_missing()}})
-                       .dump(2));
+    Console().Line(
+        nlohmann::ordered_json({{"servers", scaled->scale().servers()},
+                                {"workers", scaled->scale().workers()},
+                                {"draining", std::vector<std::string>(scaled->draining().begin(), scaled->draining().end())},
+                                {"servers_missing", scaled->servers_missing()},
+                                {"workers_missing", scaled->workers_missing()}})
+            .dump(2));
   } else {
     Console console;
     console.Line(absl::StrCat("the job is to have ", scaled->scale().servers(), " servers and ", scaled->scale().workers(),
                               " workers"));
     if (!scaled->draining().empty()) console.Line(absl::StrCat("leaving: ", absl::StrJoin(scaled->draining(), " ")));
     if (scaled->servers_missing() > 0) {
-      console.Line(absl::StrCat(scaled->servers_missing(), " more servers are to be started; pawlctl run does it for its own "
-                                "cluster, elsewhere: pawl-server --scheduler=", options.scheduler, " --listen=HOST:0 --data_dir=FOLDER"));
+      console.Line(absl::StrCat(scaled->servers_missing(),
+                                " more servers are to be started; pawlctl run does it for its own "
+                                "cluster, elsewhere: pawl-server --scheduler=",
+                                options.scheduler, " --listen=HOST:0 --data_dir=FOLDER"));
     }
     if (scaled->workers_missing() > 0) {
-      console.Line(absl::StrCat(scaled->workers_missing(), " more workers are to be started; pawlctl run does it for its own "
-                                "cluster, elsewhere: pawl-worker --scheduler=", options.scheduler));
+      console.Line(absl::StrCat(scaled->workers_missing(),
+                                " more workers are to be started; pawlctl run does it for its own "
+                                "cluster, elsewhere: pawl-worker --scheduler=",
+                                options.scheduler));
     }
   }
   if (!wait.has_value()) return kExitDone;

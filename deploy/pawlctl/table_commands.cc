@@ -97,8 +97,8 @@ absl::Status PullTensor(Client& client, const Table& table, const PullOptions& o
   if (options.block.has_value()) {
     const uint64_t blocks = (table.elements() + kBlockElements - 1) / kBlockElements;
     if (*options.block >= blocks) {
-      return absl::InvalidArgumentError(absl::StrCat("--block=", *options.block, ": ", options.table, " has ", blocks,
-                                                     " blocks, from 0"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--block=", *options.block, ": ", options.table, " has ", blocks, " blocks, from 0"));
     }
     begin = *options.block * kBlockElements;
     end = std::min(end, begin + kBlockElements);
@@ -121,27 +121,26 @@ absl::Status PushTable(const PushOptions& options) {
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Join(options.connection));
   PAWL_ASSIGN_OR_RETURN(const Table table, Open(*client, options.table));
   if (table.dense() == options.key.has_value()) {
-    return absl::InvalidArgumentError(
-        table.dense() ? absl::StrCat(options.table, " is a dense table: it has no keys; leave --key out")
-                      : absl::StrCat(options.table, " is a sparse table: say which row by --key"));
+    return absl::InvalidArgumentError(table.dense()
+                                          ? absl::StrCat(options.table, " is a dense table: it has no keys; leave --key out")
+                                          : absl::StrCat(options.table, " is a sparse table: say which row by --key"));
   }
   const uint64_t wanted = table.dense() ? table.elements() : table.row_width();
   if (options.values.size() != wanted) {
     return absl::InvalidArgumentError(absl::StrCat("--values has ", options.values.size(), " numbers; ",
-                                                   table.dense() ? "the tensor" : "a row", " of ", options.table,
-                                                   " has ", wanted));
+                                                   table.dense() ? "the tensor" : "a row", " of ", options.table, " has ",
+                                                   wanted));
   }
   std::vector<uint64_t> keys;
   if (options.key.has_value()) keys.push_back(*options.key);
-  PAWL_RETURN_IF_ERROR(
-      client->free_running().Push({{.table = table, .keys = keys, .gradients = options.values}}).get());
+  PAWL_RETURN_IF_ERROR(client->free_running().Push({{.table = table, .keys = keys, .gradients = options.values}}).get());
   Print(options.connection.json, {{"pushed", true}}, "the gradient has been applied");
   return absl::OkStatus();
 }
 
 absl::StatusOr<InspectResponse> Inspect(const ServerAddress& server, uint64_t job_id, MonotonicDuration timeout) {
-  const auto stub = ServerControl::NewStub(grpc::CreateCustomChannel(
-      server.address(), grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
+  const auto stub = ServerControl::NewStub(grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(),
+                                                                     ChannelSettings(ChannelKind::kControl)));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
                        std::chrono::duration_cast<std::chrono::system_clock::duration>(timeout));
@@ -205,8 +204,7 @@ absl::StatusOr<std::vector<uint64_t>> ParseKeys(absl::string_view flag, const st
   for (const std::string& part : parts) {
     uint64_t key;
     if (!absl::SimpleAtoi(part, &key)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", flag, ": '", part, "' is not a whole number from 0 to 2^64 - 1"));
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": '", part, "' is not a whole number from 0 to 2^64 - 1"));
     }
     keys.push_back(key);
   }

@@ -79,8 +79,8 @@ class Verification {
   ServerControl::Stub& StubOf(const std::string& address) {
     std::unique_ptr<ServerControl::Stub>& stub = stubs_[address];
     if (stub == nullptr) {
-      stub = ServerControl::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                                              ChannelSettings(ChannelKind::kControl)));
+      stub = ServerControl::NewStub(
+          grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
     }
     return *stub;
   }

@@ -121,8 +121,8 @@ TEST(EtcdClientTest, WhatIsNotEtcdIsQuoted) {
 
 TEST(EtcdClientTest, AnotherEndpointIsTriedWhereOneCannotServe) {
   const FixedAnswer good(Http("200 OK", R"({"count": "1"})"));
-  for (const std::string& reply : {Http("503 Service Unavailable", "proxy"), std::string("not HTTP at all\n"),
-                                   std::string(), Http("200 OK", std::string(kMaxEtcdAnswerBytes + 1, ' ')),
+  for (const std::string& reply : {Http("503 Service Unavailable", "proxy"), std::string("not HTTP at all\n"), std::string(),
+                                   Http("200 OK", std::string(kMaxEtcdAnswerBytes + 1, ' ')),
                                    Http("503 Service Unavailable", R"({"message": "no leader", "code": 14})")}) {
     const FixedAnswer bad(reply);
     EtcdClient client({bad.endpoint(), good.endpoint()}, std::chrono::milliseconds(5000));

@@ -154,9 +154,8 @@ absl::StatusOr<MonotonicTime> EtcdStore::KeepPendingLease(MonotonicTime deadline
     if (ttl > 0) return asked + std::chrono::seconds(ttl);
     pending_lease_ = 0;
   }
-  PAWL_ASSIGN_OR_RETURN(
-      const json answer,
-      client_.Call("/v3/lease/grant", {{"TTL", absl::StrCat(options_.lease_ttl.count())}}, deadline));
+  PAWL_ASSIGN_OR_RETURN(const json answer,
+                        client_.Call("/v3/lease/grant", {{"TTL", absl::StrCat(options_.lease_ttl.count())}}, deadline));
   PAWL_ASSIGN_OR_RETURN(pending_lease_, EtcdIntegerAt(answer, "ID"));
   PAWL_ASSIGN_OR_RETURN(const int64_t ttl, EtcdIntegerAt(answer, "TTL"));
   if (pending_lease_ == 0 || ttl <= 0) return absl::InternalError(absl::StrCat(Describe(), " granted no lease"));
@@ -178,9 +177,8 @@ absl::Status EtcdStore::TryToLead(MonotonicTime deadline) {
   PAWL_ASSIGN_OR_RETURN(const MonotonicTime until, KeepPendingLease(deadline));
   json put = Put(key, Identity());
   put["request_put"]["lease"] = absl::StrCat(pending_lease_);
-  const json transaction = {{"compare", json::array({IsLed(0)})},
-                            {"success", json::array({put})},
-                            {"failure", json::array({Range(key)})}};
+  const json transaction = {
+      {"compare", json::array({IsLed(0)})}, {"success", json::array({put})}, {"failure", json::array({Range(key)})}};
   PAWL_ASSIGN_OR_RETURN(const json answer, client_.Call("/v3/kv/txn", transaction, deadline));
 
   Leadership mine;
@@ -273,9 +271,9 @@ absl::Status EtcdStore::NotLed(const Leadership& leadership, const json& answer)
 absl::StatusOr<EtcdStore::Newest> EtcdStore::ParseNewest(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ' ');
   Newest newest;
-  if (parts.size() != 4 || parts[0].size() != 20 || parts[1].size() != 8 ||
-      !absl::SimpleAtoi(parts[0], &newest.revision) || !absl::SimpleHexAtoi(parts[1], &newest.crc) ||
-      !absl::SimpleAtoi(parts[2], &newest.bytes) || newest.bytes > kMaxStateBytes) {
+  if (parts.size() != 4 || parts[0].size() != 20 || parts[1].size() != 8 || !absl::SimpleAtoi(parts[0], &newest.revision) ||
+      !absl::SimpleHexAtoi(parts[1], &newest.crc) || !absl::SimpleAtoi(parts[2], &newest.bytes) ||
+      newest.bytes > kMaxStateBytes) {
     return absl::DataLossError(absl::StrCat("is \"", text, "\", not REVISION CRC32C BYTES FOLDER"));
   }
   newest.folder = std::string(parts[3]);
@@ -330,8 +328,8 @@ absl::StatusOr<std::string> EtcdStore::ReadState(const Newest& newest, Monotonic
     const json found = FirstOf(range);
     PAWL_ASSIGN_OR_RETURN(const std::string chunk, EtcdBytesAt(found, "value"));
     if (found.is_null() || (chunk.empty() && newest.bytes != 0)) {
-      return absl::NotFoundError(absl::StrCat(Describe(), ": the key ", chunk_key, " of revision ", newest.revision,
-                                              " is missing or empty"));
+      return absl::NotFoundError(
+          absl::StrCat(Describe(), ": the key ", chunk_key, " of revision ", newest.revision, " is missing or empty"));
     }
     state += chunk;
   }

@@ -82,11 +82,9 @@ class EtcdStoreTest : public testing::Test {
   // Names below the prefix, in order.
   std::vector<std::string> Keys() {
     const std::string begin = absl::StrCat(kPrefix, "/");
-    const auto answer = client_->Call("/v3/kv/range",
-                                      {{"key", EtcdBytes(begin)},
-                                       {"range_end", EtcdBytes(absl::StrCat(kPrefix, "0"))},
-                                       {"keys_only", true}},
-                                      In(kLong));
+    const auto answer = client_->Call(
+        "/v3/kv/range",
+        {{"key", EtcdBytes(begin)}, {"range_end", EtcdBytes(absl::StrCat(kPrefix, "0"))}, {"keys_only", true}}, In(kLong));
     EXPECT_TRUE(answer.ok()) << answer.status();
     std::vector<std::string> keys;
     for (const json& pair : answer->value("kvs", json::array())) {
@@ -96,8 +94,7 @@ class EtcdStoreTest : public testing::Test {
   }
 
   std::string Get(const std::string& name) {
-    const auto answer =
-        client_->Call("/v3/kv/range", {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}}, In(kLong));
+    const auto answer = client_->Call("/v3/kv/range", {{"key", EtcdBytes(absl::StrCat(kPrefix, "/", name))}}, In(kLong));
     EXPECT_TRUE(answer.ok()) << answer.status();
     return *EtcdBytesAt((*answer)["kvs"][0], "value");
   }

@@ -63,8 +63,7 @@ absl::Status FileStore::Campaign(MonotonicTime deadline) {
     if (!absl::IsUnavailable(lock.status())) return lock.status();
     const MonotonicTime next = Clock::Real().Now() + kCampaignInterval;
     if (next >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(Describe(), ": another process leads: ", lock.status().message()));
+      return absl::DeadlineExceededError(absl::StrCat(Describe(), ": another process leads: ", lock.status().message()));
     }
     std::this_thread::sleep_until(next);
   }
@@ -96,9 +95,10 @@ absl::StatusOr<std::optional<StoredState>> FileStore::Load() {
   absl::StatusOr<StateLog> parsed = ReadLog(&bytes);
   if (!parsed.ok()) return parsed.status();
   if (parsed->end < bytes) {
-    spdlog::warn("{}: the last {} bytes, from offset {} on, are an interrupted write and are ignored; the newest "
-                 "revision is {}",
-                 path, bytes - parsed->end, parsed->end, parsed->newest.revision);
+    spdlog::warn(
+        "{}: the last {} bytes, from offset {} on, are an interrupted write and are ignored; the newest "
+        "revision is {}",
+        path, bytes - parsed->end, parsed->end, parsed->newest.revision);
   }
   newest_ = {parsed->newest.revision, parsed->newest.state.size(),
              Crc32c(0, parsed->newest.state.data(), parsed->newest.state.size())};
@@ -132,9 +132,9 @@ absl::Status FileStore::CheckLogIsOurs() {
   const absl::StatusOr<uint64_t> bytes = env_.FileSize(log_path());
   if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
   if ((bytes.ok() ? *bytes : 0) == *log_bytes_) return absl::OkStatus();
-  const absl::Status why = absl::AbortedError(
-      absl::StrCat(Describe(), ": the leadership is lost: another process has written ", log_path(),
-                   "; was the lock file removed while this one ran?"));
+  const absl::Status why =
+      absl::AbortedError(absl::StrCat(Describe(), ": the leadership is lost: another process has written ", log_path(),
+                                      "; was the lock file removed while this one ran?"));
   leader_ = false;
   spdlog::error("{}", why.ToString());
   if (lost_) lost_(why);

@@ -20,17 +20,13 @@ constexpr uint64_t kMaxLogBytes = 4000;
 MonotonicTime Soon() { return Clock::Real().Now() + std::chrono::milliseconds(10); }
 
 // Of a length that depends on the revision, so that writes end at all places of a block.
-std::string StateOf(uint64_t revision) {
-  return std::string(revision * 37 % 900, static_cast<char>('a' + revision % 26));
-}
+std::string StateOf(uint64_t revision) { return std::string(revision * 37 % 900, static_cast<char>('a' + revision % 26)); }
 
 class FileStoreTest : public testing::Test {
  protected:
   explicit FileStoreTest(uint64_t seed = 1) : env_(seed) {}
 
-  std::unique_ptr<FileStore> Open() {
-    return std::make_unique<FileStore>(FileStoreOptions{kFolder, kMaxLogBytes}, env_);
-  }
+  std::unique_ptr<FileStore> Open() { return std::make_unique<FileStore>(FileStoreOptions{kFolder, kMaxLogBytes}, env_); }
 
   // A leader that has loaded; `revision` is set to what it found.
   std::unique_ptr<FileStore> Lead(uint64_t& revision) {

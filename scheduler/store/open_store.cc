@@ -33,8 +33,8 @@ absl::Status CheckEndpoint(absl::string_view endpoint) {
   const absl::string_view name = bracketed ? host.substr(1, host.size() - 2) : host;
   for (const char c : name) {
     if (!absl::ascii_isalnum(c) && c != '.' && c != '-' && c != '_' && !(bracketed && c == ':')) {
-      return absl::InvalidArgumentError(absl::StrCat("'", endpoint, "' has a host with the character '",
-                                                     absl::string_view(&c, 1), "'"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", endpoint, "' has a host with the character '", absl::string_view(&c, 1), "'"));
     }
   }
   uint32_t port = 0;
@@ -46,9 +46,8 @@ absl::Status CheckEndpoint(absl::string_view endpoint) {
 
 absl::Status CheckPrefix(absl::string_view prefix) {
   const auto is_allowed = [](char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-' || c == '/'; };
-  if (prefix.empty() || prefix.size() > kMaxPrefixBytes || absl::StartsWith(prefix, "/") ||
-      absl::EndsWith(prefix, "/") || absl::StrContains(prefix, "//") ||
-      !std::all_of(prefix.begin(), prefix.end(), is_allowed)) {
+  if (prefix.empty() || prefix.size() > kMaxPrefixBytes || absl::StartsWith(prefix, "/") || absl::EndsWith(prefix, "/") ||
+      absl::StrContains(prefix, "//") || !std::all_of(prefix.begin(), prefix.end(), is_allowed)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the prefix '", prefix, "' is not 1 to ", kMaxPrefixBytes,
                      " letters, digits, '.', '_', '-' and single '/' between them, such as pawl/my-job"));
@@ -71,8 +70,8 @@ absl::StatusOr<EtcdStoreOptions> ParseEtcd(absl::string_view rest) {
 }
 
 absl::Status Wrong(absl::string_view place, absl::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat("the store '", place, "': ", why,
-                                                 "; it is DIR, file:DIR or etcd://HOST:PORT[,HOST:PORT...]/PREFIX"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("the store '", place, "': ", why, "; it is DIR, file:DIR or etcd://HOST:PORT[,HOST:PORT...]/PREFIX"));
 }
 
 }  // namespace

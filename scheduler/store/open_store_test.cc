@@ -20,8 +20,7 @@ TEST(OpenStoreTest, AFolderIsAFileStore) {
 }
 
 TEST(OpenStoreTest, EndpointsAndAPrefixAreAnEtcdStore) {
-  for (const char* place :
-       {"etcd://127.0.0.1:2379/pawl", "etcd://a.example:2379,b-c.example:1,[::1]:65535/pawl/job_1.x"}) {
+  for (const char* place : {"etcd://127.0.0.1:2379/pawl", "etcd://a.example:2379,b-c.example:1,[::1]:65535/pawl/job_1.x"}) {
     const auto store = OpenStore(place);
     ASSERT_TRUE(store.ok()) << place << ": " << store.status();
     EXPECT_EQ((*store)->Describe(), place);

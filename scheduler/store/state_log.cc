@@ -66,8 +66,8 @@ absl::StatusOr<StateLog> ParseStateLog(absl::string_view log) {
     const std::optional<Record> record = RecordAt(log.substr(end));
     if (!record.has_value()) break;
     if (record->revision <= newest.revision) {
-      return absl::DataLossError(absl::StrCat("offset ", end, ": revision ", record->revision, " follows revision ",
-                                              newest.revision));
+      return absl::DataLossError(
+          absl::StrCat("offset ", end, ": revision ", record->revision, " follows revision ", newest.revision));
     }
     newest = *record;
     end += kStateRecordHeaderBytes + record->state.size();
@@ -83,8 +83,7 @@ absl::StatusOr<StateLog> ParseStateLog(absl::string_view log) {
   }
   for (size_t offset = end + 1; offset < log.size(); ++offset) {
     if (RecordAt(log.substr(offset)).has_value()) {
-      return absl::DataLossError(absl::StrCat("offset ", end, ": a damaged record; a good one follows at offset ",
-                                              offset));
+      return absl::DataLossError(absl::StrCat("offset ", end, ": a damaged record; a good one follows at offset ", offset));
     }
   }
   StateLog parsed;

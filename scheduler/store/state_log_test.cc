@@ -31,8 +31,8 @@ struct Example {
 };
 
 TEST(StateLogTest, TheDocumentsWorkedBytesAreWhatIsWritten) {
-  std::ifstream document(absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"),
-                                      "/scheduler/store/state_log_format.md"));
+  std::ifstream document(
+      absl::StrCat(getenv("TEST_SRCDIR"), "/", getenv("TEST_WORKSPACE"), "/scheduler/store/state_log_format.md"));
   ASSERT_TRUE(document.good());
   std::string worked;
   std::string line;
@@ -118,8 +118,7 @@ TEST(StateLogTest, ARevisionThatDoesNotGrowIsRefused) {
     AppendStateRecord(revision, "again", example.log);
     const auto parsed = ParseStateLog(example.log);
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kDataLoss) << parsed.status();
-    EXPECT_TRUE(absl::StrContains(parsed.status().message(), absl::StrCat("offset ", example.ends[2])))
-        << parsed.status();
+    EXPECT_TRUE(absl::StrContains(parsed.status().message(), absl::StrCat("offset ", example.ends[2]))) << parsed.status();
   }
 }
 

@@ -14,8 +14,8 @@ absl::Status StateStore::CheckState(uint64_t revision, absl::string_view state) 
 }
 
 absl::Status StateStore::NotNewer(absl::string_view store, uint64_t revision, uint64_t stored_revision) {
-  return absl::FailedPreconditionError(absl::StrCat(store, ": revision ", revision, " is not newer than ",
-                                                    stored_revision, ", which is stored; load that one first"));
+  return absl::FailedPreconditionError(absl::StrCat(store, ": revision ", revision, " is not newer than ", stored_revision,
+                                                    ", which is stored; load that one first"));
 }
 
 }  // namespace pawl

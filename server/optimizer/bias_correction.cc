@@ -4,8 +4,7 @@
 
 namespace pawl {
 
-BiasCorrection::BiasCorrection(double beta1, double beta2)
-    : squares1_(MakeSquares(beta1)), squares2_(MakeSquares(beta2)) {
+BiasCorrection::BiasCorrection(double beta1, double beta2) : squares1_(MakeSquares(beta1)), squares2_(MakeSquares(beta2)) {
   table_.reserve(kTableSize);
   for (uint64_t i = 0; i < kTableSize; ++i) table_.push_back(Compute(i));
 }

@@ -12,8 +12,7 @@ namespace {
 
 const std::vector<uint32_t> kNotFinite = {0x7F800000u, 0xFF800000u, 0x7F800001u, 0x7FC00000u, 0xFFFFFFFFu, 0xFF800001u};
 // The largest of both signs, subnormals, zeros, one.
-const std::vector<uint32_t> kFinite = {0x7F7FFFFFu, 0xFF7FFFFFu, 0x00000001u, 0x807FFFFFu,
-                                       0u,          0x80000000u, 0x3F800000u};
+const std::vector<uint32_t> kFinite = {0x7F7FFFFFu, 0xFF7FFFFFu, 0x00000001u, 0x807FFFFFu, 0u, 0x80000000u, 0x3F800000u};
 
 std::vector<uint32_t> FiniteNumbers(size_t count) {
   std::vector<uint32_t> numbers(count);

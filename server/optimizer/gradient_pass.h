@@ -79,8 +79,7 @@ inline constexpr size_t kSumLanes = 16;
 // squares are exact; then lane j takes in lane j + 8, lane j + 4, j + 2 and j + 1 in turn.
 // kPrepared: of Prepared, otherwise of Clipped.
 template <GradientMode kMode, bool kPrepared>
-PAWL_ALWAYS_INLINE double SumOfSquares(const GradientPass& pass, const char* gradient, size_t count,
-                                       const float* weights) {
+PAWL_ALWAYS_INLINE double SumOfSquares(const GradientPass& pass, const char* gradient, size_t count, const float* weights) {
   Doubles sums[kSumLanes / 4] = {};
   size_t i = 0;
   for (; i + kSumLanes <= count; i += kSumLanes) {

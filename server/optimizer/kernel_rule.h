@@ -43,15 +43,14 @@ class KernelRule final : public UpdateRule {
 
   bool IsElementwise() const override { return Kernel::kRowSlots == 0 && settings_.clip_norm == 0.0f; }
 
-  void Apply(const UpdatePosition& position, float scale, const void* gradient, size_t width, size_t begin,
-             size_t count, float* weights, float* slots) const override {
+  void Apply(const UpdatePosition& position, float scale, const void* gradient, size_t width, size_t begin, size_t count,
+             float* weights, float* slots) const override {
     apply_(*this, position, scale, static_cast<const char*>(gradient), width, begin, count, weights, slots);
   }
 
  private:
-  using ApplyFunction = void (*)(const KernelRule& rule, const UpdatePosition& position, float scale,
-                                 const char* gradient, size_t width, size_t begin, size_t count, float* weights,
-                                 float* slots);
+  using ApplyFunction = void (*)(const KernelRule& rule, const UpdatePosition& position, float scale, const char* gradient,
+                                 size_t width, size_t begin, size_t count, float* weights, float* slots);
 
   template <GradientMode kMode>
   PAWL_ALWAYS_INLINE static void Body(const KernelRule& rule, const UpdatePosition& position, float scale,
@@ -103,14 +102,14 @@ class KernelRule final : public UpdateRule {
   }
   template <GradientMode kMode>
   PAWL_TARGET_AVX2 static void ApplyAvx2(const KernelRule& rule, const UpdatePosition& position, float scale,
-                                         const char* gradient, size_t width, size_t begin, size_t count,
-                                         float* weights, float* slots) {
+                                         const char* gradient, size_t width, size_t begin, size_t count, float* weights,
+                                         float* slots) {
     Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
   }
   template <GradientMode kMode>
   PAWL_TARGET_AVX512 static void ApplyAvx512(const KernelRule& rule, const UpdatePosition& position, float scale,
-                                             const char* gradient, size_t width, size_t begin, size_t count,
-                                             float* weights, float* slots) {
+                                             const char* gradient, size_t width, size_t begin, size_t count, float* weights,
+                                             float* slots) {
     Body<kMode>(rule, position, scale, gradient, width, begin, count, weights, slots);
   }
 

@@ -16,12 +16,10 @@ namespace pawl {
 
 // `rate_field` is what errors call `learning_rate`.
 template <typename Kernel>
-UpdateRuleOr MakeRule(Kernel kernel, absl::string_view rate_field, float learning_rate, const Optimizer& spec,
-                      Isa isa) {
+UpdateRuleOr MakeRule(Kernel kernel, absl::string_view rate_field, float learning_rate, const Optimizer& spec, Isa isa) {
   PAWL_ASSIGN_OR_RETURN(const LearningRate rate, LearningRate::Create(rate_field, learning_rate, spec.schedule()));
   PAWL_ASSIGN_OR_RETURN(const GradientSettings settings, GradientSettings::Create(spec));
-  return std::unique_ptr<const UpdateRule>(
-      std::make_unique<KernelRule<Kernel>>(std::move(kernel), rate, settings, isa));
+  return std::unique_ptr<const UpdateRule>(std::make_unique<KernelRule<Kernel>>(std::move(kernel), rate, settings, isa));
 }
 
 }  // namespace pawl

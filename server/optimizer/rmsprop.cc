@@ -26,9 +26,7 @@ struct RmsPropKernel {
   float epsilon;
 
   float InitialSlot() const { return 0.0f; }
-  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t /*prior_updates*/) const {
-    return {rate, rho, 1.0f - rho, epsilon};
-  }
+  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, rho, 1.0f - rho, epsilon}; }
   PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w, float& a) {
     a = pass.rho * a + pass.one_minus_rho * (g * g);
     w = w - (pass.rate * g) / (std::sqrt(a) + pass.epsilon);

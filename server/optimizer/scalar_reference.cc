@@ -59,8 +59,8 @@ void AdamStep(float rate, uint64_t prior_updates, float beta1, float beta2, floa
 
 }  // namespace
 
-void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float scale, const void* gradient,
-                 size_t width, size_t begin, size_t count, float* weights, float* slots) {
+void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float scale, const void* gradient, size_t width,
+                 size_t begin, size_t count, float* weights, float* slots) {
   if (spec.has_assign()) {
     for (size_t i = 0; i < count; ++i) {
       std::memcpy(&weights[begin + i], static_cast<const char*>(gradient) + i * sizeof(float), sizeof(float));
@@ -137,18 +137,16 @@ void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float sc
       }
       case Optimizer::kAdam: {
         const Optimizer::Adam& own = spec.adam();
-        AdamStep(rate, position.prior_updates, own.has_beta1() ? own.beta1() : 0.9f,
-                 own.has_beta2() ? own.beta2() : 0.999f, own.has_epsilon() ? own.epsilon() : 1e-8f, g, w,
-                 slots[begin + i], slots[width + begin + i]);
+        AdamStep(rate, position.prior_updates, own.has_beta1() ? own.beta1() : 0.9f, own.has_beta2() ? own.beta2() : 0.999f,
+                 own.has_epsilon() ? own.epsilon() : 1e-8f, g, w, slots[begin + i], slots[width + begin + i]);
         break;
       }
       case Optimizer::kAdamw: {
         const Optimizer::AdamW& own = spec.adamw();
         const float decay = own.has_weight_decay() ? own.weight_decay() : 0.01f;
         w = w * static_cast<float>(1.0 - static_cast<double>(rate) * static_cast<double>(decay));
-        AdamStep(rate, position.prior_updates, own.has_beta1() ? own.beta1() : 0.9f,
-                 own.has_beta2() ? own.beta2() : 0.999f, own.has_epsilon() ? own.epsilon() : 1e-8f, g, w,
-                 slots[begin + i], slots[width + begin + i]);
+        AdamStep(rate, position.prior_updates, own.has_beta1() ? own.beta1() : 0.9f, own.has_beta2() ? own.beta2() : 0.999f,
+                 own.has_epsilon() ? own.epsilon() : 1e-8f, g, w, slots[begin + i], slots[width + begin + i]);
         break;
       }
       case Optimizer::kFtrl: {

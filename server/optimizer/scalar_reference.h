@@ -12,8 +12,8 @@
 namespace pawl {
 
 // UpdateRule::Apply. REQUIRES: UpdateRule::Create accepts the spec.
-void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float scale, const void* gradient,
-                 size_t width, size_t begin, size_t count, float* weights, float* slots);
+void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float scale, const void* gradient, size_t width,
+                 size_t begin, size_t count, float* weights, float* slots);
 
 }  // namespace pawl
 

@@ -174,12 +174,12 @@ void ExpectSameBits(const Optimizer& spec, Isa isa, size_t width, size_t begin, 
     if (count > 0) std::memcpy(bytes.data() + misalignment, gradient.data(), count * sizeof(float));
     const UpdatePosition position = {3 * prior_updates, prior_updates};
     (*rule)->Apply(position, 0.75f, bytes.data() + misalignment, width, begin, count, row.data(), row.data() + width);
-    ScalarApply(spec, position, 0.75f, gradient.data(), width, begin, count, reference.data(),
-                reference.data() + width);
+    ScalarApply(spec, position, 0.75f, gradient.data(), width, begin, count, reference.data(), reference.data() + width);
     for (size_t i = 0; i < row.size(); ++i) {
       ASSERT_EQ(std::memcmp(&row[i], &reference[i], sizeof(float)), 0)
-          << spec.ShortDebugString() << "\n" << IsaName(isa) << ", width " << width << ", [" << begin << ", "
-          << begin + count << "), float " << i << " of weights and slots: " << row[i] << ", not " << reference[i];
+          << spec.ShortDebugString() << "\n"
+          << IsaName(isa) << ", width " << width << ", [" << begin << ", " << begin + count << "), float " << i
+          << " of weights and slots: " << row[i] << ", not " << reference[i];
     }
   }
 }
@@ -337,8 +337,7 @@ TEST(UpdateRuleTest, ImpossibleHyperParametersAreRefusedByName) {
       {"adagrad { learning_rate: 1 initial_accumulator: -1 }", "optimizer.adagrad.initial_accumulator"},
       {"adagrad { learning_rate: 1 epsilon: 0 }", "optimizer.adagrad.epsilon"},
       {"rowwise_adagrad {}", "optimizer.rowwise_adagrad.learning_rate"},
-      {"rowwise_adagrad { learning_rate: 1 initial_accumulator: nan }",
-       "optimizer.rowwise_adagrad.initial_accumulator"},
+      {"rowwise_adagrad { learning_rate: 1 initial_accumulator: nan }", "optimizer.rowwise_adagrad.initial_accumulator"},
       {"rowwise_adagrad { learning_rate: 1 epsilon: -1 }", "optimizer.rowwise_adagrad.epsilon"},
       {"rmsprop {}", "optimizer.rmsprop.learning_rate"},
       {"rmsprop { learning_rate: 1 rho: 1.5 }", "optimizer.rmsprop.rho"},

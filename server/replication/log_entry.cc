@@ -208,8 +208,7 @@ absl::StatusOr<ReplicateRequestView> DecodeReplicateRequest(const ByteView& mess
       PAWL_RETURN_IF_ERROR(DecodeSmall(header, view.header));
     } else if (tag == Tag(kEntries, kBytes)) {
       if (view.entries.size() == kMaxEntriesInRequest) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("ReplicateRequest has more than ", kMaxEntriesInRequest, " entries"));
+        return absl::InvalidArgumentError(absl::StrCat("ReplicateRequest has more than ", kMaxEntriesInRequest, " entries"));
       }
       if (!decoder.ReadLength(&size)) return Malformed("ReplicateRequest.entries");
       view.entries.emplace_back();

@@ -23,8 +23,12 @@ ChangeView Push(const std::string& keys, const std::string& values) {
   change.sender.set_logical_worker(2);
   change.sender.set_incarnation(11);
   change.sender.set_step(5);
-  change.segment = {.table = 3, .partition = 7, .ordinal = 9, .element_type = FLOAT32,
-                    .keys = ByteView(keys.data(), keys.size()), .values = ByteView(values.data(), values.size())};
+  change.segment = {.table = 3,
+                    .partition = 7,
+                    .ordinal = 9,
+                    .element_type = FLOAT32,
+                    .keys = ByteView(keys.data(), keys.size()),
+                    .values = ByteView(values.data(), values.size())};
   return change;
 }
 

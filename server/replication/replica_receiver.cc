@@ -188,12 +188,11 @@ absl::Status ReplicaReceiver::TakePiece(InstallSnapshotRequest& request, std::st
       Forget(arriving_.begin());
     }
     if (const auto before = arriving_.find(request.partition()); before != arriving_.end()) Forget(before);
-    arriving_[request.partition()] = Arriving{header.node(), header.incarnation(), request.primary_since(),
-                                              request.log_index(), clock_.Now(), {}, 0};
+    arriving_[request.partition()] =
+        Arriving{header.node(), header.incarnation(), request.primary_since(), request.log_index(), clock_.Now(), {}, 0};
   }
   const auto found = arriving_.find(request.partition());
-  if (found == arriving_.end() || found->second.node != header.node() ||
-      found->second.incarnation != header.incarnation() ||
+  if (found == arriving_.end() || found->second.node != header.node() || found->second.incarnation != header.incarnation() ||
       found->second.primary_since != request.primary_since() || found->second.log_index != request.log_index() ||
       found->second.bytes != request.offset()) {
     return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(), ": the piece at offset ", request.offset(),

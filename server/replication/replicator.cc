@@ -294,10 +294,11 @@ bool Replicator::GoOn(Replica& replica, Follower& follower, const ReplicaPositio
     lacking = recent_.Find(replica.index, position.log_index() + 1, replica.inherited_index);
   }
   if (!lacking.has_value()) {
-    spdlog::debug("{} is at change {} of partition {} by the order of epoch {}, this server began at {} by that of {}: it "
-                  "gets a snapshot",
-                  follower.node, position.log_index(), replica.index, position.ordered_since(), replica.inherited_index,
-                  replica.inherited_since);
+    spdlog::debug(
+        "{} is at change {} of partition {} by the order of epoch {}, this server began at {} by that of {}: it "
+        "gets a snapshot",
+        follower.node, position.log_index(), replica.index, position.ordered_since(), replica.inherited_index,
+        replica.inherited_since);
     replica.NeedsSnapshot(follower);
     return false;
   }

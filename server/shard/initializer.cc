@@ -66,7 +66,9 @@ class RandomInitializer final : public TableInitializer {
 class UniformDistribution {
  public:
   UniformDistribution(float low, float high)
-      : low_(low), range_(static_cast<double>(high) - static_cast<double>(low)), high_(high),
+      : low_(low),
+        range_(static_cast<double>(high) - static_cast<double>(low)),
+        high_(high),
         below_high_(std::nextafter(high, low)) {}
 
   void Map(const uint32_t* words, size_t count, float* out) const {
@@ -116,8 +118,7 @@ class NormalDistribution {
 };
 
 template <typename Distribution>
-std::unique_ptr<const TableInitializer> MakeRandom(const TableSpec& table, uint64_t job_seed,
-                                                   Distribution distribution) {
+std::unique_ptr<const TableInitializer> MakeRandom(const TableSpec& table, uint64_t job_seed, Distribution distribution) {
   const uint64_t stream = XXH64(table.name().data(), table.name().size(), job_seed);
   return std::make_unique<RandomInitializer<Distribution>>(stream, distribution);
 }
@@ -167,8 +168,7 @@ absl::StatusOr<float> XavierLimit(const TableSpec& table) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create(const TableSpec& table,
-                                                                                 uint64_t job_seed) {
+absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create(const TableSpec& table, uint64_t job_seed) {
   const Initializer& spec = table.initializer();
   switch (spec.kind_case()) {
     case Initializer::KIND_NOT_SET:

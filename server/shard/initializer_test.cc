@@ -139,8 +139,7 @@ TEST(InitializerTest, AnyPartOfARowIsThatPartOfTheRow) {
     for (size_t begin = 0; begin < 140; begin += begin < 9 ? 1 : 13) {
       for (const size_t count : {0, 1, 2, 3, 4, 5, 16, 60, 61, 64, 65}) {
         if (begin + count > row.size()) continue;
-        EXPECT_EQ(Fill(*made, 42, begin, count),
-                  std::vector<float>(row.begin() + begin, row.begin() + begin + count))
+        EXPECT_EQ(Fill(*made, 42, begin, count), std::vector<float>(row.begin() + begin, row.begin() + begin + count))
             << spec << " from " << begin << ", " << count;
       }
     }
@@ -163,9 +162,8 @@ TEST(InitializerTest, TheSameSeedNameAndKeyGiveTheSameValuesAndOthersOthers) {
     EXPECT_EQ(Fill(*Make(spec, 7, "a"), 1, 0, 16), row);
     // No element in common at the same place: a chance of 16 in 2^24 at most.
     for (const std::vector<float>& other :
-         {Fill(*Make(spec, 8, "a"), 1, 0, 16), Fill(*Make(spec, 7, "b"), 1, 0, 16),
-          Fill(*Make(spec, 7, "a"), 2, 0, 16), Fill(*Make(spec, 7, "a"), uint64_t{1} << 32 | 1, 0, 16),
-          Fill(*Make(spec, 7, "a"), 1, 16, 16)}) {
+         {Fill(*Make(spec, 8, "a"), 1, 0, 16), Fill(*Make(spec, 7, "b"), 1, 0, 16), Fill(*Make(spec, 7, "a"), 2, 0, 16),
+          Fill(*Make(spec, 7, "a"), uint64_t{1} << 32 | 1, 0, 16), Fill(*Make(spec, 7, "a"), 1, 16, 16)}) {
       for (size_t i = 0; i < row.size(); ++i) EXPECT_NE(row[i], other[i]) << spec << " " << i;
     }
   }
@@ -199,21 +197,27 @@ TEST(InitializerTest, ValuesArePinned) {
     uint64_t key;
     std::vector<float> values;  // elements 0 to 5
   } kCases[] = {
-      {"uniform { low: -2 high: 3 }", 0x0u,
+      {"uniform { low: -2 high: 3 }",
+       0x0u,
        {1.35871816f, 0.0955535769f, 2.21320868f, 2.78184795f, 0.35514164f, 0.659232318f}},
-      {"uniform { low: -2 high: 3 }", 0x123456789ABCDEF0u,
+      {"uniform { low: -2 high: 3 }",
+       0x123456789ABCDEF0u,
        {2.18896556f, 1.18879104f, 2.25029516f, -0.276897371f, -1.50518608f, 1.09762859f}},
-      {"normal { mean: 1 stddev: 2 }", 0x0u,
+      {"normal { mean: 1 stddev: 2 }",
+       0x0u,
        {1.88946605f, 0.591662228f, 3.01074886f, 4.42005491f, 0.854629815f, 1.15982461f}},
-      {"normal { mean: 1 stddev: 2 }", 0x123456789ABCDEF0u,
+      {"normal { mean: 1 stddev: 2 }",
+       0x123456789ABCDEF0u,
        {2.9708569f, 1.70494604f, 3.07337332f, 0.200229853f, -1.57496834f, 1.60847092f}},
-      {"truncated_normal { mean: 1 stddev: 2 }", 0x0u,
+      {"truncated_normal { mean: 1 stddev: 2 }",
+       0x0u,
        {1.8464216f, 0.610484183f, 2.88515472f, 4.03777599f, 0.86125505f, 1.15253818f}},
-      {"truncated_normal { mean: 1 stddev: 2 }", 0x123456789ABCDEF0u,
+      {"truncated_normal { mean: 1 stddev: 2 }",
+       0x123456789ABCDEF0u,
        {2.8492806f, 1.67160559f, 2.94124031f, 0.238478482f, -1.37809908f, 1.57997596f}},
-      {"xavier {}", 0x0u,
-       {0.204061851f, -0.0961107984f, 0.407119036f, 0.542247891f, -0.0344234779f, 0.0378392376f}},
-      {"xavier {}", 0x123456789ABCDEF0u,
+      {"xavier {}", 0x0u, {0.204061851f, -0.0961107984f, 0.407119036f, 0.542247891f, -0.0344234779f, 0.0378392376f}},
+      {"xavier {}",
+       0x123456789ABCDEF0u,
        {0.401358038f, 0.163681135f, 0.415932119f, -0.184618339f, -0.476503253f, 0.142017737f}},
   };
   for (const auto& test : kCases) {

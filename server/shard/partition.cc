@@ -33,8 +33,8 @@ absl::Status Partition::CreateTable(std::shared_ptr<const TableSchema> table) {
     if (part->shared_table() == table || part->table().spec().SerializeAsString() == table->spec().SerializeAsString()) {
       return absl::OkStatus();
     }
-    return absl::AlreadyExistsError(absl::StrCat("table ", id, " exists as '", part->table().spec().name(),
-                                                 "' with another spec"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("table ", id, " exists as '", part->table().spec().name(), "' with another spec"));
   }
   if (tables_.size() >= kMaxTables) {
     return absl::ResourceExhaustedError(absl::StrCat("a job has at most ", kMaxTables, " tables"));
@@ -100,8 +100,8 @@ absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint6
     const Worker& worker = workers_[sender.number];
     if (sender.step < worker.clock) return PushWindow::Answer::kDuplicate;
     if (sender.step > worker.clock) {
-      return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " pushes for step ",
-                                                        sender.step, " but has not ended step ", worker.clock));
+      return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " pushes for step ", sender.step,
+                                                        " but has not ended step ", worker.clock));
     }
     answer = worker.window.Look(ordinal);
   } else if (const auto found = clients_.find(sender.number);
@@ -111,8 +111,8 @@ absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint6
     answer = PushWindow().Look(ordinal);
   }
   if (answer == PushWindow::Answer::kBeyondWindow) {
-    return absl::OutOfRangeError(absl::StrCat("ordinal ", ordinal, " is ", kPushWindow,
-                                              " or more ahead of the first one that is missing"));
+    return absl::OutOfRangeError(
+        absl::StrCat("ordinal ", ordinal, " is ", kPushWindow, " or more ahead of the first one that is missing"));
   }
   return answer;
 }
@@ -131,27 +131,25 @@ absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table, const Gr
   if (row_count() + coming + gradient.keys.size() / sizeof(uint64_t) > options_.max_rows) {
     const uint64_t missing = FindTable(table)->CountMissing(gradient.keys);
     if (missing > 0 && row_count() + coming + missing > options_.max_rows) {
-      return absl::ResourceExhaustedError(absl::StrCat("partition ", index_, " holds ", row_count(),
-                                                       " rows of at most ", options_.max_rows));
+      return absl::ResourceExhaustedError(
+          absl::StrCat("partition ", index_, " holds ", row_count(), " rows of at most ", options_.max_rows));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table,
-                                  const Gradient& gradient, const PushesAhead& ahead) const {
+absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const Gradient& gradient,
+                                  const PushesAhead& ahead) const {
   PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
   return answer == PushWindow::Answer::kNew ? CheckRoom(sender, table, gradient, ahead) : absl::OkStatus();
 }
 
-absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordinal, uint32_t table,
-                                            Gradient gradient) {
+absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient) {
   PAWL_RETURN_IF_ERROR(CheckPush(sender, ordinal, table, gradient));
   return Replay(sender, ordinal, table, std::move(gradient));
 }
 
-absl::StatusOr<PushOutcome> Partition::Replay(const Sender& sender, uint64_t ordinal, uint32_t table,
-                                              Gradient gradient) {
+absl::StatusOr<PushOutcome> Partition::Replay(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient) {
   PAWL_RETURN_IF_ERROR(LookUp(sender, ordinal).status());
   const bool is_worker = sender.kind == Sender::Kind::kLogicalWorker;
   PushWindow::Answer answer = PushWindow::Answer::kDuplicate;
@@ -224,8 +222,8 @@ absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> se
 
 void Partition::CloseSteps() {
   for (;;) {
-    const size_t ended = std::count_if(workers_.begin(), workers_.end(),
-                                       [&](const Worker& worker) { return worker.clock > version_; });
+    const size_t ended =
+        std::count_if(workers_.begin(), workers_.end(), [&](const Worker& worker) { return worker.clock > version_; });
     if (ended < NeededWorkers()) return;
     const float scale = 1.0f / static_cast<float>(ended);
     const uint64_t dropped = step_sum_.Close([&](const TableSchema& table, uint64_t key, const float* sum) {

@@ -197,7 +197,7 @@ class Partition {
   const PartitionOptions options_;
 
   absl::btree_map<uint32_t, TablePart> tables_;  // by id
-  std::vector<Worker> workers_;                 // by rank
+  std::vector<Worker> workers_;                  // by rank
   absl::btree_map<uint32_t, Client> clients_;
   uint64_t min_clock_ = 0;
   uint64_t version_ = 0;

@@ -235,8 +235,8 @@ class PartitionLoader {
   const PartitionOptions& options() const { return partition_.options_; }
 
   absl::Status Damaged(absl::string_view problem) const {
-    return absl::DataLossError(absl::StrCat("snapshot of partition ", partition_.index_, ", byte ", size_ - left_, " of ",
-                                            size_, ": ", problem));
+    return absl::DataLossError(
+        absl::StrCat("snapshot of partition ", partition_.index_, ", byte ", size_ - left_, " of ", size_, ": ", problem));
   }
 
   // Whether `count` things of at least `bytes` each can be there.
@@ -274,8 +274,8 @@ class PartitionLoader {
     T number;
     PAWL_RETURN_IF_ERROR(Number(number, what));
     if (number == expected) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("snapshot of partition ", partition_.index_, ": its ", what, " is ",
-                                                   number, ", not ", expected));
+    return absl::InvalidArgumentError(
+        absl::StrCat("snapshot of partition ", partition_.index_, ": its ", what, " is ", number, ", not ", expected));
   }
 
   absl::Status Flag(bool& flag, absl::string_view what) {

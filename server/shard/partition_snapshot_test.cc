@@ -201,7 +201,7 @@ TEST_P(PartitionSnapshotTest, FlippedBitsNeverCrashNorHang) {
     }
     ASSERT_TRUE(Save(*loaded) == damaged);
     RandomHistory next(GetParam(), kIndex, i);
-    for (int k = 0; k < 30; ++k) next.Next(*loaded)(*loaded);
+    for (int k = 0; k < 30; ++k) next.Next (*loaded)(*loaded);
   }
   EXPECT_GT(refused, 300);
 }

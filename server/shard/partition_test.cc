@@ -13,7 +13,7 @@
 namespace pawl {
 namespace {
 
-constexpr uint32_t kRows = 1;   // sparse, width 2
+constexpr uint32_t kRows = 1;    // sparse, width 2
 constexpr uint32_t kBlocks = 2;  // dense
 
 PartitionOptions Options(ConsistencyMode mode, uint32_t logical_workers, uint32_t staleness = 0, uint32_t backup = 0) {
@@ -97,8 +97,7 @@ TEST(Partition, APullCreatesNothing) {
 TEST(Partition, RefusesASupersededIncarnationAndStartsANewOneAfresh) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   ASSERT_TRUE(partition.Push(Client(3, 2), 0, kRows, MakeGradient({5}, {1, 2})).ok());
-  EXPECT_EQ(partition.Push(Client(3, 1), 7, kRows, MakeGradient({5}, {1, 2})).status().code(),
-            absl::StatusCode::kAborted);
+  EXPECT_EQ(partition.Push(Client(3, 1), 7, kRows, MakeGradient({5}, {1, 2})).status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(*partition.Push(Client(3, 3), 0, kRows, MakeGradient({5}, {1, 2})), PushOutcome::kAccepted);
   EXPECT_EQ(Row(partition, 5), (Floats{8, 6}));
 }
@@ -592,8 +591,10 @@ TEST(Partition, TheSameInputsGiveTheSameBits) {
         ordinal[rank] = 0;
       } else {
         const float value = static_cast<float>(random() % 100) / 3.0f;
-        EXPECT_TRUE(partition.Push(Worker(rank, step[rank]), ordinal[rank]++, kRows,
-                                   MakeGradient({random() % 50, random() % 50}, {value, value, -value, 1})).ok());
+        EXPECT_TRUE(partition
+                        .Push(Worker(rank, step[rank]), ordinal[rank]++, kRows,
+                              MakeGradient({random() % 50, random() % 50}, {value, value, -value, 1}))
+                        .ok());
       }
     }
     return partition.FindTable(kRows)->Digest();

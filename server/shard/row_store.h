@@ -62,9 +62,9 @@ class RowStore {
 
   static Floats Allocate(size_t floats);
 
-  size_t stride_;          // floats from one row of a slab to the next; 0: no slabs
+  size_t stride_;  // floats from one row of a slab to the next; 0: no slabs
   size_t rows_in_slab_;
-  size_t rows_left_ = 0;   // in the last slab
+  size_t rows_left_ = 0;  // in the last slab
   float* next_row_ = nullptr;
   uint64_t float_count_ = 0;
   std::vector<Floats> memory_;

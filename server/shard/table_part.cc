@@ -19,8 +19,7 @@ void PrefetchRow(const float* row, size_t floats) {
 
 }  // namespace
 
-TablePart::TablePart(std::shared_ptr<const TableSchema> table)
-    : table_(std::move(table)), rows_(MakeRows()) {}
+TablePart::TablePart(std::shared_ptr<const TableSchema> table) : table_(std::move(table)), rows_(MakeRows()) {}
 
 RowStore TablePart::MakeRows() const {
   return RowStore(table_->is_dense() ? 0 : table_->MaxRowWidth() + StateFloats(table_->MaxRowWidth()));

@@ -25,8 +25,8 @@ absl::StatusOr<std::shared_ptr<const TableSchema>> TableSchema::Create(const Tab
   switch (spec.kind()) {
     case DENSE: {
       if (spec.shape_size() < 1 || spec.shape_size() > kMaxDimensions) {
-        return Invalid(spec, absl::StrCat("shape has ", spec.shape_size(), " dimensions; 1 to ", kMaxDimensions,
-                                          " are possible"));
+        return Invalid(spec,
+                       absl::StrCat("shape has ", spec.shape_size(), " dimensions; 1 to ", kMaxDimensions, " are possible"));
       }
       table->elements_ = 1;
       for (const uint64_t size : spec.shape()) {
@@ -66,7 +66,7 @@ size_t TableSchema::RowWidth(uint64_t key) const {
 }
 
 absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions,
-                              size_t& value_bytes) const {
+                                    size_t& value_bytes) const {
   if (keys.size() % sizeof(uint64_t) != 0) {
     return Invalid(spec_, absl::StrCat("keys are ", keys.size(), " bytes, which is not a multiple of 8"));
   }
@@ -96,7 +96,7 @@ absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, ui
 }
 
 absl::Status TableSchema::CheckGradient(ElementType element_type, const ByteView& keys, const ByteView& values,
-                                  uint32_t partition, uint32_t partitions) const {
+                                        uint32_t partition, uint32_t partitions) const {
   if (element_type != spec_.element_type()) {
     return Invalid(spec_, absl::StrCat("element type ", element_type, " was pushed; the table has ", spec_.element_type()));
   }

@@ -32,13 +32,13 @@ TableSpec DenseSpec(std::vector<uint64_t> shape) {
   return spec;
 }
 
-absl::Status Check(const TableSpec& spec, std::vector<uint64_t> keys, std::vector<float> values,
-                   ElementType type = FLOAT32, int partition = -1) {
+absl::Status Check(const TableSpec& spec, std::vector<uint64_t> keys, std::vector<float> values, ElementType type = FLOAT32,
+                   int partition = -1) {
   const auto schema = TableSchema::Create(spec, 1);
   EXPECT_TRUE(schema.ok()) << schema.status();
   if (partition < 0) partition = keys.empty() ? 0 : PartitionOf(1, keys[0], kPartitions);
-  return (*schema)->CheckGradient(type, ByteView(keys.data(), keys.size() * 8),
-                                  ByteView(values.data(), values.size() * 4), partition, kPartitions);
+  return (*schema)->CheckGradient(type, ByteView(keys.data(), keys.size() * 8), ByteView(values.data(), values.size() * 4),
+                                  partition, kPartitions);
 }
 
 TEST(TableSchema, RefusesImpossibleSpecs) {

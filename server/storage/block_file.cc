@@ -110,8 +110,7 @@ absl::Status BlockFileWriter::WriteBlock(absl::string_view payload) {
   uint32_t id_crc;
   std::memcpy(&id_crc, header_.data() + kBlockFileHeaderBytes - 4, 4);
   char block_header[kBlockHeaderBytes];
-  PutNumber(PutNumber(block_header, length),
-            Crc32c(BlockSeed(id_crc, blocks_, length), payload.data(), payload.size()));
+  PutNumber(PutNumber(block_header, length), Crc32c(BlockSeed(id_crc, blocks_, length), payload.data(), payload.size()));
   const std::array<WritableFile::Fragment, 2> fragments = {WritableFile::Fragment(block_header, kBlockHeaderBytes),
                                                            Fragment(payload)};
   PAWL_RETURN_IF_ERROR(Write(fragments));

@@ -49,8 +49,7 @@ struct BlockFileInfo {
 // Not thread-safe. Without Finish the file is incomplete, which readers detect.
 class BlockFileWriter {
  public:
-  static absl::StatusOr<std::unique_ptr<BlockFileWriter>> Create(Env& env, const std::string& path,
-                                                                 const BlockFileId& id);
+  static absl::StatusOr<std::unique_ptr<BlockFileWriter>> Create(Env& env, const std::string& path, const BlockFileId& id);
 
   // After an error the file is of no use.
   absl::Status Append(absl::string_view bytes);

@@ -116,8 +116,7 @@ TEST(BlockFileTest, AFileThatWasNotFinishedIsDetected) {
 TEST(BlockFileTest, AnotherFileUnderThisNameIsDetected) {
   FaultEnv env(1);
   for (const BlockFileId& other :
-       {BlockFileId{BlockFileKind::kSnapshot, 77, 5, 123, 9},
-        BlockFileId{BlockFileKind::kCheckpointPart, 78, 5, 123, 9},
+       {BlockFileId{BlockFileKind::kSnapshot, 77, 5, 123, 9}, BlockFileId{BlockFileKind::kCheckpointPart, 78, 5, 123, 9},
         BlockFileId{BlockFileKind::kCheckpointPart, 77, 6, 123, 9},
         BlockFileId{BlockFileKind::kCheckpointPart, 77, 5, 124, 9},
         BlockFileId{BlockFileKind::kCheckpointPart, 77, 5, 123, 10}}) {
@@ -141,8 +140,7 @@ TEST(BlockFileTest, BlocksOfAnotherPlaceOrFileAreDetected) {
   BlockFileId other = kId;
   other.partition = 6;
   WriteFile(env, "/other", other, Payload(3 * kBlockBytes));
-  env.SetContents(kPath,
-                  contents.substr(0, kBlockFileHeaderBytes) + env.Contents("/other").substr(kBlockFileHeaderBytes));
+  env.SetContents(kPath, contents.substr(0, kBlockFileHeaderBytes) + env.Contents("/other").substr(kBlockFileHeaderBytes));
   ExpectDamaged(env, kId, "blocks of another file");
 
   std::string without = contents;

@@ -35,8 +35,7 @@ std::optional<std::pair<std::string, uint64_t>> ParseName(absl::string_view name
   uint64_t step = 0;
   if (name.size() <= tail) return std::nullopt;
   const absl::string_view job_name = name.substr(0, name.size() - tail);
-  if (!absl::SimpleAtoi(name.substr(name.size() - kStepDigits), &step) ||
-      name != CheckpointStore::NameOf(job_name, step)) {
+  if (!absl::SimpleAtoi(name.substr(name.size() - kStepDigits), &step) || name != CheckpointStore::NameOf(job_name, step)) {
     return std::nullopt;
   }
   return std::make_pair(std::string(job_name), step);
@@ -56,8 +55,8 @@ absl::Status CheckManifest(const CheckpointManifest& manifest) {
   for (int i = 0; i < manifest.parts_size(); ++i) {
     const CheckpointPart& part = manifest.parts(i);
     if (part.partition() != static_cast<uint32_t>(i)) {
-      return absl::InvalidArgumentError(absl::StrCat("parts[", i, "].partition is ", part.partition(),
-                                                     "; name every partition once, in order"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("parts[", i, "].partition is ", part.partition(), "; name every partition once, in order"));
     }
     if (part.file() != PartFile(i)) {
       return absl::InvalidArgumentError(
@@ -89,8 +88,7 @@ CheckpointPartWriter::~CheckpointPartWriter() {
 absl::StatusOr<CheckpointPart> CheckpointPartWriter::Commit() {
   PAWL_ASSIGN_OR_RETURN(const BlockFileInfo info, file_->Finish());
   if (env_.FileSize(JoinPath(folder_, kManifestFile)).ok()) {
-    return absl::AlreadyExistsError(
-        absl::StrCat("the checkpoint ", folder_, " was completed with another ", part_.file()));
+    return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", folder_, " was completed with another ", part_.file()));
   }
   if (PAWL_FAILPOINT("checkpoint.part")) return absl::DataLossError("failpoint checkpoint.part");
   PAWL_RETURN_IF_ERROR(env_.Rename(temporary_, JoinPath(folder_, part_.file())));
@@ -109,8 +107,7 @@ std::string CheckpointStore::PathOf(absl::string_view name, absl::string_view fi
   return JoinPath(JoinPath(folder_, name), file);
 }
 
-absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> CheckpointStore::BeginPart(const CheckpointId& id,
-                                                                                 uint32_t partition,
+absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> CheckpointStore::BeginPart(const CheckpointId& id, uint32_t partition,
                                                                                  uint64_t log_index) {
   const std::string name = NameOf(id.job_name, id.step);
   if (env_.FileSize(PathOf(name, kManifestFile)).ok()) {
@@ -128,8 +125,7 @@ absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> CheckpointStore::BeginPart
   std::string temporary = TemporaryName(JoinPath(folder, part.file()));
   PAWL_ASSIGN_OR_RETURN(
       std::unique_ptr<BlockFileWriter> file,
-      BlockFileWriter::Create(env_, temporary,
-                              {BlockFileKind::kCheckpointPart, id.job_id, partition, log_index, id.step}));
+      BlockFileWriter::Create(env_, temporary, {BlockFileKind::kCheckpointPart, id.job_id, partition, log_index, id.step}));
   return std::unique_ptr<CheckpointPartWriter>(
       new CheckpointPartWriter(env_, folder, std::move(temporary), std::move(file), std::move(part)));
 }
@@ -226,9 +222,8 @@ absl::StatusOr<CheckpointListing> CheckpointStore::List(absl::string_view job_na
       return manifest.status();
     }
   }
-  std::stable_sort(listing.complete.begin(), listing.complete.end(), [](const auto& left, const auto& right) {
-    return left.manifest.step() > right.manifest.step();
-  });
+  std::stable_sort(listing.complete.begin(), listing.complete.end(),
+                   [](const auto& left, const auto& right) { return left.manifest.step() > right.manifest.step(); });
   return listing;
 }
 
@@ -272,8 +267,8 @@ absl::Status CheckpointStore::Verify(const std::string& name) const {
   PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(parsed->first));
   for (const CheckpointListing::Entry& entry : listing.complete) {
     if (entry.manifest.step() < parsed->second && VerifyOne(entry.name).ok()) {
-      return absl::DataLossError(absl::StrCat(status.message(), "; the checkpoint before it, ", entry.name,
-                                              ", is whole: restore that one"));
+      return absl::DataLossError(
+          absl::StrCat(status.message(), "; the checkpoint before it, ", entry.name, ", is whole: restore that one"));
     }
   }
   return absl::DataLossError(absl::StrCat(status.message(), "; no checkpoint before it in ", folder_, " is whole"));
@@ -283,10 +278,9 @@ absl::Status CheckpointStore::VerifyOne(const std::string& name) const {
   PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(name));
   for (const CheckpointPart& part : manifest.parts()) {
     const std::string path = PathOf(name, part.file());
-    const absl::StatusOr<BlockFileInfo> info =
-        VerifyBlockFile(env_, path,
-                        {BlockFileKind::kCheckpointPart, manifest.job_id(), part.partition(), part.log_index(),
-                         manifest.step()});
+    const absl::StatusOr<BlockFileInfo> info = VerifyBlockFile(
+        env_, path,
+        {BlockFileKind::kCheckpointPart, manifest.job_id(), part.partition(), part.log_index(), manifest.step()});
     if (absl::IsNotFound(info.status())) return Damaged(path, 0, "the file is missing");
     if (!info.ok()) return info.status();
     if (info->file_bytes != part.bytes() || info->crc32c != part.crc32c()) {
@@ -299,13 +293,13 @@ absl::Status CheckpointStore::VerifyOne(const std::string& name) const {
 absl::StatusOr<std::unique_ptr<BlockFileReader>> CheckpointStore::OpenPart(const CheckpointManifest& manifest,
                                                                            uint32_t partition) const {
   if (partition >= static_cast<uint32_t>(manifest.parts_size())) {
-    return absl::OutOfRangeError(absl::StrCat("partition is ", partition, "; the checkpoint has ",
-                                              manifest.parts_size(), " of them"));
+    return absl::OutOfRangeError(
+        absl::StrCat("partition is ", partition, "; the checkpoint has ", manifest.parts_size(), " of them"));
   }
   const CheckpointPart& part = manifest.parts(partition);
-  return BlockFileReader::Open(env_, PathOf(NameOf(manifest.job_name(), manifest.step()), part.file()),
-                               {BlockFileKind::kCheckpointPart, manifest.job_id(), partition, part.log_index(),
-                                manifest.step()});
+  return BlockFileReader::Open(
+      env_, PathOf(NameOf(manifest.job_name(), manifest.step()), part.file()),
+      {BlockFileKind::kCheckpointPart, manifest.job_id(), partition, part.log_index(), manifest.step()});
 }
 
 absl::Status CheckpointStore::DeleteOld(absl::string_view job_name, uint32_t keep) {

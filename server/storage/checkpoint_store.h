@@ -104,8 +104,7 @@ class CheckpointStore {
 
   // The reader checks the part's blocks as they are read, and knows only at the end that all of it is well: Verify
   // first.
-  absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenPart(const CheckpointManifest& manifest,
-                                                            uint32_t partition) const;
+  absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenPart(const CheckpointManifest& manifest, uint32_t partition) const;
 
   // Deletes the job's complete checkpoints but the newest `keep` (at least 1), and folders without a good manifest of
   // steps before the newest complete one.

@@ -237,8 +237,8 @@ TEST_F(CheckpointStoreTest, TheLastOnesAreKeptAndUnfinishedOlderOnesGo) {
   auto other = store_.BeginPart({77, "job-2", 1}, 0, 1).value();
   ASSERT_TRUE(other->Commit().ok());
   ASSERT_TRUE(store_.DeleteOld("job", 2).ok());
-  EXPECT_EQ(env_.List("/checkpoints").value(), (std::vector<std::string>{CheckpointStore::NameOf("job-2", 1), Name(2),
-                                                                         Name(4), Name(2000)}));
+  EXPECT_EQ(env_.List("/checkpoints").value(),
+            (std::vector<std::string>{CheckpointStore::NameOf("job-2", 1), Name(2), Name(4), Name(2000)}));
   ASSERT_TRUE(store_.DeleteOld("job", 0).ok());
   EXPECT_EQ(Steps(), (std::vector<uint64_t>{4})) << "the newest is never deleted";
   EXPECT_TRUE(store_.Verify(Name(4)).ok());

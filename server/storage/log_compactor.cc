@@ -61,8 +61,7 @@ absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
   }
   PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, held->log_index));
   if (released) return true;
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
-                        snapshots_.Begin(partition, held->log_index, begun));
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer, snapshots_.Begin(partition, held->log_index, begun));
   for (const ByteView::Fragment& fragment : held->bytes.fragments()) {
     PAWL_RETURN_IF_ERROR(writer->Append({fragment.data(), fragment.size()}));
   }

@@ -84,8 +84,7 @@ std::optional<uint64_t> FindProofOfDamage(absl::string_view bytes, uint64_t job_
 
 }  // namespace
 
-absl::StatusOr<SegmentHeader> ReadSegmentHeader(Env& env, const std::string& log_folder, uint64_t job_id,
-                                                uint64_t segment) {
+absl::StatusOr<SegmentHeader> ReadSegmentHeader(Env& env, const std::string& log_folder, uint64_t job_id, uint64_t segment) {
   const std::string path = JoinPath(log_folder, SegmentFileName(segment));
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, env.OpenForRead(path));
   char bytes[kSegmentHeaderBytes];
@@ -93,24 +92,21 @@ absl::StatusOr<SegmentHeader> ReadSegmentHeader(Env& env, const std::string& log
   return CheckHeader(path, job_id, segment, absl::string_view(bytes, count));
 }
 
-absl::StatusOr<LogSegment> ReadClosedSegment(Env& env, const std::string& log_folder, uint64_t job_id,
-                                             uint64_t segment, uint64_t bytes) {
+absl::StatusOr<LogSegment> ReadClosedSegment(Env& env, const std::string& log_folder, uint64_t job_id, uint64_t segment,
+                                             uint64_t bytes) {
   PAWL_ASSIGN_OR_RETURN(LogSegment result, ReadRecords(env, log_folder, job_id, segment, bytes));
   if (result.end != bytes) {
     return Damaged(result.path, result.end,
                    result.bytes->size() < bytes
                        ? absl::StrCat("the file has ", result.bytes->size(), " bytes, it had ", bytes)
-                       : absl::StrCat("no whole record begins here, though records up to ", bytes,
-                                      " were acknowledged"));
+                       : absl::StrCat("no whole record begins here, though records up to ", bytes, " were acknowledged"));
   }
   result.settled = bytes;
   return result;
 }
 
-absl::StatusOr<LogSegment> ReadLastSegment(Env& env, const std::string& log_folder, uint64_t job_id,
-                                           uint64_t segment) {
-  PAWL_ASSIGN_OR_RETURN(LogSegment result,
-                        ReadRecords(env, log_folder, job_id, segment, std::string::npos));
+absl::StatusOr<LogSegment> ReadLastSegment(Env& env, const std::string& log_folder, uint64_t job_id, uint64_t segment) {
+  PAWL_ASSIGN_OR_RETURN(LogSegment result, ReadRecords(env, log_folder, job_id, segment, std::string::npos));
   result.torn_bytes = result.bytes->size() - result.end;
   if (result.torn_bytes == 0) return result;
   if (const std::optional<uint64_t> proof = FindProofOfDamage(*result.bytes, job_id, segment, result.end)) {

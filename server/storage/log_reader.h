@@ -40,13 +40,12 @@ struct LogSegment {
 };
 
 // The header alone. NOT_FOUND; DATA_LOSS, naming the file and the offset; FAILED_PRECONDITION if it is another job's.
-absl::StatusOr<SegmentHeader> ReadSegmentHeader(Env& env, const std::string& log_folder, uint64_t job_id,
-                                                uint64_t segment);
+absl::StatusOr<SegmentHeader> ReadSegmentHeader(Env& env, const std::string& log_folder, uint64_t job_id, uint64_t segment);
 
 // Reads a segment that is followed by another one, of which `bytes` count (SegmentHeader::previous_bytes). They must be
 // whole: DATA_LOSS, naming the file and the offset.
-absl::StatusOr<LogSegment> ReadClosedSegment(Env& env, const std::string& log_folder, uint64_t job_id,
-                                             uint64_t segment, uint64_t bytes);
+absl::StatusOr<LogSegment> ReadClosedSegment(Env& env, const std::string& log_folder, uint64_t job_id, uint64_t segment,
+                                             uint64_t bytes);
 
 // Reads the last segment. What cannot be read at its end is a torn tail, unless a later record proves that it was once
 // acknowledged: then it is DATA_LOSS, naming the file and the offset.

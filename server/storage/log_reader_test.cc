@@ -31,8 +31,7 @@ class LogReaderTest : public testing::Test {
     Begin({});
   }
   void Begin(LogWriter::End end) {
-    writer_ = std::make_unique<LogWriter>(env_, LogWriter::Options{"/log", kJobId, true, segment_bytes_},
-                                          std::move(end));
+    writer_ = std::make_unique<LogWriter>(env_, LogWriter::Options{"/log", kJobId, true, segment_bytes_}, std::move(end));
   }
   absl::Status Write(std::vector<QueuedRecord> records) { return writer_->WriteGroup(absl::MakeSpan(records)); }
   absl::StatusOr<LogSegment> ReadLast(uint64_t segment = 1) { return ReadLastSegment(env_, "/log", kJobId, segment); }
@@ -45,8 +44,7 @@ class LogReaderTest : public testing::Test {
   }
   void ExpectDamaged(const absl::Status& status, absl::string_view path, uint64_t offset) {
     EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-    EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(path, " is damaged at offset ", offset, ":")))
-        << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat(path, " is damaged at offset ", offset, ":"))) << status;
   }
 
   uint64_t segment_bytes_ = 64u << 20;

@@ -62,8 +62,8 @@ uint64_t LogWriter::Encode(absl::Span<QueuedRecord> records, uint64_t segment, u
 
 std::array<char, kRecordHeaderBytes> LogWriter::EncodeMark(uint64_t segment, uint64_t offset) const {
   std::array<char, kRecordHeaderBytes> mark;
-  EncodeRecordHeader(options_.job_id, segment, offset,
-                     {RecordType::kSettled, 0, 0, 0, 0, static_cast<uint32_t>(offset)}, mark.data());
+  EncodeRecordHeader(options_.job_id, segment, offset, {RecordType::kSettled, 0, 0, 0, 0, static_cast<uint32_t>(offset)},
+                     mark.data());
   return mark;
 }
 
@@ -130,8 +130,8 @@ absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
   fragments_.emplace_back(header.data(), header.size());
   fragments_.emplace_back(reached_header.data(), reached_header.size());
   fragments_.emplace_back(reached.data(), reached.size());
-  const uint64_t end = Encode(records, segment, kSegmentHeaderBytes + kRecordHeaderBytes + reached.size(),
-                              kSegmentHeaderBytes);
+  const uint64_t end =
+      Encode(records, segment, kSegmentHeaderBytes + kRecordHeaderBytes + reached.size(), kSegmentHeaderBytes);
   const std::array<char, kRecordHeaderBytes> mark = EncodeMark(segment, end);
   fragments_.emplace_back(mark.data(), mark.size());
 

@@ -15,8 +15,7 @@ constexpr char kNodeFile[] = "node";
 constexpr uint64_t kMaxNodeFileBytes = 1u << 20;
 
 std::string HeadOf(absl::string_view text) {
-  return absl::StrFormat("# crc32c %08x of the lines below; written by pawl-server\n",
-                         Crc32c(0, text.data(), text.size()));
+  return absl::StrFormat("# crc32c %08x of the lines below; written by pawl-server\n", Crc32c(0, text.data(), text.size()));
 }
 
 }  // namespace
@@ -28,8 +27,9 @@ absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_fold
   const size_t begin = end_of_head == std::string::npos ? contents.size() : end_of_head + 1;
   const std::string text = contents.substr(begin);
   if (contents.substr(0, begin) != HeadOf(text)) {
-    return absl::DataLossError(absl::StrCat(path, " is damaged at offset 0: the checksum in its first line is not that "
-                                                  "of the lines below"));
+    return absl::DataLossError(absl::StrCat(path,
+                                            " is damaged at offset 0: the checksum in its first line is not that "
+                                            "of the lines below"));
   }
   NodeIdentity identity;
   if (!google::protobuf::TextFormat::ParseFromString(text, &identity)) {

@@ -18,8 +18,7 @@ absl::Status PartitionSink::LoadSnapshot(uint32_t partition, uint64_t index, Blo
     if (block.empty()) break;
     bytes.append(block.data(), block.size());
   }
-  PAWL_ASSIGN_OR_RETURN(Partition loaded,
-                        LoadPartition(partition, options_, ByteView(bytes.data(), bytes.size())));
+  PAWL_ASSIGN_OR_RETURN(Partition loaded, LoadPartition(partition, options_, ByteView(bytes.data(), bytes.size())));
   if (loaded.log_index() != index) {
     return absl::DataLossError(
         absl::StrCat("the state of partition ", partition, " is at ", loaded.log_index(), ", not at ", index));
@@ -33,8 +32,7 @@ absl::Status PartitionSink::Replay(uint32_t partition, uint64_t index, const Byt
   const absl::StatusOr<ChangeView> change = DecodeLogEntry(payload);
   if (!change.ok()) return absl::DataLossError(absl::StrCat("it is no change: ", change.status().message()));
   if (change->partition != partition || change->index != index) {
-    return absl::DataLossError(
-        absl::StrCat("it is change ", change->index, " of partition ", change->partition));
+    return absl::DataLossError(absl::StrCat("it is change ", change->index, " of partition ", change->partition));
   }
   if (partition >= options_.partitions) {
     return absl::DataLossError(absl::StrCat("the job has ", options_.partitions, " partitions"));

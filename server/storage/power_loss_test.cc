@@ -66,8 +66,7 @@ class Torture {
     Expected& expected = expected_[p];
     const auto found = server_->partitions().find(p);
     if (found == server_->partitions().end()) {
-      EXPECT_FALSE(expected.durable.has_value())
-          << "partition " << p << " is gone, was durable at " << *expected.durable;
+      EXPECT_FALSE(expected.durable.has_value()) << "partition " << p << " is gone, was durable at " << *expected.durable;
       expected = {};
       return;
     }

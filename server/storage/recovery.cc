@@ -83,8 +83,7 @@ class Recovery {
     if (found.empty()) return absl::OkStatus();
     std::optional<uint64_t> bytes;
     for (uint64_t segment = found.back(); segment != 0;) {
-      PAWL_ASSIGN_OR_RETURN(const SegmentHeader header,
-                            ReadSegmentHeader(env_, log_folder_, snapshots_.job_id(), segment));
+      PAWL_ASSIGN_OR_RETURN(const SegmentHeader header, ReadSegmentHeader(env_, log_folder_, snapshots_.job_id(), segment));
       chain_.push_back({header, bytes});
       if (header.previous_segment >= segment) {
         return absl::DataLossError(absl::StrCat(PathOf(segment), " is damaged at offset 0: it names segment ",
@@ -103,8 +102,7 @@ class Recovery {
       if (segment > chain_.front().header.segment) continue;
       // Segments are deleted from the front. So this one was abandoned before it held anything, or one behind it is
       // missing.
-      PAWL_ASSIGN_OR_RETURN(const LogSegment contents,
-                            ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment));
+      PAWL_ASSIGN_OR_RETURN(const LogSegment contents, ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment));
       for (const LogRecord& record : contents.records) {
         if (record.type != RecordType::kData) continue;
         return absl::DataLossError(absl::StrCat(
@@ -117,9 +115,8 @@ class Recovery {
 
   absl::StatusOr<LogSegment> Read(const ChainLink& link) const {
     const uint64_t segment = link.header.segment;
-    return link.bytes.has_value()
-               ? ReadClosedSegment(env_, log_folder_, snapshots_.job_id(), segment, *link.bytes)
-               : ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment);
+    return link.bytes.has_value() ? ReadClosedSegment(env_, log_folder_, snapshots_.job_id(), segment, *link.bytes)
+                                  : ReadLastSegment(env_, log_folder_, snapshots_.job_id(), segment);
   }
 
   absl::Status ScanSegments() {
@@ -133,8 +130,8 @@ class Recovery {
       result_.end.next_segment = segment.header.segment + 1;
       last_end_ = segment.end;
       if (segment.torn_bytes > 0) {
-        result_.notes.push_back(absl::StrCat(segment.path, ": cut ", segment.torn_bytes, " bytes at offset ",
-                                             segment.end, ", a record that was never acknowledged in whole"));
+        result_.notes.push_back(absl::StrCat(segment.path, ": cut ", segment.torn_bytes, " bytes at offset ", segment.end,
+                                             ", a record that was never acknowledged in whole"));
       }
     }
     return absl::OkStatus();
@@ -154,9 +151,9 @@ class Recovery {
         if (!log.runs.empty() && record.index == log.runs.back().last + 1) {
           log.runs.back().last = record.index;
         } else if (!log.runs.empty() && record.index <= log.runs.back().last) {
-          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ", record.offset,
-                                                  ": record ", record.index, " of partition ", record.partition,
-                                                  " follows record ", log.runs.back().last));
+          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ", record.offset, ": record ",
+                                                  record.index, " of partition ", record.partition, " follows record ",
+                                                  log.runs.back().last));
         } else {
           log.runs.push_back({record.index, record.index, segment.path, record.offset});
         }
@@ -264,8 +261,7 @@ class Recovery {
   };
 
   // Reads all of the snapshot if `fully`.
-  absl::StatusOr<Check> CheckSnapshot(const SnapshotStore::Snapshot& snapshot, const PartitionLog& log,
-                                      bool fully) const {
+  absl::StatusOr<Check> CheckSnapshot(const SnapshotStore::Snapshot& snapshot, const PartitionLog& log, bool fully) const {
     Check check;
     absl::StatusOr<std::unique_ptr<BlockFileReader>> reader = snapshots_.OpenToRead(snapshot);
     check.damage = reader.status();
@@ -291,8 +287,7 @@ class Recovery {
     // durable.
     PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
     for (const ChainLink& link : chain_) {
-      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                            env_.OpenForAppend(PathOf(link.header.segment)));
+      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, env_.OpenForAppend(PathOf(link.header.segment)));
       if (!link.bytes.has_value()) PAWL_RETURN_IF_ERROR(file->Truncate(last_end_));
       PAWL_RETURN_IF_ERROR(file->Sync());
       PAWL_RETURN_IF_ERROR(file->Close());

@@ -162,8 +162,7 @@ TEST_F(RecoveryTest, APartitionWhoseLastRecordsWereInAMissingSegmentIsNoticed) {
   ASSERT_TRUE(env_.Delete(absl::StrCat(kLog, Files(kLog)[0])).ok());
   const absl::Status status = Start();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_TRUE(absl::StrContains(status.message(), "partition 7 is found only up to record 0 and was once at 1"))
-      << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "partition 7 is found only up to record 0 and was once at 1")) << status;
 }
 
 TEST_F(RecoveryTest, EveryFlippedByteOfTheLogIsRefusedOrHarmless) {
@@ -210,8 +209,8 @@ TEST_F(RecoveryTest, ATornTailIsCutAndReported) {
   ASSERT_TRUE(Start().ok());
   EXPECT_EQ(server_->partitions(), expected);
   ASSERT_EQ(server_->recovered().notes.size(), 1u);
-  EXPECT_TRUE(absl::StrContains(server_->recovered().notes[0],
-                                absl::StrCat(path, ": cut 1000 bytes at offset ", end.offset)))
+  EXPECT_TRUE(
+      absl::StrContains(server_->recovered().notes[0], absl::StrCat(path, ": cut 1000 bytes at offset ", end.offset)))
       << server_->recovered().notes[0];
   Stop();
   EXPECT_EQ(env_.FileSize(path).value(), end.offset);

@@ -183,8 +183,8 @@ absl::Status ServerLog::CheckRoom(uint64_t bytes) const {
   MutexLock lock(mu_);
   if (log_ == nullptr) return absl::UnavailableError("the log is not open");
   if (const absl::Status status = log_->status(); !status.ok()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "nothing new is taken while the log in ", options_.data_folder, " cannot be written: ", status.message()));
+    return absl::ResourceExhaustedError(absl::StrCat("nothing new is taken while the log in ", options_.data_folder,
+                                                     " cannot be written: ", status.message()));
   }
   if (!log_->HasRoom(bytes)) {
     return absl::ResourceExhaustedError(
@@ -265,8 +265,7 @@ absl::StatusOr<ServerLog::Save> ServerLog::BeginSave(uint32_t partition, uint64_
     // A report that is under way may wait for the replica's lock, which the caller holds: the log's thread would wait
     // for the caller, and the caller for the log's thread.
     if (state.reporting > 0 || state.saving) {
-      return absl::UnavailableError(
-          absl::StrCat("partition ", partition, ": its log is in use; send the snapshot again"));
+      return absl::UnavailableError(absl::StrCat("partition ", partition, ": its log is in use; send the snapshot again"));
     }
     // Changes of another replica are not to be taken for what lies between the snapshot and what follows it. If the
     // snapshot is ahead of them they never can be, and are kept until it is there.
@@ -284,9 +283,9 @@ absl::StatusOr<ServerLog::Save> ServerLog::BeginSave(uint32_t partition, uint64_
   PartitionState& state = states_[partition];
   if (state.drops_queued == 0 && log_ != nullptr) return Save{partition, index, state.life, log_->DurablePosition()};
   state.saving = false;
-  return absl::UnavailableError(
-      absl::StrCat("partition ", partition, ": the end of the replica before is not durable yet; send the snapshot again",
-                   log_ == nullptr ? "" : absl::StrCat(": ", log_->status().message())));
+  return absl::UnavailableError(absl::StrCat("partition ", partition,
+                                             ": the end of the replica before is not durable yet; send the snapshot again",
+                                             log_ == nullptr ? "" : absl::StrCat(": ", log_->status().message())));
 }
 
 void ServerLog::EndSave(const Save& save, const absl::Status& status) {
@@ -442,8 +441,7 @@ void ServerLog::RunBackground() {
     if (std::chrono::steady_clock::now() < next_round || !compactor_->IsDue()) continue;
     const absl::Status status = compactor_->RunRound();
     if (!status.ok()) {
-      spdlog::warn("the log in {} grows, since a snapshot cannot be written: {}", options_.data_folder,
-                   status.ToString());
+      spdlog::warn("the log in {} grows, since a snapshot cannot be written: {}", options_.data_folder, status.ToString());
       next_round = After(options_.compaction_retry_interval);
     }
     MutexLock lock(mu_);

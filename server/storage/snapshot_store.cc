@@ -102,8 +102,7 @@ absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
   // Held during the renaming: a drop either sees the file or prevents it.
   MutexLock lock(mu_);
   if (const auto it = dropped_.find(id.partition); it != dropped_.end() && id.mark <= it->second) {
-    return absl::AbortedError(
-        absl::StrCat("partition ", id.partition, " was dropped while its snapshot was being written"));
+    return absl::AbortedError(absl::StrCat("partition ", id.partition, " was dropped while its snapshot was being written"));
   }
   if (PAWL_FAILPOINT("snapshot.rename")) return absl::DataLossError("failpoint snapshot.rename");
   PAWL_RETURN_IF_ERROR(env_.Rename(writer.temporary_, PathOf(id.partition, id.index)));

@@ -41,8 +41,7 @@ class SnapshotWriter {
 
  private:
   friend class SnapshotStore;
-  SnapshotWriter(SnapshotStore& store, std::string temporary, std::unique_ptr<BlockFileWriter> file,
-                 const BlockFileId& id)
+  SnapshotWriter(SnapshotStore& store, std::string temporary, std::unique_ptr<BlockFileWriter> file, const BlockFileId& id)
       : store_(store), temporary_(std::move(temporary)), file_(std::move(file)), id_(id) {}
 
   SnapshotStore& store_;

@@ -149,8 +149,7 @@ bool StorageHarness::Drop(uint32_t partition, bool give_up) {
 absl::Status StorageHarness::Snapshot(uint32_t partition) {
   const ToyPartition state = partitions_.at(partition);
   const LogPosition begun = log_->DurablePosition();
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
-                        snapshots_->Begin(partition, state.index, begun));
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer, snapshots_->Begin(partition, state.index, begun));
   std::string bytes(12 + kFillerBytes, 'x');
   PutNumber(PutNumber(bytes.data(), state.index), state.crc);
   PAWL_RETURN_IF_ERROR(writer->Append(bytes));

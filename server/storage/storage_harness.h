@@ -54,8 +54,7 @@ class StorageHarness {
   // Applies a record and queues it. False if the log has no room: then nothing has changed.
   bool Append(uint32_t partition, std::string payload);
   // True once the partition's state is durable; false after `timeout`, or as soon as the log fails if `give_up`.
-  bool WaitDurable(uint32_t partition, bool give_up = false,
-                   std::chrono::milliseconds timeout = std::chrono::seconds(20));
+  bool WaitDurable(uint32_t partition, bool give_up = false, std::chrono::milliseconds timeout = std::chrono::seconds(20));
   // Queues the drop and waits like WaitDurable. The partition is gone at once.
   bool Drop(uint32_t partition, bool give_up = false);
   // Writes a snapshot of the state and releases the log.

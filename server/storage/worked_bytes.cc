@@ -15,8 +15,7 @@ namespace pawl {
 
 std::string ReadWorkedBytes(absl::string_view file) {
   // Tests run in the workspace's root of their run files.
-  const absl::StatusOr<std::string> text =
-      ReadWholeFile(Env::Real(), absl::StrCat("server/storage/", file), 1 << 20);
+  const absl::StatusOr<std::string> text = ReadWholeFile(Env::Real(), absl::StrCat("server/storage/", file), 1 << 20);
   if (!text.ok()) std::abort();
   std::string bytes;
   for (const absl::string_view line : absl::StrSplit(*text, '\n')) {
@@ -24,8 +23,8 @@ std::string ReadWorkedBytes(absl::string_view file) {
     uint64_t offset = 0;
     if (!absl::SimpleHexAtoi(line.substr(4, 8), &offset)) continue;
     if (offset != bytes.size()) {
-      std::fprintf(stderr, "%s: the offset of this line should be %08zx: %s\n", std::string(file).c_str(),
-                   bytes.size(), std::string(line).c_str());
+      std::fprintf(stderr, "%s: the offset of this line should be %08zx: %s\n", std::string(file).c_str(), bytes.size(),
+                   std::string(line).c_str());
       std::abort();
     }
     for (absl::string_view rest = line.substr(14); rest.size() >= 2 && rest[0] != ' ';) {

@@ -23,14 +23,12 @@ WriteAheadLog::WriteAheadLog(SnapshotStore& snapshots, WriteAheadLogOptions opti
       options_(std::move(options)),
       log_folder_(JoinPath(options_.data_folder, kLogFolder)),
       durable_(std::move(durable)),
-      writer_(env_, {log_folder_, snapshots.job_id(), options_.sync, options_.segment_bytes},
-              std::move(recovered.end)),
+      writer_(env_, {log_folder_, snapshots.job_id(), options_.sync, options_.segment_bytes}, std::move(recovered.end)),
       first_group_records_(recovered.unsettled.size()) {
   {
     MutexLock lock(mu_);
     position_ = writer_.settled();
-    segments_.assign(std::make_move_iterator(recovered.segments.begin()),
-                     std::make_move_iterator(recovered.segments.end()));
+    segments_.assign(std::make_move_iterator(recovered.segments.begin()), std::make_move_iterator(recovered.segments.end()));
     for (const RecoveredPartition& partition : recovered.partitions) {
       last_index_[partition.partition] = partition.last_index;
     }
@@ -49,8 +47,7 @@ WriteAheadLog::~WriteAheadLog() {
   thread_.join();
 }
 
-void WriteAheadLog::Append(uint32_t partition, uint64_t index, const ByteView& payload,
-                           std::shared_ptr<const void> owner) {
+void WriteAheadLog::Append(uint32_t partition, uint64_t index, const ByteView& payload, std::shared_ptr<const void> owner) {
   if (payload.size() > kMaxRecordPayloadBytes) std::abort();
   MutexLock lock(mu_);
   const auto [last, is_new] = last_index_.try_emplace(partition, index);

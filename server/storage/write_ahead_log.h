@@ -71,8 +71,7 @@ class WriteAheadLog {
   using DurableCallback = std::function<void(absl::Span<const DurableIndex>)>;
 
   // REQUIRES: `snapshots` outlives it.
-  WriteAheadLog(SnapshotStore& snapshots, WriteAheadLogOptions options, RecoveredLog recovered,
-                DurableCallback durable);
+  WriteAheadLog(SnapshotStore& snapshots, WriteAheadLogOptions options, RecoveredLog recovered, DurableCallback durable);
   // Writes what is queued, unless that fails, and reports it.
   ~WriteAheadLog();
 

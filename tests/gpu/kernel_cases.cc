@@ -109,23 +109,19 @@ absl::Status AddEmbeddingCases(size_t samples, size_t fields, size_t width, Make
   const double lists = kFloat * 3 * entries.entries;
   const double of_rows = kFloat * entries.keys * width, of_pooled = kFloat * samples * fields * width;
   // Of rows each once: whoever needs them again finds them in a cache at best.
-  cases.push_back({"PoolRows", shape, lists + of_rows + of_pooled, 0, [=](Stream& s) {
-                     s.PoolRows(entries, PoolOver::kField, rows.data, width, pooled);
-                   }});
-  cases.push_back({"PoolRows", of_one, lists + kFloat * (entries.keys + samples), 0, [=](Stream& s) {
-                     s.PoolRows(entries, PoolOver::kSample, linear.data, 1, sums);
-                   }});
+  cases.push_back({"PoolRows", shape, lists + of_rows + of_pooled, 0,
+                   [=](Stream& s) { s.PoolRows(entries, PoolOver::kField, rows.data, width, pooled); }});
+  cases.push_back({"PoolRows", of_one, lists + kFloat * (entries.keys + samples), 0,
+                   [=](Stream& s) { s.PoolRows(entries, PoolOver::kSample, linear.data, 1, sums); }});
   // Zero, of nothing much, makes it order the entries anew.
   cases.push_back({"PoolRowsBackward, entries ordered", shape, 2 * lists + of_rows + of_pooled, 0, [=](Stream& s) {
                      s.Zero(sums.data, sizeof(float));
                      s.PoolRowsBackward(entries, PoolOver::kField, pooled, width, rows.data);
                    }});
-  cases.push_back({"PoolRowsBackward", shape, lists + of_rows + of_pooled, 0, [=](Stream& s) {
-                     s.PoolRowsBackward(entries, PoolOver::kField, pooled, width, rows.data);
-                   }});
-  cases.push_back({"PoolRowsBackward", of_one, lists + kFloat * (entries.keys + samples), 0, [=](Stream& s) {
-                     s.PoolRowsBackward(entries, PoolOver::kSample, sums, 1, linear.data);
-                   }});
+  cases.push_back({"PoolRowsBackward", shape, lists + of_rows + of_pooled, 0,
+                   [=](Stream& s) { s.PoolRowsBackward(entries, PoolOver::kField, pooled, width, rows.data); }});
+  cases.push_back({"PoolRowsBackward", of_one, lists + kFloat * (entries.keys + samples), 0,
+                   [=](Stream& s) { s.PoolRowsBackward(entries, PoolOver::kSample, sums, 1, linear.data); }});
   return absl::OkStatus();
 }
 
@@ -139,16 +135,13 @@ absl::Status AddInteractionCases(size_t samples, size_t count, size_t dim, Maker
   const std::string shape = absl::StrCat(samples, " samples, ", count, " vectors of ", dim);
   const double of_vectors = kFloat * samples * count * dim, of_dots = kFloat * samples * pairs;
   const double of_sums = kFloat * samples * (dim + 1);
-  cases.push_back({"SumOfDots", shape, of_vectors + of_sums, 0,
-                   [=](Stream& s) { s.SumOfDots(vectors, dim, sums, outputs.data); }});
-  cases.push_back({"SumOfDotsBackward", shape, 2 * of_vectors + of_sums, 0, [=](Stream& s) {
-                     s.SumOfDotsBackward(vectors, dim, sums, outputs.data, Write::kReplace, gradient);
-                   }});
   cases.push_back(
-      {"PairwiseDots", shape, of_vectors + of_dots, 0, [=](Stream& s) { s.PairwiseDots(vectors, dim, dots); }});
-  cases.push_back({"PairwiseDotsBackward", shape, 2 * of_vectors + of_dots, 0, [=](Stream& s) {
-                     s.PairwiseDotsBackward(vectors, dim, dots, Write::kReplace, gradient);
-                   }});
+      {"SumOfDots", shape, of_vectors + of_sums, 0, [=](Stream& s) { s.SumOfDots(vectors, dim, sums, outputs.data); }});
+  cases.push_back({"SumOfDotsBackward", shape, 2 * of_vectors + of_sums, 0,
+                   [=](Stream& s) { s.SumOfDotsBackward(vectors, dim, sums, outputs.data, Write::kReplace, gradient); }});
+  cases.push_back({"PairwiseDots", shape, of_vectors + of_dots, 0, [=](Stream& s) { s.PairwiseDots(vectors, dim, dots); }});
+  cases.push_back({"PairwiseDotsBackward", shape, 2 * of_vectors + of_dots, 0,
+                   [=](Stream& s) { s.PairwiseDotsBackward(vectors, dim, dots, Write::kReplace, gradient); }});
   return absl::OkStatus();
 }
 
@@ -159,17 +152,14 @@ absl::Status AddLossCases(size_t samples, size_t classes, Maker& maker, std::vec
   PAWL_ASSIGN_OR_RETURN(const Matrix sum, maker.Random(2, 1));
   double* const loss = reinterpret_cast<double*>(sum.data);
   const std::string shape = absl::StrCat(samples, " samples");
-  cases.push_back({"LogisticLoss", shape, 3 * kFloat * samples, 0, [=](Stream& s) {
-                     s.LogisticLoss(samples, logits.data, labels.data, 1, gradients.data, loss);
-                   }});
-  cases.push_back({"SquaredLoss", shape, 3 * kFloat * samples, 0, [=](Stream& s) {
-                     s.SquaredLoss(samples, logits.data, labels.data, 1, gradients.data, loss);
-                   }});
+  cases.push_back({"LogisticLoss", shape, 3 * kFloat * samples, 0,
+                   [=](Stream& s) { s.LogisticLoss(samples, logits.data, labels.data, 1, gradients.data, loss); }});
+  cases.push_back({"SquaredLoss", shape, 3 * kFloat * samples, 0,
+                   [=](Stream& s) { s.SquaredLoss(samples, logits.data, labels.data, 1, gradients.data, loss); }});
   PAWL_ASSIGN_OR_RETURN(const Matrix zeros, maker.Zeros(samples, 1));
   cases.push_back({"SoftmaxLoss", absl::StrCat(samples, " samples, ", classes, " classes"),
-                   kFloat * (2.0 * samples * classes + samples), 0, [=](Stream& s) {
-                     s.SoftmaxLoss(logits, zeros.data, 1, gradients, loss);
-                   }});
+                   kFloat * (2.0 * samples * classes + samples), 0,
+                   [=](Stream& s) { s.SoftmaxLoss(logits, zeros.data, 1, gradients, loss); }});
   return absl::OkStatus();
 }
 

@@ -36,7 +36,8 @@ constexpr int kRows = 5;
 constexpr int kMaxRunsInRow = 2000;
 constexpr size_t kCheckLargest = 100000;
 constexpr uint32_t kCheckSeeds[] = {1, 2, 3};
-// A copy and a product that are large enough to be at the limits of a GPU; of the CPU, for which they take too long, smaller.
+// A copy and a product that are large enough to be at the limits of a GPU; of the CPU, for which they take too long,
+// smaller.
 constexpr size_t kCopyFloats = size_t{64} << 20;
 constexpr size_t kProductSide = 8192;
 constexpr size_t kSmaller = 16;
@@ -74,23 +75,20 @@ absl::StatusOr<nlohmann::json> Measure(Device& device) {
     PAWL_ASSIGN_OR_RETURN(const Matrix from, workspace.AllocateMatrix(1, kCopyFloats / divisor));
     PAWL_ASSIGN_OR_RETURN(const Matrix to, workspace.AllocateMatrix(1, kCopyFloats / divisor));
     stream->Zero(from.data, from.columns * sizeof(float));
-    PAWL_ASSIGN_OR_RETURN(const double copy,
-                          TimeOf([&](Stream& s) { s.Copy(from, Write::kReplace, to); }, *stream));
+    PAWL_ASSIGN_OR_RETURN(const double copy, TimeOf([&](Stream& s) { s.Copy(from, Write::kReplace, to); }, *stream));
     copy_bytes_per_s = 2 * sizeof(float) * from.columns / copy;
     const size_t side = kProductSide / divisor;
     PAWL_ASSIGN_OR_RETURN(const Matrix a, workspace.AllocateMatrix(side, side));
     PAWL_ASSIGN_OR_RETURN(const Matrix c, workspace.AllocateMatrix(side, side));
     stream->Zero(a.data, side * side * sizeof(float));
     stream->AddConstant(side * side, 0.5f, a.data);
-    PAWL_ASSIGN_OR_RETURN(
-        const double product,
-        TimeOf([&](Stream& s) { s.Gemm(Transpose::kNo, Transpose::kNo, 1, a, a, 0, c); }, *stream));
+    PAWL_ASSIGN_OR_RETURN(const double product,
+                          TimeOf([&](Stream& s) { s.Gemm(Transpose::kNo, Transpose::kNo, 1, a, a, 0, c); }, *stream));
     operations_per_s = 2.0 * side * side * side / product;
   }
   nlohmann::json kernels = nlohmann::json::array();
   Workspace workspace(device);
-  PAWL_ASSIGN_OR_RETURN(const std::vector<KernelCase> cases,
-                        KernelCases(absl::GetFlag(FLAGS_samples), *stream, workspace));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<KernelCase> cases, KernelCases(absl::GetFlag(FLAGS_samples), *stream, workspace));
   for (const KernelCase& kernel : cases) {
     PAWL_ASSIGN_OR_RETURN(const double time, TimeOf(kernel.run, *stream));
     const double floor = std::max(kernel.bytes / copy_bytes_per_s, kernel.operations / operations_per_s);

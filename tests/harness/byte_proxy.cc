@@ -277,8 +277,7 @@ class ByteProxy::Loop {
     return true;
   }
 
-  void Write(Connection& connection, Pipe& pipe, const LinkFaults& faults, size_t direction, End& to,
-             MonotonicTime now) {
+  void Write(Connection& connection, Pipe& pipe, const LinkFaults& faults, size_t direction, End& to, MonotonicTime now) {
     while (!pipe.chunks.empty()) {
       Chunk& chunk = pipe.chunks.front();
       if (faults.swallow) {
@@ -417,8 +416,7 @@ absl::Status ByteProxy::Listen() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
   if (listener_ < 0 || bind(listener_, reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      listen(listener_, SOMAXCONN) != 0 ||
-      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
+      listen(listener_, SOMAXCONN) != 0 || getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
     return absl::ErrnoToStatus(errno, "the proxy cannot listen");
   }
   address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));

@@ -137,8 +137,7 @@ class EchoServer {
         while ((bytes = recv(descriptor, buffer.data(), buffer.size(), 0)) > 0) {
           ssize_t done = 0;
           while (done < bytes) {
-            const ssize_t sent =
-                send(descriptor, buffer.data() + done, static_cast<size_t>(bytes - done), MSG_NOSIGNAL);
+            const ssize_t sent = send(descriptor, buffer.data() + done, static_cast<size_t>(bytes - done), MSG_NOSIGNAL);
             if (sent <= 0) return;
             done += sent;
           }

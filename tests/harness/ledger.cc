@@ -194,8 +194,7 @@ absl::StatusOr<LedgerVerdict> CheckLedger(const Ledger& ledger, const LedgerScop
         if (const absl::Status status = reader(worker, sequence, partition, absl::MakeSpan(row)); !status.ok()) {
           return status;
         }
-        const std::string where =
-            absl::StrCat("worker ", worker, ", sequence ", sequence, ", partition ", partition, ": ");
+        const std::string where = absl::StrCat("worker ", worker, ", sequence ", sequence, ", partition ", partition, ": ");
         const float value = row[0];
         bool torn = false;
         for (const float element : row) torn |= element != value;

@@ -73,15 +73,12 @@ absl::Status Drive(const Table& table, const LedgerDriverOptions& options, Ledge
 
 }  // namespace
 
-absl::Status DriveFreeRunning(Session& session, const Table& table, const LedgerDriverOptions& options,
-                              Ledger& ledger) {
-  return Drive(table, options, ledger, [&](const PushItem& item, UnderWay& call) {
-    call.pushed = session.Push({item}, {.timeout = kCallTimeout});
-  });
+absl::Status DriveFreeRunning(Session& session, const Table& table, const LedgerDriverOptions& options, Ledger& ledger) {
+  return Drive(table, options, ledger,
+               [&](const PushItem& item, UnderWay& call) { call.pushed = session.Push({item}, {.timeout = kCallTimeout}); });
 }
 
-absl::Status DriveSteps(LogicalWorker& worker, const Table& table, const LedgerDriverOptions& options,
-                        Ledger& ledger) {
+absl::Status DriveSteps(LogicalWorker& worker, const Table& table, const LedgerDriverOptions& options, Ledger& ledger) {
   Session& session = worker;
   return Drive(table, options, ledger, [&](const PushItem& item, UnderWay& call) {
     call.pushed = session.Push({item}, {.timeout = kCallTimeout});

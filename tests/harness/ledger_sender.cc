@@ -126,8 +126,7 @@ absl::StatusOr<Connection> Connect(const LedgerSenderOptions& options) {
   Client& client = *connection.client;
   connection.partitions = client.job().partitions();
   const CallOptions call = {.timeout = options.connect_timeout};
-  PAWL_ASSIGN_OR_RETURN(connection.table,
-                        client.CreateTable(LedgerTable(options.table, options.row_width), call).get());
+  PAWL_ASSIGN_OR_RETURN(connection.table, client.CreateTable(LedgerTable(options.table, options.row_width), call).get());
   if (options.ballast_bytes > 0) {
     PAWL_ASSIGN_OR_RETURN(connection.ballast, client.CreateTable(BallastTable(), call).get());
   }
@@ -148,12 +147,10 @@ void Add(const ClientCounters& from, ClientCounters& to) {
   to.routing_changes += from.routing_changes;
 }
 
-std::shared_ptr<Memory> MakeMemory(const LedgerSenderOptions& options, const Connection& connection,
-                                   uint64_t sequence) {
+std::shared_ptr<Memory> MakeMemory(const LedgerSenderOptions& options, const Connection& connection, uint64_t sequence) {
   auto memory = std::make_shared<Memory>();
   for (uint32_t partition = 0; partition < connection.partitions; ++partition) {
-    memory->keys.push_back(
-        LedgerKey(connection.table.id(), options.worker, sequence, partition, connection.partitions));
+    memory->keys.push_back(LedgerKey(connection.table.id(), options.worker, sequence, partition, connection.partitions));
   }
   memory->gradients.assign(memory->keys.size() * options.row_width, -1.0f);
   for (uint64_t key = 0; key < options.ballast_bytes / (kBallastRowWidth * sizeof(float)); ++key) {

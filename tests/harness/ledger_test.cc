@@ -152,15 +152,12 @@ TEST(LedgerTest, AcknowledgingBeforeReplicatingIsFound) {
   EXPECT_EQ(verdict.lost, verdict.violation_count);
 }
 
-TEST(LedgerTest, AnAcknowledgementWithoutApplicationIsFound) {
-  EXPECT_FALSE(Storm({.lost_acknowledgement = true}).exact());
-}
+TEST(LedgerTest, AnAcknowledgementWithoutApplicationIsFound) { EXPECT_FALSE(Storm({.lost_acknowledgement = true}).exact()); }
 
 TEST(LedgerTest, ATornRowIsFoundAndNamed) {
   const LedgerVerdict verdict = Storm({.torn_row = true});
   ASSERT_EQ(verdict.violation_count, 1u);
-  EXPECT_NE(verdict.violations[0].find("worker 1, sequence 7, partition 5"), std::string::npos)
-      << verdict.violations[0];
+  EXPECT_NE(verdict.violations[0].find("worker 1, sequence 7, partition 5"), std::string::npos) << verdict.violations[0];
 }
 
 bool ExactAfterRestoreAndRepeat(Mistakes mistakes) {

@@ -139,9 +139,9 @@ absl::Status NetworkNamespaces::Connect(const std::string& host) {
 
 absl::Status NetworkNamespaces::Limit(const std::string& host, uint64_t bytes_per_second) {
   PAWL_RETURN_IF_ERROR(Ip(absl::StrCat("-n ", host, " link set eth0 gso_max_size ", kLargestPacketBytes)));
-  return OutputOf(kTc, absl::StrCat("-n ", host, " qdisc replace dev eth0 root tbf rate ", 8 * bytes_per_second,
-                                    "bit burst ", std::max(kMinBurstBytes, bytes_per_second / kBurstsInSecond),
-                                    "b latency ", kLongestQueue))
+  return OutputOf(kTc,
+                  absl::StrCat("-n ", host, " qdisc replace dev eth0 root tbf rate ", 8 * bytes_per_second, "bit burst ",
+                               std::max(kMinBurstBytes, bytes_per_second / kBurstsInSecond), "b latency ", kLongestQueue))
       .status();
 }
 

@@ -51,8 +51,8 @@ std::string PeerNames::NameOf(uint16_t port) const {
   MutexLock lock(mu_);
   for (const auto& [pid, name] : names_) {
     std::error_code error;
-    for (std::filesystem::directory_iterator entry(absl::StrCat("/proc/", pid, "/fd"), error), end;
-         !error && entry != end; entry.increment(error)) {
+    for (std::filesystem::directory_iterator entry(absl::StrCat("/proc/", pid, "/fd"), error), end; !error && entry != end;
+         entry.increment(error)) {
       std::error_code gone;
       if (inodes.count(std::filesystem::read_symlink(entry->path(), gone).string()) > 0) return name;
     }

@@ -22,9 +22,7 @@ constexpr std::chrono::milliseconds kRetryInterval{10};
 // Above the largest message a server takes, to see what the server says and not the client's own library.
 constexpr int kMaxMessageBytes = 256 << 20;
 
-void SetDeadline(grpc::ClientContext& context) {
-  context.set_deadline(std::chrono::system_clock::now() + kCallTimeout);
-}
+void SetDeadline(grpc::ClientContext& context) { context.set_deadline(std::chrono::system_clock::now() + kCallTimeout); }
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;

@@ -44,8 +44,8 @@ class PlainClient {
   RequestHeader WorkerHeader(uint32_t rank, uint64_t step) const;
 
   // A segment of rows that all lie in `partition`.
-  static PushSegment Segment(const TableSpec& table, uint32_t partition, uint64_t ordinal,
-                             const std::vector<uint64_t>& keys, const std::vector<float>& values);
+  static PushSegment Segment(const TableSpec& table, uint32_t partition, uint64_t ordinal, const std::vector<uint64_t>& keys,
+                             const std::vector<float>& values);
   static std::string PackKeys(const std::vector<uint64_t>& keys);
   static std::string PackValues(const std::vector<float>& values);
   static std::vector<float> UnpackValues(const std::string& bytes);

@@ -60,11 +60,10 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
   PAWL_ASSIGN_OR_RETURN(const std::string program, Runfile(options.scheduler_program));
   const std::string address_file = absl::StrCat(folder_, "/scheduler.addr");
   PAWL_ASSIGN_OR_RETURN(std::vector<std::string> arguments, ListenFlags("scheduler"));
-  for (const std::string& argument :
-       {absl::StrCat("--data_dir=", folder_, "/scheduler"), absl::StrCat("--job=", job_file),
-        absl::StrCat("--servers=", options.servers),
-        absl::StrCat("--workers=", options.expected_workers.value_or(options.workers)),
-        absl::StrCat("--address_file=", address_file)}) {
+  for (const std::string& argument : {absl::StrCat("--data_dir=", folder_, "/scheduler"), absl::StrCat("--job=", job_file),
+                                      absl::StrCat("--servers=", options.servers),
+                                      absl::StrCat("--workers=", options.expected_workers.value_or(options.workers)),
+                                      absl::StrCat("--address_file=", address_file)}) {
     arguments.push_back(argument);
   }
   for (const std::string& flag : flags_of("scheduler")) arguments.push_back(flag);
@@ -82,8 +81,8 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
   }
   const auto direct = direct_addresses_.find("scheduler");
   const std::string& address = direct == direct_addresses_.end() ? scheduler_address_ : direct->second;
-  stub_ = Scheduler::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
-                                                       ChannelSettings(ChannelKind::kControl)));
+  stub_ = Scheduler::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
   for (uint32_t i = 0; i < options.servers; ++i) PAWL_RETURN_IF_ERROR(AddServer(flags_of(absl::StrCat("server-", i))));
   for (uint32_t i = 0; i < options.workers; ++i) PAWL_RETURN_IF_ERROR(AddWorker(flags_of(absl::StrCat("worker-", i))));
   return absl::OkStatus();
@@ -101,15 +100,14 @@ absl::StatusOr<std::vector<std::string>> ProcessCluster::ListenFlags(const std::
   direct_addresses_[name] = address;
   std::vector<std::string> flags = {absl::StrCat("--listen=", address)};
   if (!options_.proxies) return flags;
-  PAWL_ASSIGN_OR_RETURN(proxies_[name], ByteProxy::Start({.target = address, .name_peer = [this](uint16_t port) {
-                                                            return peer_names_.NameOf(port);
-                                                          }}));
+  PAWL_ASSIGN_OR_RETURN(
+      proxies_[name],
+      ByteProxy::Start({.target = address, .name_peer = [this](uint16_t port) { return peer_names_.NameOf(port); }}));
   flags.push_back(absl::StrCat("--advertise=", proxies_[name]->address()));
   return flags;
 }
 
-absl::Status ProcessCluster::Spawn(const std::string& name, const std::string& program,
-                                   std::vector<std::string> arguments) {
+absl::Status ProcessCluster::Spawn(const std::string& name, const std::string& program, std::vector<std::string> arguments) {
   Process& process = processes_.emplace_back();
   process.name = name;
   process.program = program;
@@ -129,9 +127,11 @@ absl::Status ProcessCluster::StartLife(Process& process, const std::vector<std::
   }
   command.push_back(process.program);
   command.insert(command.end(), process.arguments.begin(), process.arguments.end());
-  PAWL_ASSIGN_OR_RETURN(process.child,
-                        ChildProcess::Start({process.name, command[0], {command.begin() + 1, command.end()},
-                                             absl::StrCat(folder_, "/", process.name, ".log"), environment}));
+  PAWL_ASSIGN_OR_RETURN(process.child, ChildProcess::Start({process.name,
+                                                            command[0],
+                                                            {command.begin() + 1, command.end()},
+                                                            absl::StrCat(folder_, "/", process.name, ".log"),
+                                                            environment}));
   peer_names_.Set(process.child->pid(), process.name);
   return absl::OkStatus();
 }

@@ -88,8 +88,7 @@ class ProcessCluster {
   absl::Status AddWorker(const std::vector<std::string>& flags = {});
 
   // Starts a program that is no node of the scheduler's keeping, such as a sender, and does not wait for it.
-  absl::Status AddProcess(const std::string& name, const std::string& program,
-                          const std::vector<std::string>& arguments);
+  absl::Status AddProcess(const std::string& name, const std::string& program, const std::vector<std::string>& arguments);
 
   // As by kill -9; returns when it has ended. Nothing if it has ended already.
   absl::Status Kill(const std::string& name);

@@ -54,8 +54,7 @@ float ReferenceOptimizer::Rate(uint64_t step) const {
   return static_cast<float>(rate);
 }
 
-void ReferenceOptimizer::Apply(uint64_t step, float scale, const std::vector<float>& gradient,
-                               ReferenceRow& row) const {
+void ReferenceOptimizer::Apply(uint64_t step, float scale, const std::vector<float>& gradient, ReferenceRow& row) const {
   const float rate = Rate(step);
   ++row.updates;
   // Adam's corrections, in doubles.

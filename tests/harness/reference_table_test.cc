@@ -50,8 +50,8 @@ class Servers {
   void Push(uint32_t rank, uint64_t step, uint64_t key, const float* gradient, size_t width) {
     Partition& partition = *partitions_[PartitionOf(schema_->id(), key, kPartitions)];
     // What arrives early is kept, so it must own its memory.
-    auto memory = std::make_shared<std::pair<uint64_t, std::vector<float>>>(
-        key, std::vector<float>(gradient, gradient + width));
+    auto memory =
+        std::make_shared<std::pair<uint64_t, std::vector<float>>>(key, std::vector<float>(gradient, gradient + width));
     Gradient pushed;
     pushed.keys.Append(&memory->first, sizeof(key));
     pushed.values.Append(memory->second.data(), width * sizeof(float));

@@ -19,8 +19,7 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
   if (job.evaluation().has_early_stopping()) return absl::UnimplementedError("the reference does not stop early");
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, Dataset::Load(job.data(), job.data().train()));
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, OpenDevice("cpu"));
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model,
-                        TrainingModel::Create(job, data->shape(), *device));
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model, TrainingModel::Create(job, data->shape(), *device));
   PAWL_ASSIGN_OR_RETURN(const Sampler sampler, Sampler::Create({.samples = data->size(),
                                                                 .batch_size = job.batch_size(),
                                                                 .logical_workers = job.logical_workers(),

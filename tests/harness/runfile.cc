@@ -34,8 +34,8 @@ absl::StatusOr<std::string> Runfile(const std::string& path) {
   for (const std::string& root : roots) {
     if (const std::string found = absl::StrCat(root, "/", path); access(found.c_str(), F_OK) == 0) return found;
   }
-  return absl::NotFoundError(absl::StrCat(path, " is in none of ", absl::StrJoin(roots, ", "),
-                                          ": is it among the target's data?"));
+  return absl::NotFoundError(
+      absl::StrCat(path, " is in none of ", absl::StrJoin(roots, ", "), ": is it among the target's data?"));
 }
 
 absl::StatusOr<std::string> MakeOutputFolder(const std::string& name) {

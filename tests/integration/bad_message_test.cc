@@ -133,8 +133,7 @@ TEST_F(BadMessageTest, APushThatIsWrongInOneWayIsRefusedWhole) {
                 [](auto& r) { r.mutable_segments(0)->mutable_values()->pop_back(); });
   ExpectRefused("a value too many", StatusCode::INVALID_ARGUMENT, "values",
                 [](auto& r) { r.mutable_segments(0)->mutable_values()->append(4, '\0'); });
-  ExpectRefused("no values", StatusCode::INVALID_ARGUMENT, "values",
-                [](auto& r) { r.mutable_segments(0)->clear_values(); });
+  ExpectRefused("no values", StatusCode::INVALID_ARGUMENT, "values", [](auto& r) { r.mutable_segments(0)->clear_values(); });
   ExpectRefused("no element type", StatusCode::INVALID_ARGUMENT, "element type",
                 [](auto& r) { r.mutable_segments(0)->clear_element_type(); });
   ExpectRefused("unknown element type", StatusCode::INVALID_ARGUMENT, "element type",
@@ -197,8 +196,7 @@ TEST_F(BadMessageTest, AStepOutOfTurnIsRefused) {
   const std::string before = Parameters();
   PushRequest push;
   *push.mutable_header() = worker_->WorkerHeader(0, 0);
-  *push.add_segments() =
-      PlainClient::Segment(rows_, kPartition, 1, keys_, std::vector<float>(2 * kRowWidth, 0.25f));
+  *push.add_segments() = PlainClient::Segment(rows_, kPartition, 1, keys_, std::vector<float>(2 * kRowWidth, 0.25f));
   ASSERT_TRUE(worker_->Push(0, push).ok());
   EndStepRequest end;
   *end.mutable_header() = worker_->WorkerHeader(0, 0);

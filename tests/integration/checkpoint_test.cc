@@ -38,8 +38,8 @@ class CheckpointTest : public ClusterTest {
   };
 
   void SetUp() override {
-    const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/",
-                                            testing::UnitTest::GetInstance()->current_test_info()->name());
+    const std::string folder =
+        absl::StrCat(std::getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::create_directories(folder);
     train_ = folder + "/train.libsvm";
     eval_ = folder + "/eval.libsvm";

@@ -78,8 +78,8 @@ TEST_F(ConsistencyTest, AsyncDoesNotWait) {
   ProcessCluster* const cluster = StartWithStraggler("mode: ASYNC", 2, 100);
   ASSERT_NE(cluster, nullptr);
   // The fast worker has done all of its steps while the slow one has not done half of them.
-  const auto status = cluster->WaitFor(
-      [](const GetStatusResponse& status) { return StepsOf(status, "worker-0") == kSteps; }, kTimeout);
+  const auto status =
+      cluster->WaitFor([](const GetStatusResponse& status) { return StepsOf(status, "worker-0") == kSteps; }, kTimeout);
   ASSERT_TRUE(status.ok()) << status.status();
   EXPECT_LT(StepsOf(*status, "worker-1"), kSteps / 2);
   const absl::Status ended = cluster->WaitForSuccess(kTimeout);

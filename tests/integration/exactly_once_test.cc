@@ -55,8 +55,8 @@ class ExactlyOnceTest : public ClusterTest {
     options.scheduler = cluster_->scheduler_address();
     options.role = role;
     options.logical_workers = std::move(ranks);
-    auto client = Client::Connect(options, member.transport,
-                                  std::make_shared<GrpcControlChannel>(cluster_->scheduler_address()));
+    auto client =
+        Client::Connect(options, member.transport, std::make_shared<GrpcControlChannel>(cluster_->scheduler_address()));
     EXPECT_TRUE(client.ok()) << client.status();
     if (client.ok()) member.client = *std::move(client);
     return member;

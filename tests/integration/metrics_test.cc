@@ -96,8 +96,8 @@ TEST_F(MetricsTest, ARunningClusterTellsPrometheusWhatItDoes) {
   const std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   const std::vector<float> gradients(keys.size(), 1.0f);
   ASSERT_TRUE((*client)->PushRows(*table, keys, gradients).ok());
-  const auto counted = cluster->WaitFor(
-      [](const GetStatusResponse& status) { return status.counters().keys_pushed() == 10; }, kTimeout);
+  const auto counted =
+      cluster->WaitFor([](const GetStatusResponse& status) { return status.counters().keys_pushed() == 10; }, kTimeout);
   ASSERT_TRUE(counted.ok()) << counted.status();
 
   std::map<std::string, double> samples = Parse(Scrape(port));

@@ -42,9 +42,9 @@ class WorkerElasticityTest : public ClusterTest {
   // FM has sparse tables and a dense one.
   std::string JobText(const std::string& consistency, uint64_t epochs, uint64_t evaluation_interval) const {
     return absl::StrCat("name: 'elastic' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
-                        "model { fm { dim: 4 } } optimizer { adagrad { learning_rate: 0.1 } }\n",
-                        "consistency { ", consistency, " } batch_size: 100 partitions: 16 logical_workers: ", kRanks,
-                        "\nepochs: ", epochs, " evaluation { every_steps: ", evaluation_interval, " } elastic: true\n");
+                        "model { fm { dim: 4 } } optimizer { adagrad { learning_rate: 0.1 } }\n", "consistency { ",
+                        consistency, " } batch_size: 100 partitions: 16 logical_workers: ", kRanks, "\nepochs: ", epochs,
+                        " evaluation { every_steps: ", evaluation_interval, " } elastic: true\n");
   }
 
   ProcessCluster* StartWorkers(const std::string& job, uint32_t workers) {
@@ -59,8 +59,8 @@ class WorkerElasticityTest : public ClusterTest {
 
   GetStatusResponse WaitFor(ProcessCluster& cluster, const std::string& what,
                             const std::function<bool(const GetStatusResponse&)>& holds) {
-    const auto status = cluster.WaitFor(
-        [&](const GetStatusResponse& now) { return now.state() > RUNNING || holds(now); }, kWaitTimeout);
+    const auto status =
+        cluster.WaitFor([&](const GetStatusResponse& now) { return now.state() > RUNNING || holds(now); }, kWaitTimeout);
     EXPECT_TRUE(status.ok()) << what << ": " << status.status();
     if (!status.ok()) return GetStatusResponse();
     EXPECT_EQ(status->state(), RUNNING) << "the job was over before " << what << ": " << status->failure();

@@ -53,9 +53,9 @@ class WorkerRestartTest : public ClusterTest {
   std::string JobText(const std::string& consistency, uint64_t epochs = kEpochs,
                       uint64_t evaluation_interval = kEvaluationInterval) const {
     return absl::StrCat("name: 'restart' seed: 7 data { train: '", train_, "' eval: '", eval_, "' format: LIBSVM }\n",
-                        "model { fm { dim: 4 } } optimizer { adagrad { learning_rate: 0.1 } }\n",
-                        "consistency { ", consistency, " } batch_size: 100 partitions: 16 logical_workers: 4\n",
-                        "epochs: ", epochs, " evaluation { every_steps: ", evaluation_interval, " }\n");
+                        "model { fm { dim: 4 } } optimizer { adagrad { learning_rate: 0.1 } }\n", "consistency { ",
+                        consistency, " } batch_size: 100 partitions: 16 logical_workers: 4\n", "epochs: ", epochs,
+                        " evaluation { every_steps: ", evaluation_interval, " }\n");
   }
 
   std::string ReferenceDigestOf(const std::string& text, uint64_t steps = kSteps) const {
@@ -301,8 +301,8 @@ TEST_F(SupervisedTest, AKilledWorkerOfASyncJobIsStartedAgainAndLeavesTheSameBits
   const nlohmann::json metrics = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(metrics.is_object());
   EXPECT_EQ(metrics["steps"], kManySteps);
-  EXPECT_EQ(metrics["restarts"], (nlohmann::json{
-                                     {"scheduler", 0}, {"server-0", 0}, {"server-1", 0}, {"worker-0", 1}, {"worker-1", 1}}));
+  EXPECT_EQ(metrics["restarts"],
+            (nlohmann::json{{"scheduler", 0}, {"server-0", 0}, {"server-1", 0}, {"worker-0", 1}, {"worker-1", 1}}));
   EXPECT_EQ(metrics["digest"], ReferenceDigestOf(job, kManySteps));
 }
 

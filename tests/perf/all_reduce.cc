@@ -53,8 +53,9 @@ int Run() {
     const double bytes = 2.0 * static_cast<double>(members - 1) / static_cast<double>(members) * kElements * sizeof(float);
     std::printf("all-reduce of 64 MiB, %zu members: %.1f ms, %.2f GB/s sent by each", members, seconds * 1e3,
                 bytes / seconds / 1e9);
-    if (iperf.ok()) std::printf(", %.2f GB/s by all: %.2f of iperf3", members * bytes / seconds / 1e9,
-                                static_cast<double>(members) * bytes / seconds / *iperf);
+    if (iperf.ok())
+      std::printf(", %.2f GB/s by all: %.2f of iperf3", members * bytes / seconds / 1e9,
+                  static_cast<double>(members) * bytes / seconds / *iperf);
     std::printf("\n");
   }
   return 0;

@@ -183,8 +183,9 @@ class ClusterBench {
     PAWL_ASSIGN_OR_RETURN(const std::string program, Runfile(absl::StrCat("tests/perf/", name)));
     const std::string address_file = absl::StrCat(cluster_->folder(), "/", name, ".addr");
     Comparison result;
-    PAWL_ASSIGN_OR_RETURN(result.process, ChildProcess::Start({name, program, {address_file},
-                                                               absl::StrCat(cluster_->folder(), "/", name, ".log")}));
+    PAWL_ASSIGN_OR_RETURN(
+        result.process,
+        ChildProcess::Start({name, program, {address_file}, absl::StrCat(cluster_->folder(), "/", name, ".log")}));
     Eventually([&] {
       std::ifstream file(address_file);
       std::getline(file, result.address);
@@ -326,10 +327,9 @@ class ClusterBench {
       Before(name);
       const Usage usage(server_);
       PAWL_ASSIGN_OR_RETURN(const PipelineResult result,
-                            RunPipeline(options_.calls_in_flight, options_.seconds_a_row,
-                                        [&](uint32_t slot, Callback done) {
-                                          start(slots[slot], key_sets[next++ % kKeySets], std::move(done));
-                                        }));
+                            RunPipeline(options_.calls_in_flight, options_.seconds_a_row, [&](uint32_t slot, Callback done) {
+                              start(slots[slot], key_sets[next++ % kKeySets], std::move(done));
+                            }));
       BenchRow row;
       row.name = name;
       row.unit = "Mkeys/s";
@@ -350,11 +350,10 @@ class ClusterBench {
     }
     if (Wanted(push_name)) {
       for (Slot& slot : slots) std::fill(slot.floats.begin(), slot.floats.end(), 1e-3f);
-      PAWL_RETURN_IF_ERROR(measure(push_name, local.push, kPushGoal,
-                                   [&](Slot& slot, const std::vector<uint64_t>& keys, Callback done) {
-                                     session.Push({{.table = table, .keys = keys, .gradients = slot.floats}}, {},
-                                                  std::move(done));
-                                   }));
+      PAWL_RETURN_IF_ERROR(
+          measure(push_name, local.push, kPushGoal, [&](Slot& slot, const std::vector<uint64_t>& keys, Callback done) {
+            session.Push({{.table = table, .keys = keys, .gradients = slot.floats}}, {}, std::move(done));
+          }));
     }
     return absl::OkStatus();
   }

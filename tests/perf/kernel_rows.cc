@@ -26,10 +26,8 @@ struct Kernel {
   int traffic;
 };
 constexpr Kernel kKernels[] = {
-    {"sgd", "sgd { learning_rate: 0.01 }", 3},
-    {"momentum", "momentum { learning_rate: 0.01 }", 5},
-    {"adagrad", "adagrad { learning_rate: 0.01 }", 5},
-    {"adam", "adam { learning_rate: 0.01 }", 7},
+    {"sgd", "sgd { learning_rate: 0.01 }", 3},         {"momentum", "momentum { learning_rate: 0.01 }", 5},
+    {"adagrad", "adagrad { learning_rate: 0.01 }", 5}, {"adam", "adam { learning_rate: 0.01 }", 7},
     {"ftrl", "ftrl { learning_rate: 0.01 }", 7},
 };
 
@@ -75,14 +73,14 @@ std::vector<BenchRow> RunKernelRows(double seconds_a_row) {
     row.name = std::string("kernel ") + kernel.name;
     row.unit = "GB/s";
     row.value = 1e-9 * Rate(seconds_a_row, 1.0 * kernel.traffic * kFloats * sizeof(float), [&] {
-      const UpdatePosition position = {step, step};
-      ++step;
-      for (size_t block = 0; block < kBlocks; ++block) {
-        float* weights = &state[block * block_floats];
-        rule->Apply(position, 1.0f, &gradient[block * kBlockElements], kBlockElements, 0, kBlockElements, weights,
-                    weights + kBlockElements);
-      }
-    });
+                  const UpdatePosition position = {step, step};
+                  ++step;
+                  for (size_t block = 0; block < kBlocks; ++block) {
+                    float* weights = &state[block * block_floats];
+                    rule->Apply(position, 1.0f, &gradient[block * kBlockElements], kBlockElements, 0, kBlockElements,
+                                weights, weights + kBlockElements);
+                  }
+                });
     row.limit_name = "memcpy";
     row.limit = 1e-9 * memcpy_rate;
     rows.push_back(row);

@@ -52,7 +52,8 @@ class Profiler {
     const std::string file = absl::StrCat(prefix_, absl::StrReplaceAll(row, {{" ", "-"}}), ".perf");
     recorder_.reset();
     auto started = pawl::ChildProcess::Start(
-        {"perf", "/usr/bin/perf",
+        {"perf",
+         "/usr/bin/perf",
          {"record", "-g", "-o", file, "-p", absl::StrCat(server_pid, ",", getpid()), "--", "sleep", absl::StrCat(seconds_)},
          file + ".log"});
     if (started.ok()) {

@@ -118,15 +118,16 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   };
   std::vector<Slot> slots(calls_in_flight);
   for (Slot& slot : slots) slot.floats.assign(size_t{keys_in_call} * spec.row_width(), 1e-3f);
-  PAWL_RETURN_IF_ERROR(RunCalls(calls_in_flight, rows / keys_in_call, [&](uint32_t slot, uint64_t call, Callback done) {
-                         slots[slot].keys.resize(keys_in_call);
-                         for (size_t i = 0; i < keys_in_call; ++i) {
-                           slots[slot].keys[i] = ZipfKeys::KeyOf(call * keys_in_call + i);
-                         }
-                         session.Push({{.table = table, .keys = slots[slot].keys, .gradients = slots[slot].floats,
-                                        .keys_are_distinct = true}},
-                                      {}, std::move(done));
-                       }).status());
+  PAWL_RETURN_IF_ERROR(
+      RunCalls(calls_in_flight, rows / keys_in_call, [&](uint32_t slot, uint64_t call, Callback done) {
+        slots[slot].keys.resize(keys_in_call);
+        for (size_t i = 0; i < keys_in_call; ++i) {
+          slots[slot].keys[i] = ZipfKeys::KeyOf(call * keys_in_call + i);
+        }
+        session.Push(
+            {{.table = table, .keys = slots[slot].keys, .gradients = slots[slot].floats, .keys_are_distinct = true}}, {},
+            std::move(done));
+      }).status());
   ZipfKeys zipf(rows, /*seed=*/1);
   std::vector<std::vector<uint64_t>> key_sets;
   for (uint32_t i = 0; i < kKeySets; ++i) key_sets.push_back(zipf.Distinct(keys_in_call));
@@ -137,20 +138,17 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   absl::Status pushed;
   // Ends when the first push after `over` fails for it.
   std::thread pusher([&] {
-    pushed = RunPipeline(calls_in_flight, kLongestRunS,
-                         [&](uint32_t slot, Callback done) {
-                           if (over) {
-                             done(absl::CancelledError("over"));
-                             return;
-                           }
-                           session.Push(
-                               {{.table = table, .keys = key_sets[next++ % kKeySets], .gradients = slots[slot].floats}}, {},
-                               [&, done = std::move(done)](absl::Status status) mutable {
-                                 if (status.ok()) throughput.Add(keys_in_call);
-                                 done(std::move(status));
-                               });
-                         })
-                 .status();
+    pushed = RunPipeline(calls_in_flight, kLongestRunS, [&](uint32_t slot, Callback done) {
+               if (over) {
+                 done(absl::CancelledError("over"));
+                 return;
+               }
+               session.Push({{.table = table, .keys = key_sets[next++ % kKeySets], .gradients = slots[slot].floats}}, {},
+                            [&, done = std::move(done)](absl::Status status) mutable {
+                              if (status.ok()) throughput.Add(keys_in_call);
+                              done(std::move(status));
+                            });
+             }).status();
   });
   const auto measure = [&]() -> absl::StatusOr<nlohmann::ordered_json> {
     const auto for_a_while = std::chrono::duration<double>(absl::GetFlag(FLAGS_seconds));
@@ -174,19 +172,21 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     std::vector<double> windows;
     MonotonicTime window_began = Clock::Real().Now();
     uint64_t window_keys = throughput.keys();
-    PAWL_RETURN_IF_ERROR(cluster->WaitFor(
-                                                            [&](const GetStatusResponse& status) {
-                                                              const MonotonicTime now = Clock::Real().Now();
-                                                              if (now - window_began >= kWindow) {
-                                                                const uint64_t keys = throughput.keys();
-                                                                windows.push_back(static_cast<double>(keys - window_keys) /
-                                                                                  Seconds(now - window_began));
-                                                                window_began = now;
-                                                                window_keys = keys;
-                                                              }
-                                                              return status.moves().at_rest();
-                                                            },
-                                                            kMoveTimeout).status());
+    PAWL_RETURN_IF_ERROR(cluster
+                             ->WaitFor(
+                                 [&](const GetStatusResponse& status) {
+                                   const MonotonicTime now = Clock::Real().Now();
+                                   if (now - window_began >= kWindow) {
+                                     const uint64_t keys = throughput.keys();
+                                     windows.push_back(static_cast<double>(keys - window_keys) /
+                                                       Seconds(now - window_began));
+                                     window_began = now;
+                                     window_keys = keys;
+                                   }
+                                   return status.moves().at_rest();
+                                 },
+                                 kMoveTimeout)
+                             .status());
     const double moving = during.KeysPerSecond();
     figures["during"] = during.Json();
     std::sort(windows.begin(), windows.end());
@@ -205,9 +205,13 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     const double parameter_bytes = static_cast<double>(last.counters().parameter_bytes());
     // The new one's share of all replicas.
     const double ideal = static_cast<double>(rows) * spec.row_width() * sizeof(float) * absl::GetFlag(FLAGS_replicas) / 3;
-    figures["moved"] = {{"replicas", moves.replicas_moved()}, {"bytes", moves.bytes_moved()}, {"ideal_bytes", ideal},
+    figures["moved"] = {{"replicas", moves.replicas_moved()},
+                        {"bytes", moves.bytes_moved()},
+                        {"ideal_bytes", ideal},
                         {"parameter_bytes_of_all_servers", parameter_bytes}};
-    figures["pauses_ms"] = {{"handovers", moves.handovers()}, {"p50", moves.pause_ms_p50()}, {"p99", moves.pause_ms_p99()},
+    figures["pauses_ms"] = {{"handovers", moves.handovers()},
+                            {"p50", moves.pause_ms_p50()},
+                            {"p99", moves.pause_ms_p99()},
                             {"max", moves.pause_ms_max()}};
     return figures;
   };

@@ -45,8 +45,7 @@ ABSL_FLAG(std::string, optimizer, "adam { learning_rate: 0.0001 }", "the job's, 
 ABSL_FLAG(std::vector<std::string>, bucket_bytes, std::vector<std::string>({"262144", "1048576", "1073741824"}),
           "the job's all_reduce.bucket_bytes, one case each; one that is larger than the dense part shows what is gained by "
           "sending it in pieces");
-ABSL_FLAG(uint64_t, bytes_per_s, 0,
-          "of a worker's link; 0: so that a step's bytes take as long as its computation");
+ABSL_FLAG(uint64_t, bytes_per_s, 0, "of a worker's link; 0: so that a step's bytes take as long as its computation");
 ABSL_FLAG(uint32_t, rounds, 7, "of each case: the link is limited and not limited in turns");
 ABSL_FLAG(double, seconds, 10, "how long each turn is measured; its steps are counted to one, so that it should have many");
 
@@ -115,9 +114,9 @@ absl::StatusOr<std::unique_ptr<ProcessCluster>> Start(NetworkNamespaces& network
       "name: 'overlap' seed: 1 data { train: '", data, "' format: IDX }\nmodel { mlp { hidden: [",
       absl::StrJoin(std::vector<uint32_t>(absl::GetFlag(FLAGS_layers), absl::GetFlag(FLAGS_width)), ", "),
       "] classes: ", kClasses, " } } optimizer { ", absl::GetFlag(FLAGS_optimizer),
-      " }\nconsistency { mode: SYNC } partitions: 8 durability: MEMORY epochs: 1000000\nbatch_size: ",
-      workers * rank_batch, " logical_workers: ", workers, " dense_path: ALLREDUCE all_reduce { bucket_bytes: ",
-      bucket_bytes, " write_back_steps: 1000000 }\n");
+      " }\nconsistency { mode: SYNC } partitions: 8 durability: MEMORY epochs: 1000000\nbatch_size: ", workers * rank_batch,
+      " logical_workers: ", workers, " dense_path: ALLREDUCE all_reduce { bucket_bytes: ", bucket_bytes,
+      " write_back_steps: 1000000 }\n");
   options.servers = 1;
   options.workers = workers;
   options.network = &network;
@@ -155,18 +154,19 @@ struct Progress {
 absl::StatusOr<Progress> NextReport(ProcessCluster& cluster, NetworkNamespaces& network) {
   std::optional<uint64_t> first;
   Progress progress;
-  PAWL_RETURN_IF_ERROR(cluster.WaitFor(
-                                  [&](const GetStatusResponse& status) {
-                                    for (const NodeStatus& node : status.nodes()) {
-                                      if (node.node() != kWorker) continue;
-                                      progress.steps = node.worker().steps_min();
-                                      progress.training_s = node.worker().training_s();
-                                      progress.waiting_s = node.worker().waiting_s();
-                                    }
-                                    if (!first.has_value()) first = progress.steps;
-                                    return status.state() > RUNNING || progress.steps > *first;
-                                  },
-                                  kReportTimeout)
+  PAWL_RETURN_IF_ERROR(cluster
+                           .WaitFor(
+                               [&](const GetStatusResponse& status) {
+                                 for (const NodeStatus& node : status.nodes()) {
+                                   if (node.node() != kWorker) continue;
+                                   progress.steps = node.worker().steps_min();
+                                   progress.training_s = node.worker().training_s();
+                                   progress.waiting_s = node.worker().waiting_s();
+                                 }
+                                 if (!first.has_value()) first = progress.steps;
+                                 return status.state() > RUNNING || progress.steps > *first;
+                               },
+                               kReportTimeout)
                            .status());
   if (progress.steps == *first) return absl::AbortedError(absl::StrCat("the training has ended:\n", cluster.Describe()));
   progress.time = Clock::Real().Now();
@@ -197,10 +197,10 @@ absl::StatusOr<Turn> MeasureTurn(ProcessCluster& cluster, NetworkNamespaces& net
   const auto steps = static_cast<double>(end.steps - begin.steps);
   const double training_s = end.training_s - begin.training_s;
   const Turn turn = {.step_ms = 1e3 * training_s / steps,
-              .computing_ms = 1e3 * (training_s - (end.waiting_s - begin.waiting_s)) / steps,
-              .cpu_ms = 1e3 * (end.cpu_s - begin.cpu_s) / steps,
-              .sent_bytes = (end.sent_bytes - begin.sent_bytes) / steps,
-              .others_processors = (end.others_cpu_s - begin.others_cpu_s) / Seconds(end.time - begin.time)};
+                     .computing_ms = 1e3 * (training_s - (end.waiting_s - begin.waiting_s)) / steps,
+                     .cpu_ms = 1e3 * (end.cpu_s - begin.cpu_s) / steps,
+                     .sent_bytes = (end.sent_bytes - begin.sent_bytes) / steps,
+                     .others_processors = (end.others_cpu_s - begin.others_cpu_s) / Seconds(end.time - begin.time)};
   std::fprintf(stderr, "%.0f steps of %.1f ms, %.1f ms computing; others keep %.1f processors busy\n", steps, turn.step_ms,
                turn.computing_ms, turn.others_processors);
   return turn;
@@ -272,10 +272,9 @@ absl::StatusOr<nlohmann::ordered_json> MeasureCase(NetworkNamespaces& network, c
                                                    uint64_t bucket_bytes) {
   std::vector<Pair> pairs;
   {
-    PAWL_ASSIGN_OR_RETURN(
-        const auto cluster,
-        Start(network, data, absl::GetFlag(FLAGS_workers), absl::GetFlag(FLAGS_rank_batch),
-              absl::GetFlag(FLAGS_element_delay_ns), bucket_bytes));
+    PAWL_ASSIGN_OR_RETURN(const auto cluster,
+                          Start(network, data, absl::GetFlag(FLAGS_workers), absl::GetFlag(FLAGS_rank_batch),
+                                absl::GetFlag(FLAGS_element_delay_ns), bucket_bytes));
     for (uint32_t i = 0; i < absl::GetFlag(FLAGS_rounds); ++i) {
       Pair& pair = pairs.emplace_back();
       PAWL_ASSIGN_OR_RETURN(pair.free, MeasureTurn(*cluster, network));
@@ -328,9 +327,8 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
 
   std::vector<Turn> alone;
   {
-    PAWL_ASSIGN_OR_RETURN(const auto cluster,
-                          Start(*network, data, /*workers=*/1, absl::GetFlag(FLAGS_rank_batch),
-                                absl::GetFlag(FLAGS_element_delay_ns), cases.front()));
+    PAWL_ASSIGN_OR_RETURN(const auto cluster, Start(*network, data, /*workers=*/1, absl::GetFlag(FLAGS_rank_batch),
+                                                    absl::GetFlag(FLAGS_element_delay_ns), cases.front()));
     PAWL_ASSIGN_OR_RETURN(alone, MeasureTurns(*cluster, *network));
   }
   const uint64_t bytes_per_second = RateFor(Median(alone, &Turn::step_ms));
@@ -341,9 +339,8 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
                                     {"one_worker_alone", Json(alone)}};
   {
     // A sample a rank: as good as no computation.
-    PAWL_ASSIGN_OR_RETURN(const auto cluster,
-                          Start(*network, data, absl::GetFlag(FLAGS_workers), /*rank_batch=*/1,
-                                /*element_delay_ns=*/0, cases.front()));
+    PAWL_ASSIGN_OR_RETURN(const auto cluster, Start(*network, data, absl::GetFlag(FLAGS_workers), /*rank_batch=*/1,
+                                                    /*element_delay_ns=*/0, cases.front()));
     PAWL_RETURN_IF_ERROR(LimitAll(*network, bytes_per_second));
     PAWL_ASSIGN_OR_RETURN(const std::vector<Turn> turns, MeasureTurns(*cluster, *network));
     PAWL_RETURN_IF_ERROR(UnlimitAll(*network));

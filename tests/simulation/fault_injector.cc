@@ -20,12 +20,7 @@ constexpr milliseconds kFaultIntervalAtBegin{8};
 
 FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random, const Schedule& schedule,
                              SimulatedCluster& cluster, std::vector<SimulatedSender*> senders)
-    : loop_(loop),
-      network_(network),
-      random_(random),
-      schedule_(schedule),
-      cluster_(cluster),
-      senders_(std::move(senders)) {
+    : loop_(loop), network_(network), random_(random), schedule_(schedule), cluster_(cluster), senders_(std::move(senders)) {
   if (schedule.kills_servers) kinds_.push_back(&FaultInjector::KillServer);
   if (schedule.kills_all_servers) kinds_.push_back(&FaultInjector::KillAllServers);
   if (schedule.kills_scheduler) kinds_.push_back(&FaultInjector::KillScheduler);

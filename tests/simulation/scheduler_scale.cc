@@ -107,8 +107,8 @@ class Measurement {
     Coordinator::Options options;
     PAWL_ASSIGN_OR_RETURN(options.job,
                           ParseJob(absl::StrCat("name: 'scale' durability: MEMORY elastic: true logical_workers: ",
-                                                std::min(options_.workers, kMaxLogicalWorkers), " partitions: ",
-                                                options_.partitions, " replicas: ", options_.replicas),
+                                                std::min(options_.workers, kMaxLogicalWorkers),
+                                                " partitions: ", options_.partitions, " replicas: ", options_.replicas),
                                    "scale"));
     FillDefaults(options.job, options_.workers);
     options.job_id = 1;
@@ -286,8 +286,7 @@ class Measurement {
       left -= static_cast<double>(options_.repair_bytes_per_s) / sharing * Seconds(duration);
       if (left > 0) continue;
       SimulatedNode& learner = *FindServer(std::get<1>(copy));
-      CaughtUpReplica& report =
-          *FindServer(table_.servers(static_cast<int>(primary)).node())->heartbeat.add_caught_up();
+      CaughtUpReplica& report = *FindServer(table_.servers(static_cast<int>(primary)).node())->heartbeat.add_caught_up();
       report.set_partition(std::get<0>(copy));
       report.set_node(learner.registration.node());
       report.set_incarnation(learner.registration.incarnation());

@@ -38,8 +38,10 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "%s\n", figures.status().ToString().c_str());
         return 1;
       }
-      nlohmann::ordered_json line = {{"servers", options.servers}, {"workers", options.workers},
-                                     {"partitions", options.partitions}, {"replicas", options.replicas}};
+      nlohmann::ordered_json line = {{"servers", options.servers},
+                                     {"workers", options.workers},
+                                     {"partitions", options.partitions},
+                                     {"replicas", options.replicas}};
       line.update(*figures);
       std::printf("%s\n", line.dump(2).c_str());
       std::fflush(stdout);

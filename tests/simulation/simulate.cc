@@ -48,10 +48,11 @@ int main(int argc, char** argv) {
     if (one) std::printf("hash %016llx\n", static_cast<unsigned long long>(outcome.hash));
   }
   const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::printf("%llu schedules in %.1f s, %.0f a minute; %d failed; %.0f simulated seconds, %llu events, %llu faults, "
-              "%llu pushes acknowledged; %llu jobs lost their data\n",
-              static_cast<unsigned long long>(run), wall_s, 60.0 * static_cast<double>(run) / wall_s, failures, simulated_s,
-              static_cast<unsigned long long>(events), static_cast<unsigned long long>(faults),
-              static_cast<unsigned long long>(acknowledged), static_cast<unsigned long long>(failed_jobs));
+  std::printf(
+      "%llu schedules in %.1f s, %.0f a minute; %d failed; %.0f simulated seconds, %llu events, %llu faults, "
+      "%llu pushes acknowledged; %llu jobs lost their data\n",
+      static_cast<unsigned long long>(run), wall_s, 60.0 * static_cast<double>(run) / wall_s, failures, simulated_s,
+      static_cast<unsigned long long>(events), static_cast<unsigned long long>(faults),
+      static_cast<unsigned long long>(acknowledged), static_cast<unsigned long long>(failed_jobs));
   return failures == 0 ? 0 : 1;
 }

@@ -25,8 +25,8 @@ DataPlane::Done StatusReply(SimulatedNetwork::Reply reply) {
 void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rpc, IncomingMessage request,
                      MonotonicDuration timeout, std::shared_ptr<const std::atomic<bool>> cancelled,
                      SimulatedNetwork::Reply reply) {
-  for (const Method method : {Method::kPush, Method::kPull, Method::kEndStep, Method::kTakeOver, Method::kReplicate,
-                              Method::kInstallSnapshot}) {
+  for (const Method method :
+       {Method::kPush, Method::kPull, Method::kEndStep, Method::kTakeOver, Method::kReplicate, Method::kInstallSnapshot}) {
     if (rpc != RpcName(method)) continue;
     return plane.Handle(method, std::move(request), CallContext{clock.Now() + timeout, std::move(cancelled)},
                         std::move(reply));
@@ -47,8 +47,7 @@ void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rp
 
 }  // namespace
 
-SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
-                                   ClusterOptions options)
+SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random, ClusterOptions options)
     : loop_(loop),
       network_(network),
       random_(random),

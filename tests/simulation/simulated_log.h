@@ -38,8 +38,7 @@ class SimulatedLog final : public NodeLog {
  public:
   // `life` is the process's. All of them outlive it.
   // forgets: the last changes of each partition are not there in the next life, durable or not.
-  SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& random, std::shared_ptr<Life> life,
-               bool forgets = false);
+  SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& random, std::shared_ptr<Life> life, bool forgets = false);
   // Of what is queued, some is written.
   ~SimulatedLog() override;
 

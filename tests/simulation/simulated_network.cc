@@ -63,8 +63,8 @@ MonotonicDuration SimulatedNetwork::Delay() {
 }
 
 SimulatedNetwork::CallId SimulatedNetwork::Call(const std::shared_ptr<Life>& from, const std::string& address,
-                                                const std::string& rpc, const ByteView& request,
-                                                MonotonicDuration timeout, Done done) {
+                                                const std::string& rpc, const ByteView& request, MonotonicDuration timeout,
+                                                Done done) {
   const CallId call = next_++;
   Pending& pending = pending_[call];
   pending.from = from;
@@ -84,11 +84,12 @@ void SimulatedNetwork::Send(CallId call, const std::string& rpc, std::shared_ptr
   const Pending& pending = pending_.at(call);
   const std::shared_ptr<Life> from = pending.from;
   const bool lost = random_.Chance(faults_.lose_request);
-  loop_.Schedule(delay, nullptr, "message", [this, call, from, address = pending.address, rpc,
-                                             request = std::move(request), deadline, is_duplicate, lost] {
-    if (!lost) return Arrive(call, from, address, rpc, request, deadline, is_duplicate);
-    if (!is_duplicate) LoseConnection(call);
-  });
+  loop_.Schedule(
+      delay, nullptr, "message",
+      [this, call, from, address = pending.address, rpc, request = std::move(request), deadline, is_duplicate, lost] {
+        if (!lost) return Arrive(call, from, address, rpc, request, deadline, is_duplicate);
+        if (!is_duplicate) LoseConnection(call);
+      });
 }
 
 void SimulatedNetwork::Arrive(CallId call, const std::shared_ptr<Life>& from, const std::string& address,
@@ -128,8 +129,7 @@ void SimulatedNetwork::Arrive(CallId call, const std::shared_ptr<Life>& from, co
                  });
 }
 
-void SimulatedNetwork::Answer(CallId call, const std::shared_ptr<Life>& at, absl::Status status,
-                              OutgoingMessage answer) {
+void SimulatedNetwork::Answer(CallId call, const std::shared_ptr<Life>& at, absl::Status status, OutgoingMessage answer) {
   const auto found = pending_.find(call);
   if (found == pending_.end() || !at->alive) return;
   std::string bytes = status.ok() ? Flat(answer.bytes) : std::string();

@@ -45,9 +45,8 @@ class SimulatedNetwork {
   using Done = Transport::Done;
   using Reply = RequestHandler::Reply;
   // Answers an rpc; `timeout` is what is left of the caller's deadline.
-  using Receiver =
-      std::function<void(const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
-                         std::shared_ptr<const std::atomic<bool>> cancelled, Reply reply)>;
+  using Receiver = std::function<void(const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,
+                                      std::shared_ptr<const std::atomic<bool>> cancelled, Reply reply)>;
   using CallId = uint64_t;
 
   SimulatedNetwork(EventLoop& loop, SeededRandom& random) : loop_(loop), random_(random) {}
@@ -62,8 +61,8 @@ class SimulatedNetwork {
   bool IsCut(int from, int to) const { return cuts_.contains({from, to}); }
 
   // `done` runs later, in an event of the caller's.
-  CallId Call(const std::shared_ptr<Life>& from, const std::string& address, const std::string& rpc,
-              const ByteView& request, MonotonicDuration timeout, Done done);
+  CallId Call(const std::shared_ptr<Life>& from, const std::string& address, const std::string& rpc, const ByteView& request,
+              MonotonicDuration timeout, Done done);
   // The call ends with this, soon.
   void Cancel(CallId call, const absl::Status& status);
   // Takes back what the call was to do at its end; null if it has ended.
@@ -74,8 +73,7 @@ class SimulatedNetwork {
   void Bury(const std::shared_ptr<Life>& life);
 
   // Sees every request that arrives, and may change it, or answer it and return true. For sabotage.
-  using Intercept =
-      std::function<bool(const std::string& rpc, std::string& request, bool is_duplicate, Reply& reply)>;
+  using Intercept = std::function<bool(const std::string& rpc, std::string& request, bool is_duplicate, Reply& reply)>;
   void SetIntercept(Intercept intercept) { intercept_ = std::move(intercept); }
 
  private:
@@ -166,8 +164,7 @@ class SimulatedControlChannel final : public ControlChannel {
   SimulatedControlChannel(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life, std::string address)
       : address_(std::move(address)), caller_(network, loop, std::move(life)) {}
 
-  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout,
-            Transport::Done done) override {
+  void Call(const std::string& method, OutgoingMessage request, MonotonicDuration timeout, Transport::Done done) override {
     caller_.Call(address_, method, request.bytes, timeout, std::move(done));
   }
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {

@@ -23,8 +23,7 @@ constexpr std::chrono::minutes kNever{60};
 // Only what a job without evaluations needs.
 class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
  public:
-  ServerCallerOnNetwork(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life,
-                        std::set<uint32_t>& released)
+  ServerCallerOnNetwork(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life, std::set<uint32_t>& released)
       : released_(released), caller_(network, loop, std::move(life)) {}
 
   void CreateTable(const std::string& address, const CreateTableOnServerRequest& request, MonotonicDuration timeout,
@@ -89,13 +88,12 @@ void SimulatedScheduler::Start() {
   };
   SchedulerState state;
   if (!saved_.empty() && !state.ParseFromString(saved_)) std::abort();
-  process_->coordinator = std::make_unique<Coordinator>(std::move(options), clock_, *process_->caller,
-                                                         saved_.empty() ? nullptr : &state);
+  process_->coordinator =
+      std::make_unique<Coordinator>(std::move(options), clock_, *process_->caller, saved_.empty() ? nullptr : &state);
   network_.Listen(kSchedulerAddress, life_,
                   [this](const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
-                         std::shared_ptr<const std::atomic<bool>>, SimulatedNetwork::Reply reply) {
-                    Receive(rpc, request, timeout, std::move(reply));
-                  });
+                         std::shared_ptr<const std::atomic<bool>>,
+                         SimulatedNetwork::Reply reply) { Receive(rpc, request, timeout, std::move(reply)); });
   Tick();
 }
 
@@ -144,23 +142,23 @@ void SimulatedScheduler::BeginSave() {
 }
 
 void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
-                               SimulatedNetwork::Reply reply) {
+                                 SimulatedNetwork::Reply reply) {
   told_anew_ = true;
   Coordinator& coordinator = *process_->coordinator;
-  const auto parked = [&]<typename Request, typename Response>(
-                          Ticket (Coordinator::*method)(const Request&, Done<Response>)) {
-    const Ticket ticket = (coordinator.*method)(MustParse<Request>(request),
-                                                [reply = std::move(reply)](absl::StatusOr<Response> answer) mutable {
-                                                  if (answer.ok()) {
-                                                    reply(absl::OkStatus(), EncodeSmall(*answer));
-                                                  } else {
-                                                    reply(answer.status(), OutgoingMessage());
-                                                  }
-                                                });
-    if (ticket == 0) return;
-    loop_.Schedule(timeout, life_, "deadline of a call",
-                   [this, ticket] { process_->coordinator->Cancel(ticket, /*deadline_passed=*/true); });
-  };
+  const auto parked =
+      [&]<typename Request, typename Response>(Ticket (Coordinator::*method)(const Request&, Done<Response>)) {
+        const Ticket ticket = (coordinator.*method)(MustParse<Request>(request),
+                                                    [reply = std::move(reply)](absl::StatusOr<Response> answer) mutable {
+                                                      if (answer.ok()) {
+                                                        reply(absl::OkStatus(), EncodeSmall(*answer));
+                                                      } else {
+                                                        reply(answer.status(), OutgoingMessage());
+                                                      }
+                                                    });
+        if (ticket == 0) return;
+        loop_.Schedule(timeout, life_, "deadline of a call",
+                       [this, ticket] { process_->coordinator->Cancel(ticket, /*deadline_passed=*/true); });
+      };
   if (rpc == "/pawl.Scheduler/Register") return parked(&Coordinator::Register);
   if (rpc == "/pawl.Scheduler/GetRouting") return parked(&Coordinator::GetRouting);
   if (rpc == "/pawl.Scheduler/CreateTable") return parked(&Coordinator::CreateTable);

@@ -123,10 +123,10 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
                             if (expected.unless_released && value == 0 && world_.may_be_released(expected.cell.sender)) {
                               continue;
                             }
-                            world_.violation(absl::StrCat(
-                                name_, " reads ", value, " for push ", expected.cell.number, " of sender ",
-                                expected.cell.sender, " in partition ", expected.cell.partition, ", which is to be ",
-                                expected.least, " or ", expected.most, ": ", expected.why));
+                            world_.violation(absl::StrCat(name_, " reads ", value, " for push ", expected.cell.number,
+                                                          " of sender ", expected.cell.sender, " in partition ",
+                                                          expected.cell.partition, ", which is to be ", expected.least,
+                                                          " or ", expected.most, ": ", expected.why));
                           }
                           then();
                         })](absl::Status status) mutable { check(std::move(status)); });

@@ -270,8 +270,6 @@ class Simulation {
 
 }  // namespace
 
-Outcome Simulate(const Schedule& schedule, const SimulationOptions& options) {
-  return Simulation(schedule, options).Run();
-}
+Outcome Simulate(const Schedule& schedule, const SimulationOptions& options) { return Simulation(schedule, options).Run(); }
 
 }  // namespace pawl

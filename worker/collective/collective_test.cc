@@ -20,8 +20,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using Done = Collective::Done;
 
-constexpr CollectiveType kTypes[] = {CollectiveType::kInt8,    CollectiveType::kUint8,   CollectiveType::kInt32,
-                                     CollectiveType::kUint32,  CollectiveType::kInt64,   CollectiveType::kUint64,
+constexpr CollectiveType kTypes[] = {CollectiveType::kInt8,    CollectiveType::kUint8,    CollectiveType::kInt32,
+                                     CollectiveType::kUint32,  CollectiveType::kInt64,    CollectiveType::kUint64,
                                      CollectiveType::kFloat16, CollectiveType::kBfloat16, CollectiveType::kFloat32,
                                      CollectiveType::kFloat64};
 constexpr Reduction kReductions[] = {Reduction::kSum, Reduction::kProduct, Reduction::kMin, Reduction::kMax};
@@ -429,8 +429,7 @@ TEST(CollectiveConnectTest, MemberThatIsGoneDoesNotConnect) {
   members.Drop(2);
   std::vector<absl::Status> results(3);
   members.ForEach([&](GlooCollective& member) {
-    results[member.place()] =
-        Wait([&](Done done) { member.Connect(members.introductions(), seconds(2), std::move(done)); });
+    results[member.place()] = Wait([&](Done done) { member.Connect(members.introductions(), seconds(2), std::move(done)); });
   });
   for (const int place : {0, 1}) {
     EXPECT_TRUE(absl::IsDeadlineExceeded(results[place]) || absl::IsUnavailable(results[place])) << results[place];
@@ -438,8 +437,13 @@ TEST(CollectiveConnectTest, MemberThatIsGoneDoesNotConnect) {
 }
 
 TEST(CollectiveConnectTest, MalformedIntroductionsAreRefused) {
-  for (const std::string& bad :
-       {std::string(), std::string("\x05" "abc"), std::string(1, '\0'), std::string("\x01" "a\x01" "b")}) {
+  for (const std::string& bad : {std::string(),
+                                 std::string("\x05"
+                                             "abc"),
+                                 std::string(1, '\0'),
+                                 std::string("\x01"
+                                             "a\x01"
+                                             "b")}) {
     MembersInThreads members(2, /*connect=*/false);
     const absl::Status status = Wait([&](Done done) {
       members.member(0).Connect({members.introductions()[0], bad}, kTestTimeout, std::move(done));

@@ -26,8 +26,7 @@ class ConnectableCollective : public Collective {
 };
 
 // Makes one member's end of a group. Thread-safe.
-using CollectiveFactory =
-    std::function<absl::StatusOr<std::unique_ptr<ConnectableCollective>>(size_t size, size_t place)>;
+using CollectiveFactory = std::function<absl::StatusOr<std::unique_ptr<ConnectableCollective>>(size_t size, size_t place)>;
 
 }  // namespace pawl
 

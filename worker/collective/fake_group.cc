@@ -69,8 +69,8 @@ class FakeCollective final : public Collective {
   size_t size() const override { return live_->nodes.size(); }
   size_t place() const override { return place_; }
 
-  void AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
-                 MonotonicDuration, Done done) override {
+  void AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, MonotonicDuration,
+                 Done done) override {
     Start({"AllReduce", input, output, count, type, reduction, 0, std::move(done)});
   }
   void Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, size_t root,

@@ -44,9 +44,12 @@ TEST(OperationThreadTest, OperationsRunInOrderAndTheFirstErrorEndsTheRest) {
   int ran = 0;
   {
     OperationThread thread(nullptr, [&] { ++interrupts; });
-    thread.Add(seconds(1), [&](MonotonicTime) { return ++ran, absl::OkStatus(); }, results.Into(0));
-    thread.Add(seconds(1), [&](MonotonicTime) { return ++ran, absl::UnavailableError("gone"); }, results.Into(1));
-    thread.Add(seconds(1), [&](MonotonicTime) { return ++ran, absl::OkStatus(); }, results.Into(2));
+    thread.Add(
+        seconds(1), [&](MonotonicTime) { return ++ran, absl::OkStatus(); }, results.Into(0));
+    thread.Add(
+        seconds(1), [&](MonotonicTime) { return ++ran, absl::UnavailableError("gone"); }, results.Into(1));
+    thread.Add(
+        seconds(1), [&](MonotonicTime) { return ++ran, absl::OkStatus(); }, results.Into(2));
   }
   ASSERT_EQ(results.ended.size(), 3u);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(results.ended[i].first, i);
@@ -61,7 +64,8 @@ TEST(OperationThreadTest, AbortEndsWhatRunsAndWhatWaitsWithItsReason) {
   Hanging hanging;
   OperationThread thread(nullptr, [&] { hanging.Interrupt(); });
   std::promise<void> all;
-  thread.Add(seconds(100), [&](MonotonicTime deadline) { return hanging.Run(deadline); }, results.Into(0));
+  thread.Add(
+      seconds(100), [&](MonotonicTime deadline) { return hanging.Run(deadline); }, results.Into(0));
   thread.Add(seconds(100), Nothing, results.Into(1));
   hanging.AwaitBeginning();
   thread.Abort(absl::AbortedError("the group is over"));
@@ -100,7 +104,8 @@ TEST(OperationThreadTest, MoreThanTheLimitBreakTheGroup) {
   std::atomic<size_t> refused{0};
   {
     OperationThread thread(nullptr, [&] { hanging.Interrupt(); });
-    thread.Add(seconds(100), [&](MonotonicTime deadline) { return hanging.Run(deadline); }, [](absl::Status) {});
+    thread.Add(
+        seconds(100), [&](MonotonicTime deadline) { return hanging.Run(deadline); }, [](absl::Status) {});
     hanging.AwaitBeginning();
     for (size_t i = 0; i < kMaxQueuedOperations; ++i) {
       thread.Add(seconds(100), Nothing, [&](absl::Status status) { refused += absl::IsResourceExhausted(status); });

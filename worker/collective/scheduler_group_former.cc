@@ -65,8 +65,7 @@ class WatchedCollective final : public Collective {
  public:
   WatchedCollective(std::unique_ptr<ConnectableCollective> inner, Client& client, uint64_t generation,
                     MonotonicDuration watch_timeout)
-      : inner_(std::move(inner)),
-        watch_(std::make_shared<GroupWatch>(client, generation, watch_timeout, *inner_)) {
+      : inner_(std::move(inner)), watch_(std::make_shared<GroupWatch>(client, generation, watch_timeout, *inner_)) {
     watch_->Ask();
   }
   ~WatchedCollective() override { watch_->End(); }
@@ -86,8 +85,7 @@ class WatchedCollective final : public Collective {
               MonotonicDuration timeout, Done done) override {
     inner_->Reduce(input, output, count, type, reduction, root, timeout, std::move(done));
   }
-  void Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout,
-                 Done done) override {
+  void Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout, Done done) override {
     inner_->Broadcast(data, count, type, root, timeout, std::move(done));
   }
   void AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
@@ -109,8 +107,8 @@ class WatchedCollective final : public Collective {
 
 }  // namespace
 
-absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& ranks,
-                                                 std::optional<uint64_t> dense_steps, const Interrupt& interrupt) {
+absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& ranks, std::optional<uint64_t> dense_steps,
+                                                 const Interrupt& interrupt) {
   JoinGroupRequest request;
   for (const GroupRank& rank : ranks) *request.add_ranks() = rank;
   request.set_has_state(dense_steps.has_value());
@@ -130,8 +128,8 @@ absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& r
     if (!again || !client_.status().ok()) return last;
     spdlog::info("group {} was not connected: {}", formed.generation(), last.ToString());
   }
-  return absl::UnavailableError(absl::StrCat(kMaxFormAttempts, " groups were over before they were connected; the last: ",
-                                             last.message()));
+  return absl::UnavailableError(
+      absl::StrCat(kMaxFormAttempts, " groups were over before they were connected; the last: ", last.message()));
 }
 
 absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& formed, const Interrupt& interrupt) {

@@ -86,8 +86,7 @@ void BatchAssembler::AddFixed(absl::Span<const uint64_t> samples, Batch* batch) 
   batch->entry_key.resize(entries);
   uint32_t* out = batch->entry_key.data();
   for (size_t i = 0; i < samples.size() && fields > 0; ++i) {
-    if (i + kPrefetchSamples < samples.size())
-      __builtin_prefetch(&store_.entries[samples[i + kPrefetchSamples] * fields]);
+    if (i + kPrefetchSamples < samples.size()) __builtin_prefetch(&store_.entries[samples[i + kPrefetchSamples] * fields]);
     out = std::copy_n(&store_.entries[samples[i] * fields], fields, out);
   }
 }

@@ -80,8 +80,7 @@ TEST(BatchAssemblerTest, IdxBatchHasScaledPixels) {
   spec.set_format(IDX);
   const std::string labels_path = std::string(std::getenv("TEST_TMPDIR")) + "/t-labels-idx1-ubyte";
   std::ofstream(labels_path, std::ios::binary) << std::string("\0\0\10\1\0\0\0\2\3\7", 10);
-  const auto dataset =
-      Load(spec, "t-images-idx3-ubyte", std::string("\0\0\10\3\0\0\0\2\0\0\0\1\0\0\0\2\0\1\377\200", 20));
+  const auto dataset = Load(spec, "t-images-idx3-ubyte", std::string("\0\0\10\3\0\0\0\2\0\0\0\1\0\0\0\2\0\1\377\200", 20));
   BatchAssembler assembler(*dataset);
   Batch batch;
   ASSERT_TRUE(assembler.Assemble({1, 0}, &batch).ok());

@@ -133,8 +133,8 @@ absl::Status CsvFeatures::ResolveCross(Feature* feature, const std::string& path
   }
   if (!feature->column.source().empty()) return BadSpec(path, "source is set; a crossed feature has no column");
   for (const std::string& name : crossed.columns()) {
-    const auto found = std::find_if(features_.begin(), features_.end(),
-                                    [&](const Feature& other) { return other.column.name() == name; });
+    const auto found =
+        std::find_if(features_.begin(), features_.end(), [&](const Feature& other) { return other.column.name() == name; });
     if (found == features_.end() || found->column.has_label() || found->column.has_numeric()) {
       return BadSpec(path, absl::StrCat("crossed.columns has ", Quoted(name),
                                         ", which is no bucketized, categorical or hashed column of the spec"));

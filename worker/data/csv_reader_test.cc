@@ -77,8 +77,7 @@ TEST(CsvReaderTest, EveryKindOfColumnIsRead) {
 
 TEST(CsvReaderTest, LabelWithoutThresholdIsTheNumber) {
   SampleStore store(kNoLimit);
-  ASSERT_TRUE(
-      Read("columns { name: 'y' label {} } columns { name: 'x' numeric {} }", "x,y\n1,2.5\n3,-4\n", &store).ok());
+  ASSERT_TRUE(Read("columns { name: 'y' label {} } columns { name: 'x' numeric {} }", "x,y\n1,2.5\n3,-4\n", &store).ok());
   EXPECT_THAT(store.labels, ElementsAre(2.5, -4));
   EXPECT_THAT(store.numerics, ElementsAre(1, 3));
 }
@@ -134,8 +133,7 @@ TEST(CsvReaderTest, MalformedLinesNameFileLineAndColumn) {
   EXPECT_EQ(Error(kFlights, good + "\n\"1\",\"nan\",x,A,B\n"), "t.csv:4:5: column 'delay': 'nan' is not a number");
   EXPECT_EQ(Error(kFlights, good + "1,2,x,A\n"), "t.csv:3:1: the line has 4 fields, the header has 5");
   EXPECT_EQ(Error(kFlights, good + "1,2,x,A,B,C\n"), "t.csv:3:1: the line has 6 fields, the header has 5");
-  EXPECT_EQ(Error(kFlights, good + "1e300,2,x,A,B\n"),
-            "t.csv:3:1: column 'distance': '1e300' is too large for its buckets");
+  EXPECT_EQ(Error(kFlights, good + "1e300,2,x,A,B\n"), "t.csv:3:1: column 'distance': '1e300' is too large for its buckets");
 }
 
 TEST(CsvReaderTest, ValuesBeyondFloat32AreRefused) {

@@ -96,8 +96,7 @@ absl::Status CsvRecordReader::SplitQuoted(absl::string_view line) {
 
 absl::Status CsvRecordReader::MalformedField(size_t field, absl::string_view what) const {
   if (!places_.empty()) return MalformedAt(lines_.name(), places_[field].line, places_[field].column, what);
-  return MalformedAt(lines_.name(), first_line_, static_cast<uint64_t>(fields_[field].data() - fields_[0].data()) + 1,
-                     what);
+  return MalformedAt(lines_.name(), first_line_, static_cast<uint64_t>(fields_[field].data() - fields_[0].data()) + 1, what);
 }
 
 absl::Status CsvRecordReader::MalformedRecord(absl::string_view what) const {

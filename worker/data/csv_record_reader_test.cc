@@ -41,8 +41,7 @@ std::string Error(const std::string& text) {
 }
 
 TEST(CsvRecordReaderTest, PlainFieldsAreSplitAtCommas) {
-  EXPECT_THAT(Records("a,b,c\n,,\r\n\n x ,y"),
-              ElementsAre(Record{"a", "b", "c"}, Record{"", "", ""}, Record{" x ", "y"}));
+  EXPECT_THAT(Records("a,b,c\n,,\r\n\n x ,y"), ElementsAre(Record{"a", "b", "c"}, Record{"", "", ""}, Record{" x ", "y"}));
 }
 
 TEST(CsvRecordReaderTest, QuotedFieldsHoldCommasQuotesAndLineBreaks) {

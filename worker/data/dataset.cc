@@ -51,8 +51,7 @@ absl::Status ValidateData(const Data& spec) {
     case IDX:
       return absl::OkStatus();
     default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("data.format is ", spec.format(), "; it must be LIBSVM, CSV or IDX"));
+      return absl::InvalidArgumentError(absl::StrCat("data.format is ", spec.format(), "; it must be LIBSVM, CSV or IDX"));
   }
 }
 

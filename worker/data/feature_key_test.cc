@@ -31,8 +31,7 @@ TEST(FeatureKeyTest, BucketsAreTheirNumbersInDecimal) {
   const FeatureKey key("x");
   EXPECT_EQ(key.OfBucket(12), key.OfCategory("12"));
   EXPECT_EQ(key.OfBucket(std::numeric_limits<int64_t>::min()), key.OfCategory("-9223372036854775808"));
-  EXPECT_EQ(key.OfHashed(std::numeric_limits<uint64_t>::max(), std::numeric_limits<uint64_t>::max()),
-            key.OfCategory("0"));
+  EXPECT_EQ(key.OfHashed(std::numeric_limits<uint64_t>::max(), std::numeric_limits<uint64_t>::max()), key.OfCategory("0"));
   EXPECT_EQ(key.OfHashed(23, 10), key.OfCategory("3"));
 }
 

@@ -34,14 +34,12 @@ absl::StatusOr<size_t> ReadFully(ByteSource& source, uint8_t* out, size_t size) 
   return filled;
 }
 
-absl::StatusOr<IdxHeader> ReadHeader(ByteSource& source, const std::string& name, int min_dimensions,
-                                     int max_dimensions) {
+absl::StatusOr<IdxHeader> ReadHeader(ByteSource& source, const std::string& name, int min_dimensions, int max_dimensions) {
   uint8_t magic[4];
   PAWL_ASSIGN_OR_RETURN(size_t count, ReadFully(source, magic, sizeof(magic)));
   if (count < sizeof(magic) || magic[0] != 0 || magic[1] != 0) return Malformed(name, "is not an IDX file");
   if (magic[2] != kUnsignedByte) {
-    return Malformed(name,
-                     absl::StrFormat("its element type is 0x%02x; only unsigned bytes (0x08) are read", magic[2]));
+    return Malformed(name, absl::StrFormat("its element type is 0x%02x; only unsigned bytes (0x08) are read", magic[2]));
   }
   if (magic[3] < min_dimensions || magic[3] > max_dimensions) {
     return Malformed(name, absl::StrCat("has ", magic[3], " dimensions, not ", min_dimensions,
@@ -98,8 +96,7 @@ absl::StatusOr<std::string> IdxLabelPath(const std::string& image_path) {
   const size_t name_begin = image_path.rfind('/') + 1;  // npos + 1 is 0
   const size_t at = image_path.rfind(kImages.data());
   if (at == std::string::npos || at < name_begin) {
-    return absl::InvalidArgumentError(absl::StrCat(image_path, ": the name of an IDX file of images must have \"",
-                                                   kImages,
+    return absl::InvalidArgumentError(absl::StrCat(image_path, ": the name of an IDX file of images must have \"", kImages,
                                                    "\" in it, to find the labels beside it under \"labels-idx1\""));
   }
   std::string label_path = image_path;
@@ -107,8 +104,8 @@ absl::StatusOr<std::string> IdxLabelPath(const std::string& image_path) {
   return label_path;
 }
 
-absl::Status ReadIdx(ByteSource& images, const std::string& image_name, ByteSource& labels,
-                     const std::string& label_name, SampleStore* store) {
+absl::Status ReadIdx(ByteSource& images, const std::string& image_name, ByteSource& labels, const std::string& label_name,
+                     SampleStore* store) {
   PAWL_ASSIGN_OR_RETURN(const IdxHeader image_header, ReadHeader(images, image_name, 2, 4));
   PAWL_ASSIGN_OR_RETURN(const IdxHeader label_header, ReadHeader(labels, label_name, 1, 1));
   if (image_header.count != label_header.count) {

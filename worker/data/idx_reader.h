@@ -20,8 +20,8 @@ absl::StatusOr<std::string> IdxLabelPath(const std::string& image_path);
 // counts them, labels in one. INVALID_ARGUMENT naming the file and what is wrong
 // for another type, a length that is not what the header says, or files that do
 // not belong together.
-absl::Status ReadIdx(ByteSource& images, const std::string& image_name, ByteSource& labels,
-                     const std::string& label_name, SampleStore* store);
+absl::Status ReadIdx(ByteSource& images, const std::string& image_name, ByteSource& labels, const std::string& label_name,
+                     SampleStore* store);
 
 }  // namespace pawl
 

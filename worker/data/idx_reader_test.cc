@@ -68,8 +68,7 @@ TEST(IdxReaderTest, WrongHeadersAreRefused) {
 TEST(IdxReaderTest, LyingHeaderTakesNoMemory) {
   const std::string huge = Bytes({0, 0, 8, 3, 255, 255, 255, 255, 0, 0, 4, 0, 0, 0, 4, 0});
   SampleStore store(1 << 20);
-  EXPECT_EQ(Read(huge + "abc", Bytes({0, 0, 8, 1, 255, 255, 255, 255}), &store).code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Read(huge + "abc", Bytes({0, 0, 8, 1, 255, 255, 255, 255}), &store).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_LT(store.memory_bytes(), 1000u);
   const std::string vast = Bytes({0, 0, 8, 4, 0, 0, 0, 1, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255});
   EXPECT_THAT(Error(vast, kLabels), HasSubstr("too many elements"));

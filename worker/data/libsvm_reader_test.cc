@@ -70,8 +70,8 @@ TEST(LibsvmReaderTest, MalformedLinesNameFileLineAndColumn) {
   EXPECT_EQ(Error("1 1:1\nabc 1:1\n"), "t.libsvm:2:1: the label 'abc' is not a number");
   EXPECT_EQ(Error("1 1:1 2:x\n"), "t.libsvm:1:7: '2:x' is not an index:value pair");
   EXPECT_EQ(Error("1 1:1\n\n1  1"), "t.libsvm:3:4: '1' is not an index:value pair");
-  for (const char* word : {":1", "1:", "-1:1", "x:1", "1:nan", "1:inf", "1:1e39", "1:1:1", "18446744073709551616:1",
-                           "1.5:1", "qid:3", "1\x01:1"}) {
+  for (const char* word : {":1", "1:", "-1:1", "x:1", "1:nan", "1:inf", "1:1e39", "1:1:1", "18446744073709551616:1", "1.5:1",
+                           "qid:3", "1\x01:1"}) {
     EXPECT_THAT(Error(std::string("1 ") + word), HasSubstr("t.libsvm:1:3: ")) << word;
   }
   EXPECT_THAT(Error("nan 1:1"), HasSubstr("t.libsvm:1:1: the label"));

@@ -20,8 +20,8 @@ uint64_t SampleStore::memory_bytes() const {
 
 absl::Status SampleStore::CheckLimits(absl::string_view file) const {
   if (const uint64_t bytes = memory_bytes(); bytes > max_bytes_) {
-    return absl::ResourceExhaustedError(absl::StrCat(file, ": its samples take ", bytes, " bytes of memory after ",
-                                                     size(), " of them, the limit is ", max_bytes_,
+    return absl::ResourceExhaustedError(absl::StrCat(file, ": its samples take ", bytes, " bytes of memory after ", size(),
+                                                     " of them, the limit is ", max_bytes_,
                                                      "; split the file or use a machine with more memory"));
   }
   if (size() > kMaxSamples) {

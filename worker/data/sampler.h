@@ -32,9 +32,7 @@ struct SampleRange {
 SampleRange ShareOf(uint64_t size, uint32_t rank, uint32_t parts);
 
 // The samples of an evaluation file that `rank` of `ranks` evaluates, in the file's order.
-inline SampleRange EvaluationShard(uint64_t samples, uint32_t rank, uint32_t ranks) {
-  return ShareOf(samples, rank, ranks);
-}
+inline SampleRange EvaluationShard(uint64_t samples, uint32_t rank, uint32_t ranks) { return ShareOf(samples, rank, ranks); }
 
 // A pure function of (seed, epoch, step, rank), so that a successor of a dead
 // worker, and a job that goes on from a checkpoint, take the same samples.

@@ -12,8 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Sampler Make(uint64_t samples, uint64_t batch_size, uint32_t logical_workers, uint64_t seed = 7,
-             bool keep_order = false) {
+Sampler Make(uint64_t samples, uint64_t batch_size, uint32_t logical_workers, uint64_t seed = 7, bool keep_order = false) {
   absl::StatusOr<Sampler> sampler = Sampler::Create({samples, batch_size, logical_workers, seed, keep_order});
   EXPECT_TRUE(sampler.ok()) << sampler.status();
   return *sampler;

@@ -107,8 +107,7 @@ void DenseReplica::End(uint32_t rank, uint64_t next_step) {
   if (gradients_.End(rank, next_step)) state_.Retire();
 }
 
-absl::StatusOr<std::unique_ptr<DenseView>> DenseReplica::At(uint64_t step, Session& /*session*/,
-                                                            MonotonicDuration timeout) {
+absl::StatusOr<std::unique_ptr<DenseView>> DenseReplica::At(uint64_t step, Session& /*session*/, MonotonicDuration timeout) {
   return std::make_unique<ReplicaView>(state_, step, timeout);
 }
 
@@ -213,8 +212,7 @@ absl::Status DenseReplica::Synchronize(GroupOperations& group) {
   if (earliest == kNoStep) return absl::AbortedError("the members of the group have no ranks any more");
 
   StateExchange exchange(layout_, state_, shares_.get(), group);
-  const absl::Status status =
-      exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, state_); });
+  const absl::Status status = exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, state_); });
   return exchange.failed() ? Fatal(status) : status;
 }
 

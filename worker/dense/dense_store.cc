@@ -121,10 +121,9 @@ absl::StatusOr<uint64_t> DenseStore::Load(Session& session, MonotonicDuration ti
   }
   std::promise<absl::Status> promise;
   std::future<absl::Status> pulled = promise.get_future();
-  session.Pull(items, CallOptions{.timeout = timeout},
-               [values, promise = std::move(promise)](absl::Status status) mutable {
-                 promise.set_value(std::move(status));
-               });
+  session.Pull(items, CallOptions{.timeout = timeout}, [values, promise = std::move(promise)](absl::Status status) mutable {
+    promise.set_value(std::move(status));
+  });
   PAWL_RETURN_IF_ERROR(
       Await(pulled, timeout + kLibraryGrace, interrupt, "pull of the dense parameters that the servers keep"));
   PAWL_ASSIGN_OR_RETURN(const uint64_t steps, GetPair(values->back().data()));

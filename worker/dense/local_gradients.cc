@@ -94,9 +94,9 @@ void LocalGradients::GiveNothing(uint32_t rank, uint64_t step) {
 
 bool LocalGradients::GaveLocked(const Rank& rank, const DenseBucket& bucket, uint64_t step) const {
   if (rank.step != step) return false;
-  return rank.nothing || std::all_of(rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.first_table),
-                                     rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.end_table),
-                                     [](bool given) { return given; });
+  return rank.nothing ||
+         std::all_of(rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.first_table),
+                     rank.given.begin() + static_cast<std::ptrdiff_t>(bucket.end_table), [](bool given) { return given; });
 }
 
 bool LocalGradients::IsComplete(size_t bucket, uint64_t step) const {

@@ -20,8 +20,7 @@ class SlotSharesTest : public testing::Test {
   }
 
   struct Member {
-    Member(const DenseLayout& layout, const UpdateRule& rule)
-        : state(layout, rule), shares(layout, rule, state) {}
+    Member(const DenseLayout& layout, const UpdateRule& rule) : state(layout, rule), shares(layout, rule, state) {}
     DenseState state;
     SlotShares shares;
   };

@@ -33,9 +33,10 @@ absl::Status StateExchange::Run(uint64_t earliest, const Load& load) {
     PAWL_RETURN_IF_ERROR(ExchangeBucket(b, newest[b], lowest, steps_before));
   }
   if (steps_before > 0) {
-    spdlog::warn("dense parameters: a worker is gone with the optimizer slots of its share; those of up to {} steps before "
-                 "are used",
-                 steps_before);
+    spdlog::warn(
+        "dense parameters: a worker is gone with the optimizer slots of its share; those of up to {} steps before "
+        "are used",
+        steps_before);
   }
   CountLostSteps(earliest);
   return absl::OkStatus();
@@ -64,9 +65,10 @@ absl::Status StateExchange::LoadState(uint64_t earliest, const Load& load) {
   }
   for (size_t b = 0; b < layout_.buckets().size() && shares_ != nullptr; ++b) shares_->SetWhole(b);
   if (*steps < earliest) {
-    spdlog::info("no worker has the dense parameters any more: training goes on at step {} with those after {} steps, "
-                 "which the servers keep",
-                 earliest, *steps);
+    spdlog::info(
+        "no worker has the dense parameters any more: training goes on at step {} with those after {} steps, "
+        "which the servers keep",
+        earliest, *steps);
   }
   // Before others get them: whoever gets them all has all of it.
   CountLostSteps(earliest);

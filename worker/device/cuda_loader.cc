@@ -33,7 +33,8 @@ std::vector<std::string> CudaLibraryPaths() {
   const std::string folder = program.parent_path().string();
   std::vector<std::string> folders = {absl::StrCat(folder, "/"), absl::StrCat(folder, "/../lib/")};
   for (const char* const variable : {"RUNFILES_DIR", "TEST_SRCDIR"}) {
-    if (const char* const root = std::getenv(variable); root != nullptr) folders.push_back(absl::StrCat(root, "/", kRunfile));
+    if (const char* const root = std::getenv(variable); root != nullptr)
+      folders.push_back(absl::StrCat(root, "/", kRunfile));
   }
   folders.push_back(absl::StrCat(program.string(), ".runfiles/", kRunfile));
   for (std::string& path : folders) absl::StrAppend(&path, kCudaLibraryFile);
@@ -59,14 +60,14 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int number, CudaMath math
     break;
   }
   if (found == nullptr) {
-    return absl::UnimplementedError(absl::StrCat(
-        "this build has no ", kCudaLibraryFile, " (it is built where NVIDIA's toolkit is; looked for: ",
-        absl::StrJoin(paths, ", "), "); use cpu"));
+    return absl::UnimplementedError(
+        absl::StrCat("this build has no ", kCudaLibraryFile,
+                     " (it is built where NVIDIA's toolkit is; looked for: ", absl::StrJoin(paths, ", "), "); use cpu"));
   }
   // Loaded for good, as all below: what a device or a status is made of may lie there.
   if (dlopen(kDriver, RTLD_LAZY | RTLD_LOCAL) == nullptr) {
-    return absl::UnavailableError(absl::StrCat("no NVIDIA driver on this machine: ", kDriver, " was not found (",
-                                               LoaderError(), "); use cpu"));
+    return absl::UnavailableError(
+        absl::StrCat("no NVIDIA driver on this machine: ", kDriver, " was not found (", LoaderError(), "); use cpu"));
   }
   void* const library = dlopen(found->c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return CudaLoadError(*found, LoaderError());

@@ -93,8 +93,8 @@ class Stream {
   // the sum, times gradient_scale.
   //
   // log(1 + exp(-z)) for labels > 0, log(1 + exp(z)) for others.
-  virtual void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale,
-                            float* gradients, double* loss_sum) = 0;
+  virtual void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale, float* gradients,
+                            double* loss_sum) = 0;
   // (prediction - label)^2 / 2
   virtual void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale,
                            float* gradients, double* loss_sum) = 0;

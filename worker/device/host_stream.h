@@ -12,9 +12,9 @@
 
 namespace pawl {
 
-// Copies an operation's operands to the device, does it there, waits, and copies what it may have changed back. On the device
-// they lie at addresses aligned as on the host, up to 64 bytes, and between guards: an operation that writes beyond its
-// operands is an error. Not thread-safe.
+// Copies an operation's operands to the device, does it there, waits, and copies what it may have changed back. On the
+// device they lie at addresses aligned as on the host, up to 64 bytes, and between guards: an operation that writes beyond
+// its operands is an error. Not thread-safe.
 class HostStream final : public Stream {
  public:
   // `device` must outlive it.
@@ -53,8 +53,8 @@ class HostStream final : public Stream {
                             Matrix vectors_gradient) override;
   void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale, float* gradients,
                     double* loss_sum) override;
-  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale,
-                   float* gradients, double* loss_sum) override;
+  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale, float* gradients,
+                   double* loss_sum) override;
   void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                    double* loss_sum) override;
 

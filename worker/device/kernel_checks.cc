@@ -164,8 +164,13 @@ void CheckEmbedding(Checker& checker, size_t largest) {
 
 void CheckMatrices(Checker& checker, size_t largest) {
   // {rows, columns, padding, shift}
-  const size_t shapes[][4] = {{0, 5, 0, 0},       {1, largest, 0, 0}, {largest, 1, 0, 0}, {largest / 7, 7, 2, 1},
-                              {largest / 16, 16, 4, 0}, {largest / 64 + 1, 64, 0, 4}, {largest / 130 + 1, 130, 2, 3},
+  const size_t shapes[][4] = {{0, 5, 0, 0},
+                              {1, largest, 0, 0},
+                              {largest, 1, 0, 0},
+                              {largest / 7, 7, 2, 1},
+                              {largest / 16, 16, 4, 0},
+                              {largest / 64 + 1, 64, 0, 4},
+                              {largest / 130 + 1, 130, 2, 3},
                               {3, 0, 1, 0}};
   for (const auto& [r, c, p, s] : shapes) {
     const size_t rows = r, columns = c, padding = p, shift = s;
@@ -239,14 +244,21 @@ void CheckVectors(Checker& checker, size_t largest) {
 }
 
 void CheckGemm(Checker& checker, size_t largest) {
-  const size_t sizes[][3] = {{1, 1, 1},          {17, 1, 33},   {64, 64, 64},          {65, 130, 129},
-                             {largest / 64 + 1, 64, 128}, {128, 64, largest / 64 + 1}, {largest / 8, 1, 13}, {5, 4, 0}};
+  const size_t sizes[][3] = {{1, 1, 1},
+                             {17, 1, 33},
+                             {64, 64, 64},
+                             {65, 130, 129},
+                             {largest / 64 + 1, 64, 128},
+                             {128, 64, largest / 64 + 1},
+                             {largest / 8, 1, 13},
+                             {5, 4, 0}};
   for (const auto& [m, n, k] : sizes) {
     for (const bool a_is_transposed : {false, true}) {
       for (const bool b_is_transposed : {false, true}) {
         for (const size_t padding : {0, 3}) {
           checker.Add("Gemm", [=, rows = m, columns = n, inner = k](Stream& stream, Operands& operands) {
-            const Matrix a = a_is_transposed ? operands.MatrixOf(inner, rows, padding) : operands.MatrixOf(rows, inner, padding);
+            const Matrix a =
+                a_is_transposed ? operands.MatrixOf(inner, rows, padding) : operands.MatrixOf(rows, inner, padding);
             const Matrix b =
                 b_is_transposed ? operands.MatrixOf(columns, inner, padding) : operands.MatrixOf(inner, columns, padding);
             const Matrix c = operands.MatrixOf(rows, columns, padding * 2);
@@ -267,7 +279,7 @@ void CheckGemm(Checker& checker, size_t largest) {
 
 void CheckInteraction(Checker& checker, size_t largest) {
   // {vectors, dim, padding, shift}
-  const size_t shapes[][4] = {{1, 1, 0, 0},  {2, 7, 1, 0},   {27, 16, 0, 0}, {27, 16, 4, 1}, {9, 64, 4, 4},
+  const size_t shapes[][4] = {{1, 1, 0, 0},   {2, 7, 1, 0},   {27, 16, 0, 0}, {27, 16, 4, 1},  {9, 64, 4, 4},
                               {5, 128, 0, 0}, {33, 20, 2, 0}, {60, 8, 0, 0},  {100, 40, 0, 0}, {380, 3, 1, 1}};
   for (const auto& shape : shapes) {
     const size_t count = shape[0], dim = shape[1], padding = shape[2], shift = shape[3];
@@ -283,7 +295,8 @@ void CheckInteraction(Checker& checker, size_t largest) {
         };
       };
       const double of_squares = SumTolerance(count * dim) + 1e-7 * count * count * dim;
-      checker.Add("SumOfDots", of(of_squares, [=](Stream& stream, Operands& operands, Matrix vectors, Matrix, Outcome& outcome) {
+      checker.Add("SumOfDots",
+                  of(of_squares, [=](Stream& stream, Operands& operands, Matrix vectors, Matrix, Outcome& outcome) {
                     const Matrix sums = operands.MatrixOf(rows, dim, padding);
                     float* const outputs = operands.Floats(rows);
                     stream.SumOfDots(vectors, dim, sums, outputs);
@@ -297,19 +310,20 @@ void CheckInteraction(Checker& checker, size_t largest) {
                       stream.SumOfDotsBackward(vectors, dim, sums, operands.Floats(rows), write, gradient);
                       outcome.Add(gradient);
                     }));
-        checker.Add("PairwiseDotsBackward", of(2 * SumTolerance(count), [=](Stream& stream, Operands& operands, Matrix vectors,
-                                                                            Matrix gradient, Outcome& outcome) {
-                      const Matrix dots = operands.MatrixOf(rows, count * (count - 1) / 2, padding);
-                      stream.PairwiseDotsBackward(vectors, dim, dots, write, gradient);
-                      outcome.Add(gradient);
-                    }));
+        checker.Add("PairwiseDotsBackward",
+                    of(2 * SumTolerance(count),
+                       [=](Stream& stream, Operands& operands, Matrix vectors, Matrix gradient, Outcome& outcome) {
+                         const Matrix dots = operands.MatrixOf(rows, count * (count - 1) / 2, padding);
+                         stream.PairwiseDotsBackward(vectors, dim, dots, write, gradient);
+                         outcome.Add(gradient);
+                       }));
       }
-      checker.Add("PairwiseDots",
-                  of(2 * SumTolerance(dim), [=](Stream& stream, Operands& operands, Matrix vectors, Matrix, Outcome& outcome) {
-                    const Matrix dots = operands.MatrixOf(rows, count * (count - 1) / 2, padding);
-                    stream.PairwiseDots(vectors, dim, dots);
-                    outcome.Add(dots);
-                  }));
+      checker.Add("PairwiseDots", of(2 * SumTolerance(dim),
+                                     [=](Stream& stream, Operands& operands, Matrix vectors, Matrix, Outcome& outcome) {
+                                       const Matrix dots = operands.MatrixOf(rows, count * (count - 1) / 2, padding);
+                                       stream.PairwiseDots(vectors, dim, dots);
+                                       outcome.Add(dots);
+                                     }));
     }
   }
 }

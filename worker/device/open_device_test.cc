@@ -77,13 +77,12 @@ TEST(CudaLoaderTest, AFileThatIsNoLibraryIsRefused) {
   const std::string path = absl::StrCat(std::getenv("TEST_TMPDIR"), "/libpawl_cuda.so");
   std::ofstream(path) << "no library";
   const auto device = OpenCudaDevice(0, CudaMath::kFloat32, {path});
-  EXPECT_EQ(device.status().code(),
-            HasDriver() ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable);
+  EXPECT_EQ(device.status().code(), HasDriver() ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kUnavailable);
 }
 
 TEST(CudaLoaderTest, WhatTheLoaderSaysBecomesAdvice) {
-  const absl::Status without_cublas = CudaLoadError(
-      "/a/libpawl_cuda.so", "libcublas.so.13: cannot open shared object file: No such file or directory");
+  const absl::Status without_cublas =
+      CudaLoadError("/a/libpawl_cuda.so", "libcublas.so.13: cannot open shared object file: No such file or directory");
   EXPECT_EQ(without_cublas.code(), absl::StatusCode::kFailedPrecondition);
   for (const char* const part : {"/a/libpawl_cuda.so", "libcublas.so.13", "LD_LIBRARY_PATH"}) {
     EXPECT_TRUE(absl::StrContains(without_cublas.message(), part)) << without_cublas;

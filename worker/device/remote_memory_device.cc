@@ -94,9 +94,7 @@ class RemoteStream final : public Stream {
     Do([=, this](auto real) { cpu_.ReluBackward(real(activation), real(gradient)); });
   }
   void PoolRows(const Entries& entries, PoolOver over, const float* rows, size_t width, Matrix pooled) override {
-    Do([=, this](auto real) {
-      cpu_.PoolRows(real(entries), over, real(rows, entries.keys * width), width, real(pooled));
-    });
+    Do([=, this](auto real) { cpu_.PoolRows(real(entries), over, real(rows, entries.keys * width), width, real(pooled)); });
   }
   void PoolRowsBackward(const Entries& entries, PoolOver over, ConstMatrix pooled_gradient, size_t width,
                         float* rows_gradient) override {
@@ -130,11 +128,11 @@ class RemoteStream final : public Stream {
                         real(loss_sum, 1));
     });
   }
-  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale,
-                   float* gradients, double* loss_sum) override {
+  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale, float* gradients,
+                   double* loss_sum) override {
     Do([=, this](auto real) {
-      cpu_.SquaredLoss(samples, real(predictions, samples), real(labels, samples), gradient_scale,
-                       real(gradients, samples), real(loss_sum, 1));
+      cpu_.SquaredLoss(samples, real(predictions, samples), real(labels, samples), gradient_scale, real(gradients, samples),
+                       real(loss_sum, 1));
     });
   }
   void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
@@ -234,9 +232,7 @@ void RemoteMemoryDevice::Free(void* data) {
   memories_.erase(at);
 }
 
-absl::StatusOr<std::unique_ptr<Stream>> RemoteMemoryDevice::CreateStream() {
-  return std::make_unique<RemoteStream>(*this);
-}
+absl::StatusOr<std::unique_ptr<Stream>> RemoteMemoryDevice::CreateStream() { return std::make_unique<RemoteStream>(*this); }
 
 void* RemoteMemoryDevice::Behind(const void* address, size_t bytes) {
   const MutexLock lock(mu_);

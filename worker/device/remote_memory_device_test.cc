@@ -11,10 +11,11 @@ namespace {
 
 using Reads = RemoteMemoryDevice::Reads;
 
-INSTANTIATE_TEST_SUITE_P(
-    RemoteMemory, StreamContractTest,
-    ::testing::Values(DeviceOpener([] { return std::make_unique<RemoteMemoryDevice>(Reads::kLate); }),
-                      DeviceOpener([] { return std::make_unique<RemoteMemoryDevice>(Reads::kInTheCall); })));
+INSTANTIATE_TEST_SUITE_P(RemoteMemory, StreamContractTest,
+                         ::testing::Values(DeviceOpener([] { return std::make_unique<RemoteMemoryDevice>(Reads::kLate); }),
+                                           DeviceOpener([] {
+                                             return std::make_unique<RemoteMemoryDevice>(Reads::kInTheCall);
+                                           })));
 
 class RemoteMemoryDeviceTest : public ::testing::TestWithParam<Reads> {
  protected:

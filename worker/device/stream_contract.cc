@@ -85,8 +85,7 @@ struct OwnedEntries {
 };
 
 TEST_P(StreamContractTest, GemmMatchesReferenceForAllTransposesAndOddSizes) {
-  const size_t sizes[][3] = {{1, 1, 1},    {3, 5, 7},      {17, 1, 33},   {1, 19, 4},
-                             {64, 64, 64}, {65, 130, 129}, {300, 10, 257}};
+  const size_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {17, 1, 33}, {1, 19, 4}, {64, 64, 64}, {65, 130, 129}, {300, 10, 257}};
   const float factors[][2] = {{1, 0}, {1, 1}, {-0.5f, 2}, {0, 1}};
   for (const auto& [m, n, k] : sizes) {
     for (const bool transpose_a : {false, true}) {
@@ -97,16 +96,14 @@ TEST_P(StreamContractTest, GemmMatchesReferenceForAllTransposesAndOddSizes) {
           Buffer c = RandomBuffer(random_, m, n, 2);
           Buffer before = c;
           stream_->Gemm(transpose_a ? Transpose::kYes : Transpose::kNo, transpose_b ? Transpose::kYes : Transpose::kNo,
-                       alpha, a.matrix(), b.matrix(), beta, c.matrix());
+                        alpha, a.matrix(), b.matrix(), beta, c.matrix());
           for (size_t i = 0; i < m; ++i) {
             for (size_t j = 0; j < n; ++j) {
               double sum = 0;
               for (size_t l = 0; l < k; ++l) {
-                sum += static_cast<double>(transpose_a ? a.at(l, i) : a.at(i, l)) *
-                       (transpose_b ? b.at(j, l) : b.at(l, j));
+                sum += static_cast<double>(transpose_a ? a.at(l, i) : a.at(i, l)) * (transpose_b ? b.at(j, l) : b.at(l, j));
               }
-              ASSERT_NEAR(c.at(i, j), alpha * sum + beta * before.at(i, j), 1e-6 * (k + 2))
-                  << m << " " << n << " " << k;
+              ASSERT_NEAR(c.at(i, j), alpha * sum + beta * before.at(i, j), 1e-6 * (k + 2)) << m << " " << n << " " << k;
             }
           }
           EXPECT_TRUE(c.PaddingIsUntouched());
@@ -233,9 +230,9 @@ TEST_P(StreamContractTest, ReluShowsNan) {
 
 TEST_P(StreamContractTest, PoolingMatchesReference) {
   // {samples, fields, keys, most entries in a field}; one key: all entries collide.
-  const size_t shapes[][4] = {{0, 3, 0, 1},    {1, 1, 1, 1},    {50, 3, 7, 1},   {33, 4, 100, 3}, {200, 2, 1, 2},
-                              {5, 2, 3, 0},    {64, 1, 1, 1},   {65, 1, 1, 1},   {128, 1, 1, 1},  {700, 3, 4, 2},
-                              {300, 4, 9, 3},  {400, 1, 2, 1},  {90, 26, 31, 1}, {20, 1, 500, 1}};
+  const size_t shapes[][4] = {{0, 3, 0, 1},   {1, 1, 1, 1},   {50, 3, 7, 1},   {33, 4, 100, 3}, {200, 2, 1, 2},
+                              {5, 2, 3, 0},   {64, 1, 1, 1},  {65, 1, 1, 1},   {128, 1, 1, 1},  {700, 3, 4, 2},
+                              {300, 4, 9, 3}, {400, 1, 2, 1}, {90, 26, 31, 1}, {20, 1, 500, 1}};
   for (const auto& [samples, fields, keys, most] : shapes) {
     OwnedEntries owned;
     owned.samples = samples;
@@ -287,7 +284,7 @@ TEST_P(StreamContractTest, PoolingMatchesReference) {
 }
 
 TEST_P(StreamContractTest, SumOfDotsMatchesThePairs) {
-  const size_t shapes[][3] = {{0, 3, 4},   {1, 1, 1},   {20, 8, 16},  {9, 5, 7},  {3, 40, 1},
+  const size_t shapes[][3] = {{0, 3, 4},   {1, 1, 1},   {20, 8, 16}, {9, 5, 7},  {3, 40, 1},
                               {5, 26, 64}, {2, 3, 128}, {2, 2, 260}, {700, 4, 4}};
   for (const auto& shape : shapes) {
     const size_t rows = shape[0], count = shape[1], dim = shape[2];
@@ -315,21 +312,20 @@ TEST_P(StreamContractTest, SumOfDotsMatchesThePairs) {
       }
     };
     stream_->SumOfDotsBackward(vectors.matrix(), dim, sums.matrix(), output_gradients.data(), Write::kAdd,
-                              gradient.matrix());
+                               gradient.matrix());
     check(1);
     EXPECT_TRUE(gradient.PaddingIsUntouched());
     std::fill(gradient.data.begin(), gradient.data.end(), kNan);
     stream_->SumOfDotsBackward(vectors.matrix(), dim, sums.matrix(), output_gradients.data(), Write::kReplace,
-                              gradient.matrix());
+                               gradient.matrix());
     check(0);
   }
 }
 
 TEST_P(StreamContractTest, PairwiseDotsMatchReference) {
   // Of the last ones a vector, or all, are more than a group of a GPU's threads keeps.
-  const size_t shapes[][3] = {{0, 3, 4},   {1, 1, 5},   {20, 9, 16},  {9, 5, 7},   {3, 12, 1},  {4, 2, 19},
-                              {9, 27, 16}, {2, 28, 40}, {3, 29, 33},  {2, 70, 20}, {2, 95, 64}, {1, 130, 32},
-                              {1, 380, 2}};
+  const size_t shapes[][3] = {{0, 3, 4},   {1, 1, 5},   {20, 9, 16}, {9, 5, 7},   {3, 12, 1},   {4, 2, 19}, {9, 27, 16},
+                              {2, 28, 40}, {3, 29, 33}, {2, 70, 20}, {2, 95, 64}, {1, 130, 32}, {1, 380, 2}};
   for (const auto& [rows, count, dim] : shapes) {
     const size_t pairs = count * (count - 1) / 2;
     Buffer vectors = RandomBuffer(random_, rows, count * dim, 3), dots(rows, pairs, 2);

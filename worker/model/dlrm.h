@@ -21,8 +21,7 @@ namespace pawl {
 
 class DlrmNetwork final : public Network {
  public:
-  static absl::StatusOr<std::unique_ptr<Network>> Create(const Model::Dlrm& spec, const DataShape& shape,
-                                                         TableList& tables);
+  static absl::StatusOr<std::unique_ptr<Network>> Create(const Model::Dlrm& spec, const DataShape& shape, TableList& tables);
 
   absl::Status Forward(ModelStep& step, Matrix outputs) override;
   absl::Status Backward(ModelStep& step, Matrix output_gradients) override;

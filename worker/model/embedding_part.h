@@ -16,9 +16,7 @@ namespace pawl {
 class EmbeddingPart {
  public:
   EmbeddingPart(uint32_t field_count, uint32_t dim, float init_stddev, TableList& tables)
-      : field_count_(field_count),
-        dim_(dim),
-        table_(tables.AddSparse("embedding", dim, NormalInitializer(init_stddev))) {}
+      : field_count_(field_count), dim_(dim), table_(tables.AddSparse("embedding", dim, NormalInitializer(init_stddev))) {}
 
   uint32_t dim() const { return dim_; }
   // Columns of all the vectors of a sample.

@@ -7,16 +7,15 @@
 namespace pawl {
 
 absl::StatusOr<std::unique_ptr<Network>> FactorizationMachineNetwork::Create(const Model::FactorizationMachine& spec,
-                                                                             const DataShape& shape,
-                                                                             TableList& tables) {
+                                                                             const DataShape& shape, TableList& tables) {
   PAWL_RETURN_IF_ERROR(CheckEmbeddingDim("model.fm.dim", spec.dim()));
   PAWL_RETURN_IF_ERROR(CheckInitStddev("model.fm.init_stddev", spec.init_stddev()));
   PAWL_RETURN_IF_ERROR(CheckHasFields("model.fm", shape.field_count));
   return absl::WrapUnique(new FactorizationMachineNetwork(spec, shape, tables));
 }
 
-FactorizationMachineNetwork::FactorizationMachineNetwork(const Model::FactorizationMachine& spec,
-                                                         const DataShape& shape, TableList& tables)
+FactorizationMachineNetwork::FactorizationMachineNetwork(const Model::FactorizationMachine& spec, const DataShape& shape,
+                                                         TableList& tables)
     : linear_(shape, LinearPart::Bias::kYes, tables),
       embedding_(shape.field_count, spec.dim(), spec.init_stddev(), tables) {}
 
@@ -32,8 +31,7 @@ absl::Status FactorizationMachineNetwork::Forward(ModelStep& step, Matrix output
 absl::Status FactorizationMachineNetwork::Backward(ModelStep& step, Matrix output_gradients) {
   linear_.Backward(step, output_gradients);
   PAWL_ASSIGN_OR_RETURN(const Matrix vectors_gradient, step.Allocate(embedding_.width()));
-  step.stream.SumOfDotsBackward(vectors_, embedding_.dim(), sums_, output_gradients.data, Write::kReplace,
-                                vectors_gradient);
+  step.stream.SumOfDotsBackward(vectors_, embedding_.dim(), sums_, output_gradients.data, Write::kReplace, vectors_gradient);
   embedding_.Backward(step, vectors_gradient);
   return absl::OkStatus();
 }

@@ -19,8 +19,8 @@ namespace pawl {
 
 class FactorizationMachineNetwork final : public Network {
  public:
-  static absl::StatusOr<std::unique_ptr<Network>> Create(const Model::FactorizationMachine& spec,
-                                                         const DataShape& shape, TableList& tables);
+  static absl::StatusOr<std::unique_ptr<Network>> Create(const Model::FactorizationMachine& spec, const DataShape& shape,
+                                                         TableList& tables);
 
   absl::Status Forward(ModelStep& step, Matrix outputs) override;
   absl::Status Backward(ModelStep& step, Matrix output_gradients) override;

@@ -93,8 +93,7 @@ Outcome Train(const std::string& spec, const DataShape& shape, const Labeler& la
   Outcome outcome;
   for (int step = 0; step < steps; ++step) {
     const Batch batch = MakeBatch(256, shape, labeler, random);
-    const auto loss =
-        (*model)->ComputeGradients(batch, parameters.spans(), 1.0f / batch.samples, gradients.mutable_spans());
+    const auto loss = (*model)->ComputeGradients(batch, parameters.spans(), 1.0f / batch.samples, gradients.mutable_spans());
     EXPECT_TRUE(loss.ok()) << loss.status();
     (step == 0 ? outcome.first_loss : outcome.last_loss) = loss->loss_sum / loss->samples;
     for (size_t t = 0; t < parameters.size(); ++t) {
@@ -114,9 +113,7 @@ float Additive(const Sample& sample) { return sample.categories[0] + sample.cate
 // Says "yes" if both fields are of the same kind: no field alone says anything.
 float Interaction(const Sample& sample) { return (sample.categories[0] + sample.categories[1]) % 2 == 0 ? 1 : 0; }
 // Both: a field must match the sign of a number.
-float CrossedWithNumber(const Sample& sample) {
-  return (sample.categories[0] % 2 == 0) == (sample.numerics[0] > 0) ? 1 : 0;
-}
+float CrossedWithNumber(const Sample& sample) { return (sample.categories[0] % 2 == 0) == (sample.numerics[0] > 0) ? 1 : 0; }
 
 TEST(LearningTest, LogisticRegressionLearnsWhatIsAdditive) {
   const Outcome outcome = Train("logistic_regression {}", {0, 3}, Additive, 1.0f, 400);

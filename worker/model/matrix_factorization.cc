@@ -14,8 +14,7 @@ absl::StatusOr<std::unique_ptr<Network>> MatrixFactorizationNetwork::Create(cons
   PAWL_RETURN_IF_ERROR(CheckEmbeddingDim("model.matrix_factorization.dim", spec.dim()));
   PAWL_RETURN_IF_ERROR(CheckInitStddev("model.matrix_factorization.init_stddev", spec.init_stddev()));
   if (!std::isfinite(spec.mean())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.matrix_factorization.mean: must be finite, is ", spec.mean()));
+    return absl::InvalidArgumentError(absl::StrCat("model.matrix_factorization.mean: must be finite, is ", spec.mean()));
   }
   if (shape.field_count != 2) {
     return absl::InvalidArgumentError(

@@ -20,8 +20,7 @@ absl::StatusOr<std::unique_ptr<Network>> MlpClassifierNetwork::Create(const Mode
     return absl::InvalidArgumentError("model.mlp: needs numeric inputs, the data has none");
   }
   if (shape.field_count > 0) {
-    return absl::InvalidArgumentError(absl::StrCat("model.mlp: takes numeric inputs alone, the data has ",
-                                                   shape.field_count,
+    return absl::InvalidArgumentError(absl::StrCat("model.mlp: takes numeric inputs alone, the data has ", shape.field_count,
                                                    " categorical fields; leave them out or use wide_deep"));
   }
   PAWL_RETURN_IF_ERROR(CheckInputWidth("model.mlp", shape.numeric_count));

@@ -17,8 +17,7 @@ namespace pawl {
 
 class MlpClassifierNetwork final : public Network {
  public:
-  static absl::StatusOr<std::unique_ptr<Network>> Create(const Model::Mlp& spec, const DataShape& shape,
-                                                         TableList& tables);
+  static absl::StatusOr<std::unique_ptr<Network>> Create(const Model::Mlp& spec, const DataShape& shape, TableList& tables);
 
   uint32_t output_count() const override { return output_count_; }
   absl::Status Forward(ModelStep& step, Matrix outputs) override;

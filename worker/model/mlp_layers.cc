@@ -5,15 +5,14 @@
 
 namespace pawl {
 
-MlpLayers::MlpLayers(const std::string& name, uint32_t inputs, const std::vector<uint32_t>& widths,
-                     LastLayer last_layer, TableList& tables)
+MlpLayers::MlpLayers(const std::string& name, uint32_t inputs, const std::vector<uint32_t>& widths, LastLayer last_layer,
+                     TableList& tables)
     : last_layer_(last_layer) {
   for (size_t i = 0; i < widths.size(); ++i) {
     Layer& layer = layers_.emplace_back();
     layer.inputs = inputs;
     layer.outputs = widths[i];
-    layer.weight_table =
-        tables.AddDense(absl::StrCat(name, "/", i, "/weight"), {inputs, widths[i]}, XavierInitializer());
+    layer.weight_table = tables.AddDense(absl::StrCat(name, "/", i, "/weight"), {inputs, widths[i]}, XavierInitializer());
     layer.bias_table = tables.AddDense(absl::StrCat(name, "/", i, "/bias"), {widths[i]}, ZeroInitializer());
     inputs = widths[i];
   }

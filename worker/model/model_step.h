@@ -28,8 +28,8 @@ struct ModelStep {
   // By table: the whole tensor, or rows[keys, width]. Gradients are there only in training.
   std::vector<const float*> parameters;
   std::vector<float*> gradients;
-  // To be called before the first operation that reads a table's parameters is given to the stream, in the forward pass: they
-  // may come while that is under way. What it fails with ends the step later; until then anything may be read.
+  // To be called before the first operation that reads a table's parameters is given to the stream, in the forward pass:
+  // they may come while that is under way. What it fails with ends the step later; until then anything may be read.
   std::function<void(size_t table)> await;
   // To be called once for each table when the last operation on its gradient has been given to the stream.
   std::function<void(size_t table)> finish;

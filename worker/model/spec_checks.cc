@@ -29,8 +29,7 @@ absl::Status CheckLayerWidths(absl::string_view field, const google::protobuf::R
   }
   for (int i = 0; i < widths.size(); ++i) {
     if (widths[i] < 1 || widths[i] > kMaxLayerWidth) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(field, "[", i, "]: must be 1 to ", kMaxLayerWidth, ", is ", widths[i]));
+      return absl::InvalidArgumentError(absl::StrCat(field, "[", i, "]: must be 1 to ", kMaxLayerWidth, ", is ", widths[i]));
     }
   }
   return absl::OkStatus();

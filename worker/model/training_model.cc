@@ -87,8 +87,7 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
     PAWL_ASSIGN_OR_RETURN(streams.upload, device.CreateStream());
     PAWL_ASSIGN_OR_RETURN(streams.download, device.CreateStream());
   }
-  return absl::WrapUnique(
-      new TrainingModel(shape, loss, tables.specs(), std::move(network), device, std::move(streams)));
+  return absl::WrapUnique(new TrainingModel(shape, loss, tables.specs(), std::move(network), device, std::move(streams)));
 }
 
 TrainingModel::TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables,
@@ -105,8 +104,7 @@ size_t TrainingModel::SpanSize(size_t table, size_t keys) const {
   return TableWidth(tables_[table]) * (tables_[table].kind() == SPARSE ? keys : 1);
 }
 
-absl::Status TrainingModel::CheckInputs(const Batch& batch,
-                                        absl::Span<const absl::Span<const float>> parameters) const {
+absl::Status TrainingModel::CheckInputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const {
   const size_t samples = batch.samples;
   if (batch.numeric_count != shape_.numeric_count || batch.field_count != shape_.field_count) {
     return absl::InvalidArgumentError(absl::StrCat("batch: has ", batch.numeric_count, " numeric inputs and ",
@@ -159,13 +157,12 @@ absl::Status TrainingModel::CheckLabels(const Batch& batch) const {
     switch (loss_) {
       case LOGISTIC:
         if (label == 0 || label == 1 || label == -1) continue;
-        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s,
-                                                       ": must be 0 or -1, or 1, for LOGISTIC, is ", label,
-                                                       "; label { greater_than } of a CSV column makes it so"));
+        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be 0 or -1, or 1, for LOGISTIC, is ",
+                                                       label, "; label { greater_than } of a CSV column makes it so"));
       case SOFTMAX_CROSS_ENTROPY:
         if (label >= 0 && label < network_->output_count() && label == std::floor(label)) continue;
-        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be a class, 0 to ",
-                                                       network_->output_count() - 1, ", is ", label));
+        return absl::InvalidArgumentError(
+            absl::StrCat("label of sample ", s, ": must be a class, 0 to ", network_->output_count() - 1, ", is ", label));
       default:
         if (std::isfinite(label)) continue;
         return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be finite, is ", label));
@@ -195,8 +192,7 @@ absl::Status TrainingModel::Synchronize() {
   return status;
 }
 
-absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch,
-                                                   absl::Span<const absl::Span<const float>> parameters,
+absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                                    const ParameterGate& gate, absl::Status* gate_status) {
   workspace_.Reset();
   ModelStep step(*streams_.compute, workspace_);
@@ -233,8 +229,7 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch,
 
 absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
                                                         absl::Span<const absl::Span<const float>> parameters,
-                                                        float gradient_scale,
-                                                        absl::Span<const absl::Span<float>> gradients,
+                                                        float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                                         const GradientSink& sink, const ParameterGate& gate) {
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   if (gradients.size() != tables_.size()) return WrongSize("gradients", tables_.size(), gradients.size());
@@ -246,8 +241,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
 
   LossSum result;
   std::vector<InFlight> in_flight;
-  absl::Status status =
-      EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, gate, &result, &in_flight);
+  absl::Status status = EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, gate, &result, &in_flight);
   // The gradients of the last layers travel on while the first ones' are computed.
   for (const InFlight& gradient : in_flight) {
     if (status.ok()) status = streams_.download->Await(gradient.mark);

@@ -79,12 +79,11 @@ class TrainingModel {
                                            const GradientSink& sink = nullptr, const ParameterGate& gate = nullptr);
 
   // Replaces *predictions. Errors as above.
-  absl::Status Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
-                       Predictions* predictions);
+  absl::Status Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters, Predictions* predictions);
 
  private:
-  // What a device does at a time, each a stream of its own: what comes next is copied there, and what is done is copied back,
-  // while it computes.
+  // What a device does at a time, each a stream of its own: what comes next is copied there, and what is done is copied
+  // back, while it computes.
   struct Streams {
     std::unique_ptr<Stream> compute;
     // Null where copies are not needed.
@@ -102,7 +101,8 @@ class TrainingModel {
 
   absl::Status CheckInputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const;
   absl::Status CheckLabels(const Batch& batch) const;
-  // A step with the batch in device memory, and the parameters when the gate has let them in; *gate_status is its first error.
+  // A step with the batch in device memory, and the parameters when the gate has let them in; *gate_status is its first
+  // error.
   absl::StatusOr<ModelStep> BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                       const ParameterGate& gate, absl::Status* gate_status);
   template <typename T>

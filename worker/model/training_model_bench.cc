@@ -69,10 +69,8 @@ int main() {
     pawl::Measure("fm, 8 fields x 16", "fm { dim: 16 }", {0, 8}, field_keys);
     pawl::Measure("wide_deep, 8 fields x 16, [128, 64]", "wide_deep { dim: 16 hidden: [128, 64] }", {0, 8}, field_keys);
     pawl::Measure("deepfm, 8 fields x 16, [128, 64]", "deepfm { dim: 16 hidden: [128, 64] }", {0, 8}, field_keys);
-    pawl::Measure("dlrm, 8 fields x 16, 4 numbers, [64]", "dlrm { dim: 16 bottom: [32, 16] top: [64] }", {4, 8},
-                  field_keys);
-    pawl::Measure("matrix_factorization, 2 x 16", "matrix_factorization { dim: 16 } loss: LOGISTIC", {0, 2},
-                  field_keys);
+    pawl::Measure("dlrm, 8 fields x 16, 4 numbers, [64]", "dlrm { dim: 16 bottom: [32, 16] top: [64] }", {4, 8}, field_keys);
+    pawl::Measure("matrix_factorization, 2 x 16", "matrix_factorization { dim: 16 } loss: LOGISTIC", {0, 2}, field_keys);
   }
   pawl::Measure("mlp 784-256-128-1", "mlp { hidden: [256, 128] }", {784, 0}, 0);
   return 0;

@@ -72,8 +72,7 @@ Batch RandomBatch(const Case& test_case, uint32_t samples, uint32_t keys, std::m
   batch.numeric_count = test_case.shape.numeric_count;
   batch.field_count = test_case.shape.field_count;
   const Job job = JobOf(test_case.model);
-  for (uint32_t s = 0; s < samples; ++s)
-    batch.labels.push_back(RandomLabel(test_case, job.model().mlp().classes(), random));
+  for (uint32_t s = 0; s < samples; ++s) batch.labels.push_back(RandomLabel(test_case, job.model().mlp().classes(), random));
   for (uint32_t i = 0; i < samples * batch.numeric_count; ++i) batch.numerics.push_back(normal(random));
   if (batch.field_count == 0) keys = 0;
   for (uint32_t k = 0; k < keys; ++k) batch.keys.push_back(random());
@@ -309,9 +308,9 @@ TEST_P(TrainingModelTest, AGateThatFailsEndsTheStepWithoutGradients) {
   TableValues gradients(*model_, batch.keys.size(), -1);
   const TableValues untouched(*model_, batch.keys.size(), -1);
   int finished = 0;
-  const auto result =
-      model_->ComputeGradients(batch, parameters.spans(), 0.5f, gradients.mutable_spans(), [&](size_t) { ++finished; },
-                               [&](size_t) { return absl::CancelledError("enough"); });
+  const auto result = model_->ComputeGradients(
+      batch, parameters.spans(), 0.5f, gradients.mutable_spans(), [&](size_t) { ++finished; },
+      [&](size_t) { return absl::CancelledError("enough"); });
   EXPECT_EQ(result.status(), absl::CancelledError("enough"));
   EXPECT_EQ(finished, 0);
   EXPECT_TRUE(gradients == untouched);
@@ -432,8 +431,8 @@ TEST_F(TrainingModelCreateTest, SpecialOptionsReachTheTables) {
       EXPECT_EQ(table.shape(1), 32u);
     }
   }
-  EXPECT_EQ(names, (std::vector<std::string>{"linear", "linear/numeric", "bias", "embedding", "mlp/0/weight",
-                                             "mlp/0/bias", "mlp/1/weight", "mlp/1/bias"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"linear", "linear/numeric", "bias", "embedding", "mlp/0/weight", "mlp/0/bias",
+                                             "mlp/1/weight", "mlp/1/bias"}));
 }
 
 class TrainingModelBatchTest : public ::testing::Test {

@@ -12,8 +12,7 @@ absl::StatusOr<std::unique_ptr<Network>> WideDeepNetwork::Create(const Model::Wi
   PAWL_RETURN_IF_ERROR(CheckInitStddev("model.wide_deep.init_stddev", spec.init_stddev()));
   PAWL_RETURN_IF_ERROR(CheckLayerWidths("model.wide_deep.hidden", spec.hidden()));
   PAWL_RETURN_IF_ERROR(CheckHasFields("model.wide_deep", shape.field_count));
-  PAWL_RETURN_IF_ERROR(
-      CheckInputWidth("model.wide_deep", uint64_t{shape.field_count} * spec.dim() + shape.numeric_count));
+  PAWL_RETURN_IF_ERROR(CheckInputWidth("model.wide_deep", uint64_t{shape.field_count} * spec.dim() + shape.numeric_count));
   return absl::WrapUnique(new WideDeepNetwork(spec, shape, tables));
 }
 

@@ -25,8 +25,7 @@ ABSL_FLAG(double, minutes, 1, "how long");
 ABSL_FLAG(uint64_t, seed, 0, "of the faults; 0 draws one");
 ABSL_FLAG(std::string, out, "", "folder for report.json and report.txt; made if missing");
 ABSL_FLAG(uint32_t, servers, 3, "servers");
-ABSL_FLAG(uint32_t, replicas, 2,
-          "replicas of each partition; 0: the job does not say, and nothing that holds data is hit");
+ABSL_FLAG(uint32_t, replicas, 2, "replicas of each partition; 0: the job does not say, and nothing that holds data is hit");
 ABSL_FLAG(std::string, durability, "LOG", "MEMORY, LOG or FSYNC; empty: the job does not say");
 ABSL_FLAG(std::string, mode, "ASYNC", "ASYNC: free-running senders; BOUNDED, SYNC: each sender is a rank");
 ABSL_FLAG(uint32_t, senders, 3, "senders");
@@ -103,12 +102,11 @@ int Rage() {
 }  // namespace pawl
 
 int main(int argc, char** argv) {
-  pawl::SetUpDaemon(
-      "storm",
-      "faults from a seed against a cluster under load, and what has become of every push.\n\n"
-      "  storm --minutes=10 --seed=7 --out=storm\n\n"
-      "Exit codes: 0 the storm was weathered; 1 a promise was broken; 2 wrong usage; 3 the cluster cannot be\n"
-      "started.",
-      argc, argv);
+  pawl::SetUpDaemon("storm",
+                    "faults from a seed against a cluster under load, and what has become of every push.\n\n"
+                    "  storm --minutes=10 --seed=7 --out=storm\n\n"
+                    "Exit codes: 0 the storm was weathered; 1 a promise was broken; 2 wrong usage; 3 the cluster cannot be\n"
+                    "started.",
+                    argc, argv);
   return pawl::Rage();
 }

@@ -94,10 +94,9 @@ class Storm {
 
   absl::Status Start() {
     ProcessClusterOptions cluster;
-    cluster.job =
-        absl::StrCat("name: 'storm' seed: 3 partitions: ", options_.partitions, " logical_workers: ", options_.senders,
-                     " consistency { mode: ", ConsistencyMode_Name(options_.mode),
-                     options_.mode == BOUNDED ? " staleness: 3" : "", " }");
+    cluster.job = absl::StrCat(
+        "name: 'storm' seed: 3 partitions: ", options_.partitions, " logical_workers: ", options_.senders,
+        " consistency { mode: ", ConsistencyMode_Name(options_.mode), options_.mode == BOUNDED ? " staleness: 3" : "", " }");
     if (options_.durability != DURABILITY_UNSPECIFIED) {
       absl::StrAppend(&cluster.job, " durability: ", Durability_Name(options_.durability));
     }
@@ -125,8 +124,8 @@ class Storm {
       alive_.insert(senders_.back());
     }
     report_.cluster = absl::StrCat(options_.servers, " servers, ", options_.replicas, " replicas, durability ",
-                                   Durability_Name(options_.durability), ", ", ConsistencyMode_Name(options_.mode),
-                                   ", ", options_.senders, " senders of ", options_.pushes_per_second, " pushes/s");
+                                   Durability_Name(options_.durability), ", ", ConsistencyMode_Name(options_.mode), ", ",
+                                   options_.senders, " senders of ", options_.pushes_per_second, " pushes/s");
     const MonotonicTime beginning = Now();
     std::string missing;
     const auto nothing_is_missing = [&] {
@@ -236,8 +235,7 @@ class Storm {
         ++name;
         continue;
       }
-      Violation(
-          absl::StrCat(*name, " ended of itself: ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
+      Violation(absl::StrCat(*name, " ended of itself: ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
       hopeless_ = true;
       name = alive_.erase(name);
     }
@@ -347,8 +345,7 @@ class Storm {
       return absl::DeadlineExceededError(absl::StrCat(name, " does not get to push ", fault.push));
     }
     if (!child.KilledBy(SIGKILL)) {
-      return absl::InternalError(
-          absl::StrCat(name, " ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
+      return absl::InternalError(absl::StrCat(name, " ", child.HowItEnded(), ": ", absl::StrJoin(child.LogTail(3), " | ")));
     }
     return absl::OkStatus();
   }
@@ -396,8 +393,8 @@ class Storm {
     std::string missing;
     while (!hopeless_ && !(missing = Missing(since)).empty()) {
       if (Now() > since + options_.max_recovery) {
-        Violation(absl::StrFormat("%s: not recovered %.0f s after its end: %s", fault, Seconds(options_.max_recovery),
-                                  missing));
+        Violation(
+            absl::StrFormat("%s: not recovered %.0f s after its end: %s", fault, Seconds(options_.max_recovery), missing));
         return false;
       }
       Watch(kWatchInterval);
@@ -489,10 +486,10 @@ class Storm {
       request.set_job_id(job_id_);
       request.set_digest(true);
       InspectResponse response;
-      PAWL_RETURN_IF_ERROR(Annotate(
-          Control(server, [&](ServerControl::Stub& stub,
-                              grpc::ClientContext& context) { return stub.Inspect(&context, request, &response); }),
-          server));
+      PAWL_RETURN_IF_ERROR(
+          Annotate(Control(server, [&](ServerControl::Stub& stub,
+                                       grpc::ClientContext& context) { return stub.Inspect(&context, request, &response); }),
+                   server));
       applied += response.counters().pushes_applied();
       report_.pushes_deduplicated += response.counters().pushes_deduplicated();
       for (const PartitionDigest& partition : response.digests()) {
@@ -500,8 +497,8 @@ class Storm {
         const LedgerDigest::Record record = {partition.crc32c(), partition.rows()};
         const bool first = reported.emplace(partition.partition(), record).second;
         if (!first && !(reported[partition.partition()] == record)) {
-          Violation(absl::StrCat("partition ", partition.partition(), ": ", server,
-                                 " has another digest than another replica"));
+          Violation(
+              absl::StrCat("partition ", partition.partition(), ": ", server, " has another digest than another replica"));
         }
       }
     }
@@ -518,8 +515,7 @@ class Storm {
     }
     // Ballast is counted too.
     if (short_lived_ == 0 && applied != rows_applied) {
-      Violation(
-          absl::StrCat("the servers have counted ", applied, " segments as applied, and the rows say ", rows_applied));
+      Violation(absl::StrCat("the servers have counted ", applied, " segments as applied, and the rows say ", rows_applied));
     }
     return absl::OkStatus();
   }
@@ -541,22 +537,21 @@ class Storm {
         FingerprintRequest request;
         request.set_job_id(job_id_);
         FingerprintResponse response;
-        PAWL_RETURN_IF_ERROR(Annotate(Control(server,
-                                              [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
-                                                return stub.Fingerprint(&context, request, &response);
-                                              }),
-                                      server));
+        PAWL_RETURN_IF_ERROR(Annotate(
+            Control(server, [&](ServerControl::Stub& stub,
+                                grpc::ClientContext& context) { return stub.Fingerprint(&context, request, &response); }),
+            server));
         for (const ReplicaFingerprint& replica : response.replicas()) {
           partitions[replica.partition()].push_back({server, replica});
         }
       }
       for (uint32_t partition = 0; partition < options_.partitions; ++partition) {
         const std::vector<Held>& replicas = partitions[partition];
-        const auto primaries = std::count_if(replicas.begin(), replicas.end(),
-                                             [](const Held& held) { return held.fingerprint.primary(); });
+        const auto primaries =
+            std::count_if(replicas.begin(), replicas.end(), [](const Held& held) { return held.fingerprint.primary(); });
         if (primaries != 1 || replicas.size() < options_.replicas) {
-          problems.push_back(absl::StrCat("partition ", partition, " has ", primaries, " primaries among ",
-                                          replicas.size(), " replicas"));
+          problems.push_back(
+              absl::StrCat("partition ", partition, " has ", primaries, " primaries among ", replicas.size(), " replicas"));
           continue;
         }
         const Held& first = replicas.front();

@@ -84,8 +84,7 @@ std::string Fault::ToString() const {
       absl::StrAppend(&text, " at ", failpoint, ", hit ", hit);
       break;
     case FaultKind::kSenderCrashInPush:
-      absl::StrAppend(&text, " ", push, ", of ", ballast_bytes / kMebibyte, " MiB, after ", ToMilliseconds(after),
-                      " ms");
+      absl::StrAppend(&text, " ", push, ", of ", ballast_bytes / kMebibyte, " MiB, after ", ToMilliseconds(after), " ms");
       break;
     default:
       break;
@@ -99,8 +98,7 @@ std::string Fault::ToString() const {
 absl::StatusOr<StormPlan> StormPlan::Create(StormPlanOptions options) {
   if (options.failpoints.empty()) std::erase(options.kinds, FaultKind::kServerCrashAtFailpoint);
   if (options.kinds.empty()) return absl::InvalidArgumentError("a storm without a kind of fault");
-  if (options.servers == 0 || options.senders == 0)
-    return absl::InvalidArgumentError("a storm without servers or senders");
+  if (options.servers == 0 || options.senders == 0) return absl::InvalidArgumentError("a storm without servers or senders");
   return StormPlan(std::move(options));
 }
 

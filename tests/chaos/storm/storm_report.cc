@@ -88,8 +88,7 @@ std::string StormReport::ToText() const {
   absl::StrAppendFormat(&text,
                         "\nrows: %d applied, %d lost, %d doubled; of unknown fate %d applied and %d not; the servers "
                         "recognised %d repeated segments\n",
-                        rows_applied, rows_lost, rows_doubled, unknown_applied, unknown_not_applied,
-                        pushes_deduplicated);
+                        rows_applied, rows_lost, rows_doubled, unknown_applied, unknown_not_applied, pushes_deduplicated);
   absl::StrAppendFormat(&text, "equal: %d digests of partitions with the rows read, %d replicas with their primaries\n",
                         digests_compared, replicas_compared);
   absl::StrAppendFormat(&text, "routing epoch %d to %d\n", first_epoch, last_epoch);

@@ -317,8 +317,8 @@ void GlooCollective::Broadcast(void* data, size_t count, CollectiveType type, si
   Add(count, type, timeout, work, std::move(done), CheckRoot(root));
 }
 
-void GlooCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type,
-                               MonotonicDuration timeout, Done done) {
+void GlooCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
+                               Done done) {
   const auto work = [=, this](size_t bytes, uint32_t tag) {
     // In place is where it is to be already, or at the beginning.
     char* const own = static_cast<char*>(output) + options_.place * bytes;
@@ -332,8 +332,8 @@ void GlooCollective::AllGather(const void* input, void* output, size_t count, Co
   Add(count, type, timeout, work, std::move(done));
 }
 
-void GlooCollective::ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
-                                   Reduction reduction, MonotonicDuration timeout, Done done) {
+void GlooCollective::ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+                                   MonotonicDuration timeout, Done done) {
   const auto work = [=, this](size_t bytes, uint32_t tag) {
     if (options_.size == 1) {
       if (input != output) std::memcpy(output, input, bytes);

@@ -61,8 +61,7 @@ class GlooCollective final : public ConnectableCollective {
                  MonotonicDuration timeout, Done done) override;
   void Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, size_t root,
               MonotonicDuration timeout, Done done) override;
-  void Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout,
-                 Done done) override;
+  void Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout, Done done) override;
   void AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
                  Done done) override;
   void ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,

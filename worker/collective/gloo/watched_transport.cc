@@ -37,12 +37,8 @@ class WatchedTransport::Buffer final : public gloo::transport::UnboundBuffer {
   }
 
   // An interruption that comes between the look at it and the wait is found by the wait: it stays until one has taken it.
-  bool waitRecv(int* place, std::chrono::milliseconds) override {
-    return Waited(inner_->waitRecv(place, TimeLeft()));
-  }
-  bool waitSend(int* place, std::chrono::milliseconds) override {
-    return Waited(inner_->waitSend(place, TimeLeft()));
-  }
+  bool waitRecv(int* place, std::chrono::milliseconds) override { return Waited(inner_->waitRecv(place, TimeLeft())); }
+  bool waitSend(int* place, std::chrono::milliseconds) override { return Waited(inner_->waitSend(place, TimeLeft())); }
   void abortWaitRecv() override { inner_->abortWaitRecv(); }
   void abortWaitSend() override { inner_->abortWaitSend(); }
 

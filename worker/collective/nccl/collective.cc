@@ -234,23 +234,22 @@ void NcclCollective::Broadcast(void* data, size_t count, CollectiveType type, si
   Add(timeout, enqueue, std::move(done), CheckCall(type, Reduction::kSum, root));
 }
 
-void NcclCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type,
-                               MonotonicDuration timeout, Done done) {
+void NcclCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
+                               Done done) {
   const auto enqueue = [=, this](MonotonicTime) {
     // NCCL's place for an input that is part of the output is this member's own.
     char* const own = static_cast<char*>(output) + options_.place * count * BytesOf(type);
     const bool moved = input == output && own != output && count > 0;
     if (moved) {
-      PAWL_RETURN_IF_ERROR(
-          StatusOf(cudaMemcpyAsync(own, input, count * BytesOf(type), cudaMemcpyDeviceToDevice, stream_)));
+      PAWL_RETURN_IF_ERROR(StatusOf(cudaMemcpyAsync(own, input, count * BytesOf(type), cudaMemcpyDeviceToDevice, stream_)));
     }
     return StatusOf(ncclAllGather(moved ? own : input, output, count, *TypeOf(type), communicator_, stream_));
   };
   Add(timeout, enqueue, std::move(done), CheckCall(type, Reduction::kSum));
 }
 
-void NcclCollective::ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
-                                   Reduction reduction, MonotonicDuration timeout, Done done) {
+void NcclCollective::ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+                                   MonotonicDuration timeout, Done done) {
   const auto enqueue = [=, this](MonotonicTime deadline) {
     char* const own = static_cast<char*>(output) + options_.place * count * BytesOf(type);
     const bool moved = input == output && own != output && count > 0;

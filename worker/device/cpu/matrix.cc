@@ -24,8 +24,8 @@ void CpuStream::Copy(ConstMatrix from, Write write, Matrix to) {
   }
 }
 
-void CpuStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
-                     float beta, Matrix c) {
+void CpuStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
+                     Matrix c) {
   if (c.rows == 0 || c.columns == 0) return;
   const size_t inner = transpose_a == Transpose::kNo ? a.columns : a.rows;
   if (inner == 0) {

@@ -49,8 +49,8 @@ class CpuStream final : public Stream {
   // loss.cc
   void LogisticLoss(size_t samples, const float* logits, const float* labels, float gradient_scale, float* gradients,
                     double* loss_sum) override;
-  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale,
-                   float* gradients, double* loss_sum) override;
+  void SquaredLoss(size_t samples, const float* predictions, const float* labels, float gradient_scale, float* gradients,
+                   double* loss_sum) override;
   void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                    double* loss_sum) override;
 };

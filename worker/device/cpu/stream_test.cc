@@ -48,8 +48,7 @@ TEST_F(CpuStreamTest, GemmGivesTheSameBitsAtAnyAlignment) {
       }
       std::vector<float> result(c.begin() + shift, c.end());
       if (first.empty()) first = result;
-      ASSERT_EQ(std::memcmp(first.data(), result.data(), result.size() * sizeof(float)), 0)
-          << m << " " << n << " " << k;
+      ASSERT_EQ(std::memcmp(first.data(), result.data(), result.size() * sizeof(float)), 0) << m << " " << n << " " << k;
     }
   }
 }

@@ -35,22 +35,18 @@ absl::Status CudaDevice::Initialize() {
                                             " (CUDA_VISIBLE_DEVICES may hide some)"));
   }
   int major = 0, minor = 0, has_pools = 0;
-  PAWL_RETURN_IF_ERROR(
-      StatusOf(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, options_.number), gpu));
-  PAWL_RETURN_IF_ERROR(
-      StatusOf(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, options_.number), gpu));
+  PAWL_RETURN_IF_ERROR(StatusOf(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, options_.number), gpu));
+  PAWL_RETURN_IF_ERROR(StatusOf(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, options_.number), gpu));
   if (major < kMinCapability) {
     return absl::FailedPreconditionError(absl::StrCat(gpu, " has compute capability ", major, ".", minor, "; ",
                                                       kMinCapability, ".0 is needed (Ampere, or newer)"));
   }
-  PAWL_RETURN_IF_ERROR(
-      StatusOf(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, options_.number), gpu));
+  PAWL_RETURN_IF_ERROR(StatusOf(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, options_.number), gpu));
   if (has_pools == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat(gpu, " has no memory pools (a virtual GPU without unified memory?), which are needed"));
   }
-  PAWL_RETURN_IF_ERROR(
-      StatusOf(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, options_.number), gpu));
+  PAWL_RETURN_IF_ERROR(StatusOf(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, options_.number), gpu));
   PAWL_RETURN_IF_ERROR(StatusOf(cudaSetDevice(options_.number), gpu));
   cudaMemPoolProps properties = {};
   properties.allocType = cudaMemAllocationTypePinned;

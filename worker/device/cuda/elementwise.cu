@@ -65,8 +65,8 @@ __device__ inline float4 Positive(float4 x) {
 
 __device__ inline float Passed(float activation, float gradient) { return activation > 0.0f ? gradient : 0.0f; }
 __device__ inline float4 Passed(float4 activation, float4 gradient) {
-  return make_float4(Passed(activation.x, gradient.x), Passed(activation.y, gradient.y),
-                     Passed(activation.z, gradient.z), Passed(activation.w, gradient.w));
+  return make_float4(Passed(activation.x, gradient.x), Passed(activation.y, gradient.y), Passed(activation.z, gradient.z),
+                     Passed(activation.w, gradient.w));
 }
 
 template <typename V>

@@ -107,8 +107,7 @@ __global__ void __launch_bounds__(kThreads)
 // parts[2 t + 1] of one that begins behind its first place.
 template <typename V>
 __global__ void __launch_bounds__(kThreads)
-    SumTilesKernel(PooledGradient<V> gradient, EntryOrder order, uint32_t entries, uint32_t tiles,
-                   V* __restrict__ parts) {
+    SumTilesKernel(PooledGradient<V> gradient, EntryOrder order, uint32_t entries, uint32_t tiles, V* __restrict__ parts) {
   for (uint32_t t = blockIdx.x * blockDim.y + threadIdx.y; t < tiles; t += gridDim.x * blockDim.y) {
     const uint32_t begin = t * kTile;
     const uint32_t end = begin + kTile < entries ? begin + kTile : entries;
@@ -175,10 +174,9 @@ void PoolAs(const Queue& queue, const Entries& entries, PoolOver over, const flo
   const size_t sums = entries.samples * groups;
   const unsigned x = PowerOfTwo(width / kFloats, kWarp);
   Launch(queue, dim3(Blocks(queue, sums, kThreads / x)), dim3(x, kThreads / x, 1), 0, PoolRowsKernel<V>,
-         static_cast<uint32_t>(sums), static_cast<uint32_t>(groups),
-         static_cast<uint32_t>(FieldsInSum(entries, over)), entries.field_begin, entries.entry_key, entries.entry_value,
-         reinterpret_cast<const V*>(rows), static_cast<uint32_t>(width / kFloats), reinterpret_cast<V*>(pooled.data),
-         pooled.stride / kFloats);
+         static_cast<uint32_t>(sums), static_cast<uint32_t>(groups), static_cast<uint32_t>(FieldsInSum(entries, over)),
+         entries.field_begin, entries.entry_key, entries.entry_value, reinterpret_cast<const V*>(rows),
+         static_cast<uint32_t>(width / kFloats), reinterpret_cast<V*>(pooled.data), pooled.stride / kFloats);
 }
 
 template <typename V>
@@ -190,8 +188,8 @@ void PoolBackwardAs(const Queue& queue, const Entries& entries, const EntryOrder
   const auto count = static_cast<uint32_t>(entries.entries);
   const auto tiles = static_cast<uint32_t>(DivideUp(count, kTile));
   const PooledGradient<V> gradient{reinterpret_cast<const V*>(pooled_gradient.data), pooled_gradient.stride / kFloats,
-                                   static_cast<uint32_t>(entries.fields),
-                                   static_cast<uint32_t>(FieldsInSum(entries, over)), width};
+                                   static_cast<uint32_t>(entries.fields), static_cast<uint32_t>(FieldsInSum(entries, over)),
+                                   width};
   V* const parts = reinterpret_cast<V*>(scratch);
   V* const result = reinterpret_cast<V*>(rows_gradient);
   const unsigned x = PowerOfTwo(width, kWarp);

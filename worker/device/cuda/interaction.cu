@@ -201,10 +201,9 @@ __host__ __device__ inline size_t BackwardFloats(uint32_t count, uint32_t across
 // A warp for each row, `across` threads over the vectors' elements and the others over groups of vectors.
 template <bool kAdd>
 __global__ void __launch_bounds__(kMaxWarps* kWarp)
-    PairwiseDotsBackwardKernel(size_t rows, uint32_t count, uint32_t dim, uint32_t across,
-                               const float* __restrict__ vectors, size_t stride,
-                               const float* __restrict__ dot_gradients, size_t dots_stride, float* __restrict__ gradient,
-                               size_t gradient_stride) {
+    PairwiseDotsBackwardKernel(size_t rows, uint32_t count, uint32_t dim, uint32_t across, const float* __restrict__ vectors,
+                               size_t stride, const float* __restrict__ dot_gradients, size_t dots_stride,
+                               float* __restrict__ gradient, size_t gradient_stride) {
   PAWL_DYNAMIC_SHARED(shared);
   const uint32_t padded = (count + kGroup - 1) / kGroup * kGroup;
   float* const weights = shared + size_t{threadIdx.y} * BackwardFloats(count, across);
@@ -316,13 +315,13 @@ void SumOfDots(const Queue& queue, ConstMatrix vectors, size_t dim, Matrix sums,
            reinterpret_cast<const float4*>(vectors.data), vectors.stride / 4, reinterpret_cast<float4*>(sums.data),
            sums.stride / 4, outputs);
   } else {
-    Launch(queue, grid, block, 0, SumOfDotsKernel<float>, vectors.rows, count, static_cast<uint32_t>(elements),
-           vectors.data, vectors.stride, sums.data, sums.stride, outputs);
+    Launch(queue, grid, block, 0, SumOfDotsKernel<float>, vectors.rows, count, static_cast<uint32_t>(elements), vectors.data,
+           vectors.stride, sums.data, sums.stride, outputs);
   }
 }
 
-void SumOfDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix sums,
-                       const float* output_gradients, Write write, Matrix vectors_gradient) {
+void SumOfDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients,
+                       Write write, Matrix vectors_gradient) {
   if (dim % 4 == 0 && vectors.columns % 4 == 0 && IsAligned(vectors) && IsAligned(sums) && IsAligned(vectors_gradient)) {
     SumOfDotsBackwardAs<float4>(queue, vectors, dim, sums, output_gradients, write, vectors_gradient);
   } else {
@@ -336,9 +335,8 @@ void PairwiseDots(const Queue& queue, ConstMatrix vectors, size_t dim, Matrix do
   const size_t bytes = size_t{count} * kPaddedChunk * sizeof(float);
   const unsigned warps = WarpsOf(bytes);
   if (warps == 0) {
-    return ForEach(
-        queue, vectors.rows, dots.columns,
-        PairwiseDotsOf{static_cast<uint32_t>(dim), vectors.data, vectors.stride, dots.data, dots.stride});
+    return ForEach(queue, vectors.rows, dots.columns,
+                   PairwiseDotsOf{static_cast<uint32_t>(dim), vectors.data, vectors.stride, dots.data, dots.stride});
   }
   Launch(queue, dim3(Blocks(queue, vectors.rows, warps)), dim3(kWarp, warps, 1), bytes * warps, PairwiseDotsKernel,
          vectors.rows, count, static_cast<uint32_t>(dim), vectors.data, vectors.stride, dots.data, dots.stride);

@@ -77,8 +77,8 @@ int SortByKey(const Queue& queue, size_t entries, size_t keys, const uint32_t* k
 // interaction.cu
 
 void SumOfDots(const Queue& queue, ConstMatrix vectors, size_t dim, Matrix sums, float* outputs);
-void SumOfDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix sums,
-                       const float* output_gradients, Write write, Matrix vectors_gradient);
+void SumOfDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix sums, const float* output_gradients,
+                       Write write, Matrix vectors_gradient);
 void PairwiseDots(const Queue& queue, ConstMatrix vectors, size_t dim, Matrix dots);
 void PairwiseDotsBackward(const Queue& queue, ConstMatrix vectors, size_t dim, ConstMatrix dot_gradients, Write write,
                           Matrix vectors_gradient);

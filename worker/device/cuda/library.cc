@@ -20,4 +20,3 @@ extern "C" __attribute__((visibility("default"))) const char* PawlOpenCudaDevice
   }
   return nullptr;
 }
-

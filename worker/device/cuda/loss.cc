@@ -18,8 +18,8 @@ void CudaStream::SquaredLoss(size_t samples, const float* predictions, const flo
   if (!Begin("SquaredLoss")) return;
   const Scratch scratch(*this, cuda::LossScratch(samples) * sizeof(double));
   if (!scratch.ok()) return;
-  cuda::SquaredLoss(queue(), samples, predictions, labels, gradient_scale, gradients,
-                    static_cast<double*>(scratch.data()), loss_sum);
+  cuda::SquaredLoss(queue(), samples, predictions, labels, gradient_scale, gradients, static_cast<double*>(scratch.data()),
+                    loss_sum);
   Launched();
 }
 

@@ -30,9 +30,7 @@ struct LogisticOf {
   const float* labels;
   float gradient_scale;
   float* gradients;
-  __device__ double operator()(size_t s) const {
-    return LossOf(logits[s], labels[s] > 0, gradient_scale, gradients + s);
-  }
+  __device__ double operator()(size_t s) const { return LossOf(logits[s], labels[s] > 0, gradient_scale, gradients + s); }
 };
 
 struct SquaredOf {
@@ -83,8 +81,7 @@ __global__ void __launch_bounds__(kThreads)
     const auto label = static_cast<uint32_t>(labels[s]);
     for (uint32_t c = threadIdx.x; c < count; c += blockDim.x) {
       const double probability = exp(static_cast<double>(z[c]) - largest) / normalizer;
-      gradients[s * gradients_stride + c] =
-          static_cast<float>(gradient_scale * (probability - (c == label ? 1.0 : 0.0)));
+      gradients[s * gradients_stride + c] = static_cast<float>(gradient_scale * (probability - (c == label ? 1.0 : 0.0)));
     }
     if (threadIdx.x == 0) sum += log(normalizer) - (static_cast<double>(z[label]) - largest);
   }

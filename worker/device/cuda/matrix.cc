@@ -30,8 +30,8 @@ absl::Status CudaStream::InitializeGemm() {
       Where());
 }
 
-void CudaStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
-                      float beta, Matrix c) {
+void CudaStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
+                      Matrix c) {
   if (!Begin("Gemm") || c.rows == 0 || c.columns == 0) return;
   const size_t inner = transpose_a == Transpose::kNo ? a.columns : a.rows;
   if (inner == 0) {
@@ -45,8 +45,8 @@ void CudaStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha,
   if (gemm_ == nullptr && !Check(InitializeGemm())) return;
   // The transposed of c is that of b times that of a.
   Check(cublasSgemm(gemm_, OperationOf(transpose_b), OperationOf(transpose_a), static_cast<int>(c.columns),
-                    static_cast<int>(c.rows), static_cast<int>(inner), &alpha, b.data, static_cast<int>(b.stride),
-                    a.data, static_cast<int>(a.stride), &beta, c.data, static_cast<int>(c.stride)));
+                    static_cast<int>(c.rows), static_cast<int>(inner), &alpha, b.data, static_cast<int>(b.stride), a.data,
+                    static_cast<int>(a.stride), &beta, c.data, static_cast<int>(c.stride)));
 }
 
 void CudaStream::Copy(ConstMatrix from, Write write, Matrix to) {

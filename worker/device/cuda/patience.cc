@@ -8,8 +8,8 @@
 namespace pawl {
 namespace {
 
-// Looks one after the other, each some microseconds long, before the thread begins to sleep between them: what a GPU does for
-// a small model is over by then.
+// Looks one after the other, each some microseconds long, before the thread begins to sleep between them: what a GPU does
+// for a small model is over by then.
 constexpr int kEagerLooks = 200;
 constexpr std::chrono::microseconds kLookInterval{20};
 

@@ -20,8 +20,7 @@ absl::Status StatusOf(cudaError_t error, absl::string_view what) {
     case cudaErrorInitializationError:
     case cudaErrorCompatNotSupportedOnDevice:
     case cudaErrorECCUncorrectable:
-      return absl::UnavailableError(
-          absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));
+      return absl::UnavailableError(absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));
     default:
       return absl::InternalError(absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));
   }

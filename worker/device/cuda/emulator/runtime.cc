@@ -81,11 +81,13 @@ auto Find(Map& map, const void* data, size_t bytes, size_t (*size)(const typenam
 }
 
 bool IsDevice(const void* data, size_t bytes) {
-  return Find(device_memory, data, bytes, +[](const Memory& memory) { return memory.bytes; }) != device_memory.end();
+  return Find(
+             device_memory, data, bytes, +[](const Memory& memory) { return memory.bytes; }) != device_memory.end();
 }
 
 bool IsLocked(const void* data, size_t bytes) {
-  return Find(locked_memory, data, bytes, +[](const size_t& size) { return size; }) != locked_memory.end();
+  return Find(
+             locked_memory, data, bytes, +[](const size_t& size) { return size; }) != locked_memory.end();
 }
 
 void Give(CUstream_st* stream, std::function<void()> work) {
@@ -367,8 +369,8 @@ cublasStatus_t cublasSetAtomicsMode(cublasHandle_t, cublasAtomicsMode_t) { retur
 cublasStatus_t cublasSetMathMode(cublasHandle_t, cublasMath_t) { return CUBLAS_STATUS_SUCCESS; }
 
 cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transpose_a, cublasOperation_t transpose_b, int m,
-                              int n, int k, const float* alpha, const float* a, int a_stride, const float* b,
-                              int b_stride, const float* beta, float* c, int c_stride) {
+                              int n, int k, const float* alpha, const float* a, int a_stride, const float* b, int b_stride,
+                              const float* beta, float* c, int c_stride) {
   const Lock lock(mutex);
   // As cuBLAS checks them.
   const bool is_possible = m >= 0 && n >= 0 && k >= 0 && a_stride >= std::max(1, transpose_a == CUBLAS_OP_N ? m : k) &&
