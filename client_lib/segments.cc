@@ -40,7 +40,6 @@ uint32_t KeysPerSegment(const Table& table) {
 void TableCuts::BuildSparse(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions, bool distinct) {
   groups_.Build(table.id(), keys, partitions, distinct);
   CutGroups(groups_, KeysPerSegment(table), &cuts_);
-  CountSegments();
 }
 
 void TableCuts::BuildDense(const Table& table, uint32_t partitions, absl::Span<const uint64_t> blocks) {
@@ -52,16 +51,6 @@ void TableCuts::BuildDense(const Table& table, uint32_t partitions, absl::Span<c
   }
   groups_.Build(table.id(), blocks, partitions, true);
   CutGroups(groups_, KeysPerSegment(table), &cuts_);
-  CountSegments();
-}
-
-void TableCuts::CountSegments() {
-  max_segments_of_partition_ = 0;
-  uint32_t count = 0;
-  for (size_t i = 0; i < cuts_.size(); ++i) {
-    count = i > 0 && cuts_[i].partition == cuts_[i - 1].partition ? count + 1 : 1;
-    max_segments_of_partition_ = std::max(max_segments_of_partition_, count);
-  }
 }
 
 void TableCuts::AppendKeys(const KeyRange& cut, ByteView* view) const {

@@ -47,8 +47,6 @@ class TableCuts {
 
   const KeyGroups& groups() const { return groups_; }
   absl::Span<const KeyRange> cuts() const { return cuts_; }
-  // The most segments that a partition has.
-  uint32_t max_segments_of_partition() const { return max_segments_of_partition_; }
 
   void AppendKeys(const KeyRange& cut, ByteView* view) const;
   // Bytes of the values of a cut.
@@ -68,11 +66,8 @@ class TableCuts {
   size_t capacity_bytes() const;
 
  private:
-  void CountSegments();
-
   KeyGroups groups_;
   std::vector<KeyRange> cuts_;
-  uint32_t max_segments_of_partition_ = 0;
   std::unique_ptr<float[]> rows_;
   size_t row_floats_ = 0;
 };

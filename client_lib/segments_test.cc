@@ -61,14 +61,12 @@ TEST(SegmentsTest, SegmentsAreOfOnePartitionAndAtMostAMebibyte) {
     for (uint64_t& key : keys) key = random() % 1000000;
     TableCuts cuts;
     cuts.BuildSparse(table, keys, 2, false);
-    std::map<uint32_t, uint32_t> segments;
     std::set<uint64_t> seen;
     uint32_t next = 0;
     for (const KeyRange& cut : cuts.cuts()) {
       EXPECT_EQ(cut.begin, next);
       next = cut.begin + cut.count;
       EXPECT_LE(cuts.ValueBytes(table, cut), kMaxSegmentValueBytes);
-      ++segments[cut.partition];
       ByteView view;
       cuts.AppendKeys(cut, &view);
       for (const uint64_t key : Unpack<uint64_t>(view)) {
@@ -77,9 +75,6 @@ TEST(SegmentsTest, SegmentsAreOfOnePartitionAndAtMostAMebibyte) {
       }
     }
     EXPECT_EQ(seen, std::set<uint64_t>(keys.begin(), keys.end()));
-    uint32_t most = 0;
-    for (const auto& [partition, count] : segments) most = std::max(most, count);
-    EXPECT_EQ(cuts.max_segments_of_partition(), most);
   }
 }
 

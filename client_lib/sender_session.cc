@@ -3,99 +3,15 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client_lib/base/status_macros.h"
+#include "client_lib/call_items.h"
 #include "client_lib/messenger.h"
-#include "client_lib/segments.h"
+#include "client_lib/sender_calls.h"
 
 namespace pawl {
 namespace {
-
-// The widest row (proto/types.proto).
-constexpr uint64_t kMaxRowWidth = 4096;
-
-// `floats` is the length of the item's gradients or values, `field` its name.
-absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64_t> keys, size_t floats,
-                       absl::string_view field) {
-  if (!table) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("items[", index, "].table is of no table; take one from CreateTable or OpenTable"));
-  }
-  const std::string where = absl::StrCat("items[", index, "] for table `", table.name(), "`: ");
-  if (table.dense()) {
-    if (!keys.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, keys.size(), " keys given; a dense table takes none, the whole tensor is meant"));
-    }
-    if (floats != table.elements()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, field, " has ", floats, " floats; the tensor has ", table.elements()));
-    }
-    return absl::OkStatus();
-  }
-  if (table.row_width() == 0 || table.row_width() > kMaxRowWidth) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, "row_width is ", table.row_width(), "; it must be 1 to ", kMaxRowWidth));
-  }
-  if (keys.size() > kMaxKeysInItem) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, keys.size(), " keys; the limit is ", kMaxKeysInItem, "; make several calls"));
-  }
-  if (floats != keys.size() * table.row_width()) {
-    return absl::InvalidArgumentError(absl::StrCat(where, field, " has ", floats, " floats; ", keys.size(),
-                                                   " keys of width ", table.row_width(), " take ",
-                                                   keys.size() * table.row_width()));
-  }
-  return absl::OkStatus();
-}
-
-// Some blocks of a dense table.
-absl::Status CheckBlocks(size_t index, const Table& table, absl::Span<const uint64_t> blocks, size_t floats) {
-  const std::string where = absl::StrCat("items[", index, "] for table `", table.name(), "`: ");
-  size_t elements = 0;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i] >= BlockCount(table)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where, "the tensor has ", BlockCount(table), " blocks; there is no block ", blocks[i]));
-    }
-    if (i > 0 && blocks[i] <= blocks[i - 1]) {
-      return absl::InvalidArgumentError(absl::StrCat(where, "blocks must ascend; ", blocks[i], " follows ", blocks[i - 1]));
-    }
-    elements += BlockElements(table, blocks[i]);
-  }
-  if (floats == elements) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(where, "gradients has ", floats, " floats; the blocks have ", elements));
-}
-
-absl::Status CheckCount(size_t items) {
-  if (items <= kMaxItemsInCall) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(items, " items in one call; the limit is ", kMaxItemsInCall, "; make several calls"));
-}
-
-absl::Status CheckItems(absl::Span<const PushItem> items) {
-  PAWL_RETURN_IF_ERROR(CheckCount(items.size()));
-  for (size_t i = 0; i < items.size(); ++i) {
-    const PushItem& item = items[i];
-    if (item.table && item.table.dense() && !item.keys.empty()) {
-      PAWL_RETURN_IF_ERROR(CheckBlocks(i, item.table, item.keys, item.gradients.size()));
-    } else {
-      PAWL_RETURN_IF_ERROR(CheckItem(i, item.table, item.keys, item.gradients.size(), "gradients"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckItems(absl::Span<const PullItem> items) {
-  PAWL_RETURN_IF_ERROR(CheckCount(items.size()));
-  for (size_t i = 0; i < items.size(); ++i) {
-    PAWL_RETURN_IF_ERROR(CheckItem(i, items[i].table, items[i].keys, items[i].values.size(), "values"));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status TooManyWait() {
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -106,210 +22,7 @@ absl::Status NoTurn() {
   return absl::DeadlineExceededError("the call's turn in its session did not come before its deadline");
 }
 
-// Fills one message for each server and sends it when it is full.
-class Outbox {
- public:
-  Outbox(Messenger& messenger, std::shared_ptr<Call> call, std::shared_ptr<const Routing> routing)
-      : messenger_(messenger), call_(std::move(call)), routing_(std::move(routing)), open_(routing_->servers() + 1) {}
-
-  // A segment for the caller to fill in, before the next call.
-  Segment& Add(uint32_t partition, size_t bytes) {
-    std::shared_ptr<Messenger::Message>& message = open_[std::min(routing_->primary(partition), routing_->servers())];
-    if (message != nullptr && (message->bytes + bytes > kMessageBytes || message->segments.size() == kMessageSegments)) {
-      Flush(message);
-    }
-    if (message == nullptr) {
-      message = std::make_shared<Messenger::Message>();
-      message->call = call_;
-    }
-    message->bytes += bytes;
-    Segment& segment = message->segments.emplace_back();
-    segment.partition = partition;
-    segment.bytes = bytes;
-    return segment;
-  }
-
-  // Sends what is left; the call may be done after this.
-  void Close() {
-    for (std::shared_ptr<Messenger::Message>& message : open_) {
-      if (message != nullptr) Flush(message);
-    }
-    call_->MessageDone(absl::OkStatus());
-  }
-
- private:
-  void Flush(std::shared_ptr<Messenger::Message>& message) {
-    call_->AddMessages(1);
-    messenger_.Send(std::exchange(message, nullptr));
-  }
-
-  Messenger& messenger_;
-  const std::shared_ptr<Call> call_;
-  const std::shared_ptr<const Routing> routing_;
-  std::vector<std::shared_ptr<Messenger::Message>> open_;  // by server; the last is for partitions without a primary
-};
-
 }  // namespace
-
-class SenderSession::PushCall final : public Call, public std::enable_shared_from_this<PushCall> {
- public:
-  PushCall(std::shared_ptr<SenderSession> session, absl::Span<const PushItem> items, uint64_t step, MonotonicTime deadline,
-           Callback done)
-      // In SYNC it waits at the server until the step before has closed.
-      : Call(Method::kPush, session->Header(step), deadline, step,
-             session->identity_.rank.has_value() && session->core_->is_sync()),
-        session_(std::move(session)),
-        items_(items.begin(), items.end()),
-        done_(std::move(done)) {
-    for (const PushItem& item : items_) {
-      bytes_ += item.gradients.size() * sizeof(float) + item.keys.size() * sizeof(uint64_t);
-    }
-  }
-
-  size_t bytes() const { return bytes_; }
-  void set_granted() { granted_ = true; }
-  void set_ahead(std::list<Ahead>::iterator ahead) { ahead_ = ahead; }
-
-  // Cuts all items; the most segments that a partition gets.
-  uint64_t CutItems(uint32_t partitions) {
-    if (!cuts_.empty() || items_.empty()) return max_segments_of_partition_;
-    std::vector<uint32_t> segments(partitions);
-    for (const PushItem& item : items_) {
-      cuts_.push_back(session_->core_->cuts_pool().Get());
-      TableCuts& cuts = *cuts_.back();
-      if (item.table.dense()) {
-        cuts.BuildDense(item.table, partitions, item.keys);
-      } else {
-        cuts.BuildSparse(item.table, item.keys, partitions, item.keys_are_distinct);
-        cuts.AllocateRows(item.table);
-      }
-      for (const KeyRange& cut : cuts.cuts()) {
-        max_segments_of_partition_ = std::max<uint64_t>(max_segments_of_partition_, ++segments[cut.partition]);
-      }
-    }
-    return max_segments_of_partition_;
-  }
-
-  // Numbers the segments and sends them; gathering the rows of one message while the one before is on its way.
-  void SendSegments(std::vector<uint64_t>& next_ordinal) {
-    Outbox outbox(session_->core_->messenger(), shared_from_this(), session_->core_->router().current());
-    for (size_t i = 0; i < items_.size(); ++i) {
-      const PushItem& item = items_[i];
-      TableCuts& cuts = *cuts_[i];
-      for (const KeyRange& cut : cuts.cuts()) {
-        Segment& segment = outbox.Add(cut.partition, cut.count * sizeof(uint64_t) + cuts.ValueBytes(item.table, cut));
-        segment.table = item.table.id();
-        segment.ordinal = next_ordinal[cut.partition]++;
-        cuts.AppendKeys(cut, &segment.keys);
-        if (item.table.dense()) {
-          cuts.AppendBlocks(item.table, cut, item.gradients.data(), &segment.values);
-        } else {
-          cuts.GatherRows(item.table, cut, item.gradients.data(), &segment.values);
-        }
-      }
-    }
-    outbox.Close();
-  }
-
-  absl::Status TakeAnswer(absl::Span<const Segment> segments, const PullResponseView& answer) override {
-    return absl::InternalError("the answer to a push has no values");
-  }
-
-  void Finish(const absl::Status& status) override {
-    for (std::unique_ptr<TableCuts>& cuts : cuts_) session_->core_->cuts_pool().Put(std::move(cuts));
-    cuts_.clear();
-    if (granted_) session_->core_->push_flow().Release(flow_step, bytes_);
-    session_->OnPushDone(ahead_, status);
-    done_(status);
-    done_ = nullptr;
-    session_->Pump();
-  }
-
- private:
-  const std::shared_ptr<SenderSession> session_;
-  const std::vector<PushItem> items_;
-  Callback done_;
-  size_t bytes_ = 0;
-  bool granted_ = false;
-  std::optional<std::list<Ahead>::iterator> ahead_;
-  std::vector<std::unique_ptr<TableCuts>> cuts_;  // by item
-  uint64_t max_segments_of_partition_ = 0;
-};
-
-class SenderSession::PullCall final : public Call, public std::enable_shared_from_this<PullCall> {
- public:
-  PullCall(std::shared_ptr<SenderSession> session, absl::Span<const PullItem> items, uint64_t step, MonotonicTime deadline,
-           Callback done)
-      : Call(Method::kPull, session->Header(step), deadline, step, session->identity_.rank.has_value()),
-        session_(std::move(session)),
-        items_(items.begin(), items.end()),
-        done_(std::move(done)) {
-    for (const PullItem& item : items_) {
-      bytes_ += item.values.size() * sizeof(float) + item.keys.size() * sizeof(uint64_t);
-    }
-  }
-
-  size_t bytes() const { return bytes_; }
-  void set_granted() { granted_ = true; }
-
-  void SendSegments() {
-    const std::shared_ptr<const Routing> routing = session_->core_->router().current();
-    // All cuts before the first message: answers are taken while later ones are being sent.
-    for (const PullItem& item : items_) {
-      cuts_.push_back(session_->core_->cuts_pool().Get());
-      if (item.table.dense()) {
-        cuts_.back()->BuildDense(item.table, routing->partitions());
-      } else {
-        cuts_.back()->BuildSparse(item.table, item.keys, routing->partitions(), item.keys_are_distinct);
-      }
-    }
-    Outbox outbox(session_->core_->messenger(), shared_from_this(), routing);
-    for (size_t i = 0; i < items_.size(); ++i) {
-      const Table& table = items_[i].table;
-      const absl::Span<const KeyRange> cuts = cuts_[i]->cuts();
-      for (size_t j = 0; j < cuts.size(); ++j) {
-        Segment& segment =
-            outbox.Add(cuts[j].partition, cuts[j].count * sizeof(uint64_t) + cuts_[i]->ValueBytes(table, cuts[j]));
-        segment.table = table.id();
-        cuts_[i]->AppendKeys(cuts[j], &segment.keys);
-        segment.item = static_cast<uint32_t>(i);
-        segment.cut = static_cast<uint32_t>(j);
-      }
-    }
-    outbox.Close();
-  }
-
-  absl::Status TakeAnswer(absl::Span<const Segment> segments, const PullResponseView& answer) override {
-    for (size_t i = 0; i < segments.size(); ++i) {
-      const PullItem& item = items_[segments[i].item];
-      const TableCuts& cuts = *cuts_[segments[i].item];
-      const KeyRange& cut = cuts.cuts()[segments[i].cut];
-      if (answer.results[i].size() != cuts.ValueBytes(item.table, cut)) {
-        return absl::InternalError(absl::StrCat("the server answered ", answer.results[i].size(), " bytes for ", cut.count,
-                                                " keys of table `", item.table.name(), "`, which have ",
-                                                cuts.ValueBytes(item.table, cut)));
-      }
-      cuts.Scatter(item.table, cut, answer.results[i], item.values.data());
-    }
-    return absl::OkStatus();
-  }
-
-  void Finish(const absl::Status& status) override {
-    for (std::unique_ptr<TableCuts>& cuts : cuts_) session_->core_->cuts_pool().Put(std::move(cuts));
-    cuts_.clear();
-    if (granted_) session_->core_->pull_flow().Release(flow_step, bytes_);
-    done_(status);
-    done_ = nullptr;
-  }
-
- private:
-  const std::shared_ptr<SenderSession> session_;
-  const std::vector<PullItem> items_;
-  Callback done_;
-  size_t bytes_ = 0;
-  bool granted_ = false;
-  std::vector<std::unique_ptr<TableCuts>> cuts_;  // by item
-};
 
 SenderSession::SenderSession(std::shared_ptr<ClientCore> core, const Identity& identity)
     : core_(std::move(core)),
@@ -337,13 +50,30 @@ uint64_t SenderSession::step() const {
   return step_;
 }
 
-void SenderSession::Push(absl::Span<const PushItem> items, const CallOptions& options, Callback user_done) {
-  Callback done = core_->Count(std::move(user_done));
+void SenderSession::Push(absl::Span<const PushItem> items, const CallOptions& options, Callback done) {
   absl::Status refused = CheckItems(items);
   if (refused.ok() && !identity_.rank && !identity_.client) {
     refused = absl::FailedPreconditionError(
         "a WORKER_ROLE client has no free-running pushes; push through OpenLogicalWorker, or connect with CLIENT_ROLE");
   }
+  Enqueue(std::move(refused), options, std::move(done), [&](Operation& operation, Callback counted) PAWL_REQUIRES(mu_) {
+    operation.step = step_;
+    operation.push = std::make_shared<PushCall>(shared_from_this(), items, step_, operation.deadline, std::move(counted));
+  });
+}
+
+void SenderSession::EndStep(const CallOptions& options, Callback done) {
+  absl::Status refused;
+  if (!identity_.rank) refused = absl::FailedPreconditionError("a free-running client has no steps; use OpenLogicalWorker");
+  Enqueue(std::move(refused), options, std::move(done), [&](Operation& operation, Callback counted) PAWL_REQUIRES(mu_) {
+    operation.step = step_++;
+    operation.done = std::move(counted);
+  });
+}
+
+void SenderSession::Enqueue(absl::Status refused, const CallOptions& options, Callback user_done,
+                            absl::FunctionRef<void(Operation&, Callback)> fill) {
+  Callback done = core_->Count(std::move(user_done));
   uint64_t id = 0;
   if (refused.ok()) {
     MutexLock lock(mu_);
@@ -352,41 +82,10 @@ void SenderSession::Push(absl::Span<const PushItem> items, const CallOptions& op
     } else if (operations_.size() >= kMaxWaitingCalls) {
       refused = TooManyWait();
     } else {
-      Operation operation;
-      operation.step = step_;
+      Operation& operation = operations_.emplace_back();
       operation.deadline = core_->Deadline(options);
-      operation.push = std::make_shared<PushCall>(shared_from_this(), items, step_, operation.deadline, std::move(done));
       operation.id = id = next_id_++;
-      operations_.push_back(std::move(operation));
-    }
-  }
-  if (!refused.ok()) {
-    done(refused);
-    return;
-  }
-  Pump();
-  WatchDeadline(id);
-}
-
-void SenderSession::EndStep(const CallOptions& options, Callback user_done) {
-  Callback done = core_->Count(std::move(user_done));
-  absl::Status refused;
-  uint64_t id = 0;
-  if (!identity_.rank) {
-    refused = absl::FailedPreconditionError("a free-running client has no steps; use OpenLogicalWorker");
-  } else {
-    MutexLock lock(mu_);
-    if (!broken_.ok()) {
-      refused = broken_;
-    } else if (operations_.size() >= kMaxWaitingCalls) {
-      refused = TooManyWait();
-    } else {
-      Operation operation;
-      operation.step = step_++;
-      operation.deadline = core_->Deadline(options);
-      operation.done = std::move(done);
-      operation.id = id = next_id_++;
-      operations_.push_back(std::move(operation));
+      fill(operation, std::move(done));
     }
   }
   if (!refused.ok()) {

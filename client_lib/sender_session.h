@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/client.h"
@@ -79,6 +80,9 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
     bool done;
   };
 
+  // Lets a Push or EndStep wait for its turn, unless it is `refused`, or now: `fill`, which has mu_, makes of it what it is.
+  void Enqueue(absl::Status refused, const CallOptions& options, Callback user_done,
+               absl::FunctionRef<void(Operation&, Callback)> fill);
   RequestHeader Header(uint64_t step) const;
   // Does what can be done now of what waits.
   void Pump();

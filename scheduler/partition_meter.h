@@ -7,7 +7,7 @@
 
 #include "client_lib/base/clock.h"
 #include "proto/scheduler.pb.h"
-#include "scheduler/placement_target.h"
+#include "scheduler/partition_load.h"
 
 namespace pawl {
 

@@ -5,25 +5,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "scheduler/partition_load.h"
 #include "scheduler/placement.h"
 
 namespace pawl {
-
-// What a partition costs the servers that have it.
-struct PartitionLoad {
-  uint64_t parameter_bytes = 0;
-  // A second. Each replica takes all pushes; only the primary answers pulls.
-  uint64_t keys_pushed = 0;
-  uint64_t keys_pulled = 0;
-};
-// By partition; empty: nothing is known, and all are alike.
-using PartitionLoads = std::vector<PartitionLoad>;
-
-// Servers that differ by so much of what they have on average are taken for equal.
-inline constexpr double kTolerance = 0.1;
-// Partitions of a job with less than so much, all together, are alike: it is not worth a move.
-inline constexpr uint64_t kLeastBytesToBalance = uint64_t{16} << 20;
-inline constexpr uint64_t kLeastKeysToBalance = 10000;
 
 struct PlacementTarget {
   // By partition: who is to have a replica, the primary first. Empty: nobody who has its data is there.

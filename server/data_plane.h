@@ -20,6 +20,7 @@
 #include "proto/parameter.pb.h"
 #include "proto/scheduler.pb.h"
 #include "proto/server_control.pb.h"
+#include "server/byte_reservation.h"
 #include "server/hosting.h"
 #include "server/replication/change_log.h"
 #include "server/replication/log_entry.h"
@@ -145,9 +146,6 @@ class DataPlane final : public RequestHandler {
  private:
   using View = Hosting::View;
 
-  // Bytes in flight of one request; given back when it is destroyed.
-  class Reservation;
-
   // Where a step ends or a life begins, and after how many segments.
   struct StepEnd {
     std::shared_ptr<Replica> replica;
@@ -167,6 +165,7 @@ class DataPlane final : public RequestHandler {
   void EndStep(IncomingMessage message, CallContext context, Reply reply);
   void TakeOver(IncomingMessage message, CallContext context, Reply reply);
   absl::StatusOr<std::vector<StepEnd>> StepEnds(const View& view, const EndStepRequest& request) const;
+  static absl::Status NoSuchTable(uint32_t table);
   absl::Status TooManyBytesInFlight() const;
   absl::Status TooManyBytesWait() const;
   // OK if the log takes a change with so many bytes.
@@ -177,7 +176,7 @@ class DataPlane final : public RequestHandler {
                                          const IncomingMessage& message, std::vector<ChangeMark>& marks);
   absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
                                              const std::vector<size_t>& value_bytes,
-                                             std::shared_ptr<const Reservation> reservation);
+                                             std::shared_ptr<const ByteReservation> reservation);
   // Hands the change that the partition has just made to its log and its followers. `change` need not have its
   // index and partition.
   void Record(Replica& replica, ChangeView change, const std::shared_ptr<const void>& owner) PAWL_REQUIRES(replica.mu);
@@ -220,7 +219,7 @@ class DataPlane final : public RequestHandler {
   // The partition of which it told last.
   size_t next_told_ PAWL_GUARDED_BY(report_mu_) = 0;
 
-  // Shared with reservations, which gRPC may hold a little longer than this lives.
+  // See ByteReservation.
   const std::shared_ptr<std::atomic<size_t>> bytes_in_flight_ = std::make_shared<std::atomic<size_t>>(0);
   const std::shared_ptr<std::atomic<size_t>> waiting_pull_bytes_ = std::make_shared<std::atomic<size_t>>(0);
   std::atomic<uint64_t> requests_refused_{0};

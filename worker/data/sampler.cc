@@ -35,10 +35,6 @@ SamplePosition Sampler::PositionOf(uint64_t job_step) const {
   return {job_step / steps_per_epoch_, job_step % steps_per_epoch_};
 }
 
-uint64_t Sampler::JobStepOf(const SamplePosition& position) const {
-  return position.epoch * steps_per_epoch_ + position.step;
-}
-
 uint64_t Sampler::GlobalSize(uint64_t step) const {
   return std::min(options_.batch_size, options_.samples - step * options_.batch_size);
 }

@@ -66,9 +66,8 @@ class Sampler {
   const Options& options() const { return options_; }
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }
 
-  // From and to the number of steps since the beginning of the job.
+  // Of the step that is so many steps after the beginning of the job.
   SamplePosition PositionOf(uint64_t job_step) const;
-  uint64_t JobStepOf(const SamplePosition& position) const;
 
   // The samples of all logical workers in step `step` of any epoch: what the sum
   // of their gradients is divided by. At least 1.

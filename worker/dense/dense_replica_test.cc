@@ -1,264 +1,22 @@
 #include "worker/dense/dense_replica.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <functional>
 #include <limits>
-#include <map>
 #include <memory>
-#include <ostream>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
-#include "spdlog/spdlog.h"
-#include "worker/collective/fake_group.h"
+#include "worker/dense/dense_process.h"
+#include "worker/dense/dense_store.h"
 
 namespace pawl {
 namespace {
-
-// Made before any thread: ThreadSanitizer does not see that the system's spdlog makes its loggers once for all threads.
-[[maybe_unused]] spdlog::logger* const kLogger = spdlog::default_logger_raw();
-
-constexpr uint32_t kRanks = 4;
-constexpr std::chrono::minutes kLimit{1};
-// Three tables; with buckets of 1 KiB the first two share one.
-const std::vector<uint64_t> kElements = {20, 30, 300};
-
-// Multiples of 1/8 near 0, so that sums of them are exact in any order.
-float Gradient(uint32_t rank, uint64_t step, size_t element, float weight) {
-  const uint64_t mixed = (rank + 1) * 7919 + (step + 1) * 104729 + element * 31;
-  return static_cast<float>(static_cast<int>(mixed % 17) - 8) / 8 + (weight > 0 ? 0.125f : -0.125f);
-}
-float InitialWeight(size_t element) { return static_cast<float>(static_cast<int>(element % 5) - 2); }
-
-Optimizer Momentum() {
-  Optimizer spec;
-  spec.mutable_momentum()->set_learning_rate(0.5f);
-  spec.mutable_momentum()->set_momentum(0.5f);
-  return spec;
-}
-
-Optimizer Sgd() {
-  Optimizer spec;
-  spec.mutable_sgd()->set_learning_rate(0.5f);
-  return spec;
-}
-
-Optimizer Adam() {
-  Optimizer spec;
-  spec.mutable_adam()->set_learning_rate(0.25f);
-  return spec;
-}
-
-Optimizer Adagrad() {
-  Optimizer spec;
-  spec.mutable_adagrad()->set_learning_rate(0.25f);
-  return spec;
-}
-
-struct Setting {
-  const char* name = "";
-  Optimizer optimizer = Momentum();
-  bool sharded = false;
-  // Where it is sharded, all slots are gathered after every so many steps.
-  uint64_t write_back_steps = 3;
-  uint64_t bucket_bytes = 1024;
-  // Short: most processes here leave because the test is at its end.
-  MonotonicDuration leave_limit = std::chrono::milliseconds(10);
-
-  // Whether a process that dies may take slots with it.
-  bool LosesSlots() const { return sharded && write_back_steps > 1 && !optimizer.has_sgd(); }
-  // Whether a member that ends this operation has a bucket's next version by that.
-  bool EndsABucket(const FakeGroups::Operation& operation) const {
-    // Others are of numbers.
-    if (sharded) return operation.kind == "AllGather" && operation.count > 15;
-    return operation.kind == "AllReduce" && operation.count > 50;
-  }
-  friend void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.name; }
-};
-
-// What the servers know: the initial parameters, those of the last write-back, and where each rank is.
-struct Servers {
-  std::array<std::atomic<uint64_t>, kRanks> clocks = {};
-  uint64_t stored_steps = 0;
-  std::atomic<int> loads = 0;
-};
-
-// A worker process: its ranks are threads that make up gradients from the parameters that they read.
-class Process {
- public:
-  Process(FakeGroups& groups, Servers& servers, std::string name, uint64_t last_step, const Setting& setting)
-      : groups_(groups), servers_(servers), name_(std::move(name)), last_step_(last_step), former_(groups.Join(name_)) {
-    DenseReplica::Options options;
-    options.logical_workers = kRanks;
-    options.elements = kElements;
-    options.optimizer = setting.optimizer;
-    options.bucket_bytes = setting.bucket_bytes;
-    options.sharded = setting.sharded;
-    options.is_write_back = [every = setting.write_back_steps](uint64_t steps) { return steps % every == 0; };
-    options.retry_interval = std::chrono::milliseconds(1);
-    options.leave_limit = setting.leave_limit;
-    options.load = [this](const Interrupt&, DenseState& state) -> absl::StatusOr<uint64_t> {
-      ++servers_.loads;
-      const DenseLayout& layout = replica_->layout();
-      for (size_t b = 0; b < layout.buckets().size(); ++b) {
-        const DenseBucket& bucket = layout.buckets()[b];
-        float* const weights = state.weights(b, servers_.stored_steps);
-        for (size_t i = 0; i < bucket.count; ++i) weights[i] = InitialWeight(bucket.begin + i);
-        for (size_t i = bucket.first_block; i < bucket.end_block; ++i) {
-          const DenseBlock& block = layout.blocks()[i];
-          replica_->rule().InitializeSlots(block.count, state.slots(b) + (block.slots_begin - bucket.slots_begin));
-        }
-      }
-      for (size_t b = 0; b < layout.buckets().size(); ++b) state.Publish(b, servers_.stored_steps);
-      return servers_.stored_steps;
-    };
-    replica_ = *DenseReplica::Create(std::move(options), *former_);
-  }
-  ~Process() { Stop(); }
-
-  // Hosts these ranks from where the servers say.
-  void Host(const std::vector<uint32_t>& ranks) {
-    for (const uint32_t rank : ranks) replica_->Expect(rank, 1);
-    for (const uint32_t rank : ranks) {
-      replica_->Begin(rank, servers_.clocks[rank]);
-      threads_[rank] = std::thread([this, rank] { Run(rank); });
-    }
-  }
-  // As if all at once it were not there any more.
-  void Kill() {
-    killed_ = true;
-    groups_.Kill(name_);
-    Stop();
-  }
-  void Stop() {
-    for (Interrupt& interrupt : interrupts_) interrupt.Set(absl::CancelledError("stopped"));
-    Join();
-    replica_.reset();
-  }
-  void Join() {
-    for (auto& [rank, thread] : threads_) thread.join();
-    threads_.clear();
-  }
-  // The rank is to be another's, after the step under way.
-  void Release(uint32_t rank) {
-    interrupts_[rank].Set(absl::CancelledError("released"));
-    threads_.at(rank).join();
-    threads_.erase(rank);
-  }
-  // All weights, after so many steps.
-  std::vector<float> Weights(uint64_t steps) {
-    EXPECT_TRUE(replica_->AwaitSteps(steps, kLimit, Interrupt()).ok());
-    NeverSession session;
-    auto view = *replica_->At(steps, session, kLimit);
-    EXPECT_TRUE(view->Await(Interrupt()).ok());
-    std::vector<float> weights;
-    for (size_t t = 0; t < kElements.size(); ++t) {
-      const auto values = view->values(t);
-      weights.insert(weights.end(), values.begin(), values.end());
-    }
-    return weights;
-  }
-  DenseReplica& replica() { return *replica_; }
-  const Interrupt& interrupt(uint32_t rank) const { return interrupts_[rank]; }
-  // So many steps pass from the gradients of a step to its end at the servers, 2 at most; a kill loses those that are not
-  // there yet. Set before Host.
-  uint64_t end_lag = 0;
-  // Called by each rank in each step, before its gradients.
-  std::function<void(uint32_t rank, uint64_t step)> in_step;
-
-  class NeverSession final : public Session {
-    void Push(absl::Span<const PushItem>, const CallOptions&, Callback) override { std::abort(); }
-    void Pull(absl::Span<const PullItem>, const CallOptions&, Callback) override { std::abort(); }
-    void PushPull(absl::Span<const PushItem>, absl::Span<const PullItem>, const CallOptions&, Callback) override {
-      std::abort();
-    }
-  };
-
- private:
-  void Run(uint32_t rank) {
-    absl::Status status = RunSteps(rank);
-    // As long as a rank may have to be taken over nobody leaves.
-    if (status.ok() && end_lag > 0) status = replica_->AwaitSteps(last_step_, kLimit, interrupts_[rank]);
-    EXPECT_TRUE(status.ok() || !interrupts_[rank].reason().ok()) << status;
-    if (!killed_) servers_.clocks[rank] = given_[rank].load();
-    if (!status.ok() && !killed_) replica_->End(rank, servers_.clocks[rank]);
-  }
-  absl::Status RunSteps(uint32_t rank) {
-    NeverSession session;
-    const uint64_t first_step = servers_.clocks[rank];
-    given_[rank] = first_step;
-    for (uint64_t step = first_step; step < last_step_; ++step) {
-      auto view = *replica_->At(step, session, kLimit);
-      Interrupt& interrupt = interrupts_[rank];
-      if (absl::Status status = view->Await(interrupt); !status.ok()) return status;
-      for (size_t t = 0; t < kElements.size(); ++t) {
-        if (absl::Status status = view->AwaitTable(t, interrupt); !status.ok()) return status;
-      }
-      if (in_step != nullptr) in_step(rank, step);
-      if (absl::Status status = interrupt.reason(); !status.ok()) return status;
-      for (size_t t = kElements.size(); t-- > 0;) {
-        const auto values = view->values(t);
-        const auto gradient = replica_->GradientBuffer(rank, t);
-        for (size_t i = 0; i < values.size(); ++i) {
-          gradient[i] = Gradient(rank, step, replica_->layout().table_begin(t) + i, values[i]);
-        }
-        replica_->Give(rank, step, t);
-      }
-      given_[rank] = step + 1;
-      if (step + 1 > first_step + end_lag) servers_.clocks[rank] = step + 1 - end_lag;
-    }
-    return absl::OkStatus();
-  }
-
-  FakeGroups& groups_;
-  Servers& servers_;
-  const std::string name_;
-  const uint64_t last_step_;
-  std::unique_ptr<GroupFormer> former_;
-  std::unique_ptr<DenseReplica> replica_;
-  std::atomic<bool> killed_ = false;
-  // By rank.
-  std::array<Interrupt, kRanks> interrupts_;
-  // The step after the last one that the rank has given its gradients for.
-  std::array<std::atomic<uint64_t>, kRanks> given_ = {};
-  std::map<uint32_t, std::thread> threads_;
-};
-
-// A place in the training at which some elements' slots become what they were some steps before.
-struct Loss {
-  uint64_t step = 0;
-  uint64_t as_of = 0;
-  std::vector<std::pair<size_t, size_t>> elements;
-};
-
-// The same training as a plain loop.
-std::vector<float> Reference(uint64_t steps, const Optimizer& optimizer, const Loss& loss = {}) {
-  const auto rule = *UpdateRule::Create(optimizer);
-  std::vector<float> weights;
-  for (size_t i = 0; i < 350; ++i) weights.push_back(InitialWeight(i));
-  std::vector<float> slots(rule->SlotCount(350));
-  rule->InitializeSlots(350, slots.data());
-  std::vector<float> earlier;
-  for (uint64_t step = 0; step < steps; ++step) {
-    if (step == loss.as_of) earlier = slots;
-    for (const auto& [begin, end] : loss.elements) {
-      for (size_t array = 0; step == loss.step && array < slots.size(); array += 350) {
-        for (size_t i = begin; i < end; ++i) slots[array + i] = earlier[array + i];
-      }
-    }
-    std::vector<float> sum(350);
-    for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      for (size_t i = 0; i < sum.size(); ++i) sum[i] += Gradient(rank, step, i, weights[i]);
-    }
-    rule->Apply({step, step}, 1.0f / kRanks, sum.data(), sum.size(), 0, sum.size(), weights.data(), slots.data());
-  }
-  return weights;
-}
 
 // So many at the same time: most of a run's time goes by in waits. None begins after a failure.
 void InParallel(const std::vector<std::function<void()>>& runs) {
@@ -273,16 +31,16 @@ void InParallel(const std::vector<std::function<void()>>& runs) {
   for (std::thread& thread : threads) thread.join();
 }
 
-class DenseReplicaTest : public testing::TestWithParam<Setting> {
+class DenseReplicaTest : public testing::TestWithParam<DenseSetting> {
  protected:
-  std::vector<float> Expected(uint64_t steps) const { return Reference(steps, GetParam().optimizer); }
+  std::vector<float> Expected(uint64_t steps) const { return DenseReference(steps, GetParam().optimizer); }
   // After a death that cost no gradients.
-  void ExpectAfterADeath(const std::vector<Process*>& processes, uint64_t steps) const {
+  void ExpectAfterADeath(const std::vector<DenseProcess*>& processes, uint64_t steps) const {
     const std::vector<float> weights = processes[0]->Weights(steps);
     if (!GetParam().LosesSlots()) {
       EXPECT_EQ(weights, Expected(steps));
     }
-    for (Process* process : processes) EXPECT_EQ(process->Weights(steps), weights);
+    for (DenseProcess* process : processes) EXPECT_EQ(process->Weights(steps), weights);
   }
   // Beyond these there are none in all runs of so few steps.
   uint64_t OperationsIn(uint64_t steps) const { return 6 + steps * (GetParam().sharded ? 5 : 3); }
@@ -292,10 +50,10 @@ class DenseReplicaTest : public testing::TestWithParam<Setting> {
 
 INSTANTIATE_TEST_SUITE_P(
     All, DenseReplicaTest,
-    testing::Values(Setting{.name = "Whole"}, Setting{.name = "WithoutSlots", .optimizer = Sgd(), .sharded = true},
-                    Setting{.name = "WrittenBackAlways", .optimizer = Adam(), .sharded = true, .write_back_steps = 1},
-                    Setting{.name = "Adam", .optimizer = Adam(), .sharded = true},
-                    Setting{.name = "Adagrad", .optimizer = Adagrad(), .sharded = true}),
+    testing::Values(DenseSetting{.name = "Whole"}, DenseSetting{.name = "WithoutSlots", .optimizer = Sgd(), .sharded = true},
+                    DenseSetting{.name = "WrittenBackAlways", .optimizer = Adam(), .sharded = true, .write_back_steps = 1},
+                    DenseSetting{.name = "Adam", .optimizer = Adam(), .sharded = true},
+                    DenseSetting{.name = "Adagrad", .optimizer = Adagrad(), .sharded = true}),
     [](const auto& of) { return of.param.name; });
 
 TEST_P(DenseReplicaTest, AnyNumberOfProcessesTrainsAsAPlainLoop) {
@@ -305,13 +63,13 @@ TEST_P(DenseReplicaTest, AnyNumberOfProcessesTrainsAsAPlainLoop) {
   for (const uint64_t bucket_bytes : {1024, 1 << 20}) {
     for (const auto& placement : placements) {
       FakeGroups groups(kRanks);
-      Servers servers;
-      std::vector<std::unique_ptr<Process>> processes;
+      DenseServers servers;
+      std::vector<std::unique_ptr<DenseProcess>> processes;
       for (const auto& ranks : placement) {
         const std::string name = "p" + std::to_string(ranks[0]);
-        Setting setting = GetParam();
+        DenseSetting setting = GetParam();
         setting.bucket_bytes = bucket_bytes;
-        processes.push_back(std::make_unique<Process>(groups, servers, name, kSteps, setting));
+        processes.push_back(std::make_unique<DenseProcess>(groups, servers, name, kSteps, setting));
         processes.back()->Host(ranks);
       }
       for (auto& process : processes) EXPECT_EQ(process->Weights(kSteps), Expected(kSteps));
@@ -327,20 +85,20 @@ TEST_P(DenseReplicaTest, TheSameStepsComeOutWhereverTheGroupBreaks) {
   const std::vector<float> expected = Expected(kSteps);
   const auto break_at = [&](uint64_t number, const std::set<std::string>& who_sees_it) {
     FakeGroups groups(kRanks);
-    Servers servers;
+    DenseServers servers;
     uint64_t counter = 0;
     groups.BeforeEach(
         [&](const FakeGroups::Operation&) { return counter++ == number ? who_sees_it : std::set<std::string>(); });
-    Process a(groups, servers, "a", kSteps, GetParam());
-    Process b(groups, servers, "b", kSteps, GetParam());
-    Process c(groups, servers, "c", kSteps, GetParam());
+    DenseProcess a(groups, servers, "a", kSteps, GetParam());
+    DenseProcess b(groups, servers, "b", kSteps, GetParam());
+    DenseProcess c(groups, servers, "c", kSteps, GetParam());
     a.Host({0});
     b.Host({1, 2});
     c.Host({3});
-    for (Process* process : {&a, &b, &c}) {
+    for (DenseProcess* process : {&a, &b, &c}) {
       EXPECT_EQ(process->Weights(kSteps), expected) << "operation " << number << ", " << who_sees_it.size() << " see it";
     }
-    for (Process* process : {&a, &b, &c}) process->Join();
+    for (DenseProcess* process : {&a, &b, &c}) process->Join();
   };
   std::vector<std::function<void()>> runs;
   for (uint64_t number = 0; number < OperationsIn(kSteps); ++number) {
@@ -357,7 +115,7 @@ void DenseReplicaTest::KillAt(uint64_t number, uint64_t end_lag, bool to_survivo
   SCOPED_TRACE("operation " + std::to_string(number) + ", " + std::to_string(end_lag) + " ends lost" +
                (to_survivor ? ", to a survivor" : ", to a new process"));
   FakeGroups groups(kRanks);
-  Servers servers;
+  DenseServers servers;
   std::atomic<bool> reached = false;
   uint64_t counter = 0;
   groups.BeforeEach([&](const FakeGroups::Operation&) -> std::set<std::string> {
@@ -367,18 +125,18 @@ void DenseReplicaTest::KillAt(uint64_t number, uint64_t end_lag, bool to_survivo
     // The survivors see the end of the operation or not, and see it differently.
     return number % 2 == 0 ? std::set<std::string>{"b", "c"} : std::set<std::string>{"a", "c"};
   });
-  Process a(groups, servers, "a", kSteps, GetParam());
-  Process b(groups, servers, "b", kSteps, GetParam());
-  Process d(groups, servers, "d", kSteps, GetParam());
-  auto c = std::make_unique<Process>(groups, servers, "c", kSteps, GetParam());
-  for (Process* process : {&a, &b, &d, c.get()}) process->end_lag = end_lag;
+  DenseProcess a(groups, servers, "a", kSteps, GetParam());
+  DenseProcess b(groups, servers, "b", kSteps, GetParam());
+  DenseProcess d(groups, servers, "d", kSteps, GetParam());
+  auto c = std::make_unique<DenseProcess>(groups, servers, "c", kSteps, GetParam());
+  for (DenseProcess* process : {&a, &b, &d, c.get()}) process->end_lag = end_lag;
   a.Host({0});
   b.Host({1, 2});
   c->Host({3});
   reached.wait(false);
   c->Kill();
   // What it had not ended is done again.
-  Process& successor = to_survivor ? b : d;
+  DenseProcess& successor = to_survivor ? b : d;
   successor.Host({3});
   // What the servers have not been told that it is ended nothing is lost of.
   if (end_lag > 0) {
@@ -388,7 +146,7 @@ void DenseReplicaTest::KillAt(uint64_t number, uint64_t end_lag, bool to_survivo
     EXPECT_EQ(a.Weights(kSteps), successor.Weights(kSteps));
   }
   EXPECT_EQ(servers.loads, 1);
-  for (Process* process : {&a, &b, &d}) process->Join();
+  for (DenseProcess* process : {&a, &b, &d}) process->Join();
   for (const auto& clock : servers.clocks) EXPECT_EQ(clock, kSteps);
 }
 
@@ -407,7 +165,7 @@ TEST_P(DenseReplicaTest, TheSurvivorsGoOnWhereverAProcessDies) {
 TEST_P(DenseReplicaTest, ASuccessorWithoutStateComputesAStepOfWhichABucketIsDone) {
   constexpr uint64_t kSteps = 6;
   FakeGroups groups(kRanks);
-  Servers servers;
+  DenseServers servers;
   std::atomic<bool> reached = false;
   std::atomic<bool> killed = false;
   int buckets = 0;
@@ -416,11 +174,11 @@ TEST_P(DenseReplicaTest, ASuccessorWithoutStateComputesAStepOfWhichABucketIsDone
     if (GetParam().EndsABucket(operation) && buckets++ == 5) reached = true;
     return reached && !killed ? std::set<std::string>{"a", "b", "c"} : std::set<std::string>();
   });
-  Process a(groups, servers, "a", kSteps, GetParam());
-  Process b(groups, servers, "b", kSteps, GetParam());
-  Process d(groups, servers, "d", kSteps, GetParam());
-  auto c = std::make_unique<Process>(groups, servers, "c", kSteps, GetParam());
-  for (Process* process : {&a, &b, &d, c.get()}) process->end_lag = 1;
+  DenseProcess a(groups, servers, "a", kSteps, GetParam());
+  DenseProcess b(groups, servers, "b", kSteps, GetParam());
+  DenseProcess d(groups, servers, "d", kSteps, GetParam());
+  auto c = std::make_unique<DenseProcess>(groups, servers, "c", kSteps, GetParam());
+  for (DenseProcess* process : {&a, &b, &d, c.get()}) process->end_lag = 1;
   a.Host({0});
   b.Host({1, 2});
   c->Host({3});
@@ -431,16 +189,16 @@ TEST_P(DenseReplicaTest, ASuccessorWithoutStateComputesAStepOfWhichABucketIsDone
   d.Host({3});
   ExpectAfterADeath({&a, &b, &d}, kSteps);
   EXPECT_EQ(servers.loads, 1);
-  for (Process* process : {&a, &b, &d}) process->Join();
+  for (DenseProcess* process : {&a, &b, &d}) process->Join();
 }
 
 TEST_P(DenseReplicaTest, AProcessThatJoinsGetsTheStateFromTheOthers) {
   constexpr uint64_t kSteps = 20;
   FakeGroups groups(kRanks);
-  Servers servers;
-  Process a(groups, servers, "a", kSteps, GetParam());
-  Process joiner(groups, servers, "joiner", kSteps, GetParam());
-  auto b = std::make_unique<Process>(groups, servers, "b", kSteps, GetParam());
+  DenseServers servers;
+  DenseProcess a(groups, servers, "a", kSteps, GetParam());
+  DenseProcess joiner(groups, servers, "joiner", kSteps, GetParam());
+  auto b = std::make_unique<DenseProcess>(groups, servers, "b", kSteps, GetParam());
   std::atomic<uint64_t> step = 0;
   std::atomic<bool> go_on = false;
   // Rank 3 stops before its gradients of step 10, which all the others have given: nothing of it is lost.
@@ -466,10 +224,10 @@ TEST_P(DenseReplicaTest, ARankThatMovesLosesNothing) {
   constexpr uint64_t kSteps = 12;
   for (const bool to_joiner : {false, true}) {
     FakeGroups groups(kRanks);
-    Servers servers;
-    Process a(groups, servers, "a", kSteps, GetParam());
-    Process b(groups, servers, "b", kSteps, GetParam());
-    Process joiner(groups, servers, "joiner", kSteps, GetParam());
+    DenseServers servers;
+    DenseProcess a(groups, servers, "a", kSteps, GetParam());
+    DenseProcess b(groups, servers, "b", kSteps, GetParam());
+    DenseProcess joiner(groups, servers, "joiner", kSteps, GetParam());
     std::atomic<bool> waits = false;
     std::atomic<bool> go_on = false;
     // Rank 0 holds step 5 up until rank 1, which has ended it, is another process's.
@@ -482,26 +240,26 @@ TEST_P(DenseReplicaTest, ARankThatMovesLosesNothing) {
     b.Host({2, 3});
     while (!waits || servers.clocks[1] < 6) std::this_thread::yield();
     a.Release(1);
-    Process& to = to_joiner ? joiner : b;
+    DenseProcess& to = to_joiner ? joiner : b;
     to.Host({1});
     go_on = true;
-    for (Process* process : {&a, &b, &to}) EXPECT_EQ(process->Weights(kSteps), Expected(kSteps));
+    for (DenseProcess* process : {&a, &b, &to}) EXPECT_EQ(process->Weights(kSteps), Expected(kSteps));
     EXPECT_GT(groups.groups_formed(), 1u);
     EXPECT_EQ(servers.loads, 1);
-    for (Process* process : {&a, &b, &joiner}) process->Join();
+    for (DenseProcess* process : {&a, &b, &joiner}) process->Join();
   }
 }
 
 TEST_P(DenseReplicaTest, WithoutAnyWorkerLeftTheServersHaveIt) {
   constexpr uint64_t kSteps = 12;
   FakeGroups groups(kRanks);
-  Servers servers;
+  DenseServers servers;
   // Written back after 5 steps; two ranks have ended step 7, two have not.
   servers.stored_steps = 5;
   const uint64_t clocks[] = {8, 7, 8, 7};
   for (uint32_t rank = 0; rank < kRanks; ++rank) servers.clocks[rank] = clocks[rank];
-  Process a(groups, servers, "a", kSteps, GetParam());
-  Process b(groups, servers, "b", kSteps, GetParam());
+  DenseProcess a(groups, servers, "a", kSteps, GetParam());
+  DenseProcess b(groups, servers, "b", kSteps, GetParam());
   std::atomic<uint64_t> first_seen = UINT64_MAX;
   b.in_step = [&](uint32_t, uint64_t step) { first_seen = std::min<uint64_t>(first_seen, step); };
   a.Host({0, 1});
@@ -532,8 +290,8 @@ DenseStore StoreOf(const DenseReplica& replica) {
 
 TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
   FakeGroups groups(kRanks);
-  Servers servers;
-  Process a(groups, servers, "a", 0, GetParam());
+  DenseServers servers;
+  DenseProcess a(groups, servers, "a", 0, GetParam());
   a.Host({0, 1, 2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   // All come back after 3 steps elsewhere that this process, which has parameters after none, was not told of.
@@ -555,7 +313,7 @@ TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
 
 TEST_P(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
   FakeGroups groups(kRanks);
-  Servers servers;
+  DenseServers servers;
   std::atomic<bool> reached = false;
   std::atomic<bool> go_on = false;
   int buckets = 0;
@@ -566,7 +324,7 @@ TEST_P(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
     while (!go_on) std::this_thread::yield();
     return {};
   });
-  Process a(groups, servers, "a", 10, GetParam());
+  DenseProcess a(groups, servers, "a", 10, GetParam());
   a.Host({0, 1, 2, 3});
   while (!reached) std::this_thread::yield();
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.Release(rank);
@@ -579,17 +337,17 @@ TEST_P(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
 
 TEST_P(DenseReplicaTest, WhoLeavesLetsTheOthersEndWhatHasEndedHere) {
   FakeGroups groups(kRanks);
-  Servers servers;
+  DenseServers servers;
   int buckets = 0;
   // The last bucket of step 1 is with a, and on its way to b.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
     if (GetParam().EndsABucket(operation) && buckets++ == 3) groups.HoldEnds("b");
     return {};
   });
-  Setting setting = GetParam();
+  DenseSetting setting = GetParam();
   setting.leave_limit = kLimit;
-  Process a(groups, servers, "a", 2, setting);
-  Process b(groups, servers, "b", 2, setting);
+  DenseProcess a(groups, servers, "a", 2, setting);
+  DenseProcess b(groups, servers, "b", 2, setting);
   a.Host({0, 1});
   b.Host({2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(2, kLimit, Interrupt()).ok());
@@ -606,11 +364,11 @@ TEST_P(DenseReplicaTest, WhoLeavesLetsTheOthersEndWhatHasEndedHere) {
 
 TEST_P(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
   FakeGroups groups(kRanks);
-  Servers servers;
+  DenseServers servers;
   std::atomic<int> buckets = 0;
   std::atomic<bool> seen = false;
-  Process a(groups, servers, "a", 2, GetParam());
-  Process b(groups, servers, "b", 2, GetParam());
+  DenseProcess a(groups, servers, "a", 2, GetParam());
+  DenseProcess b(groups, servers, "b", 2, GetParam());
   // The last bucket of step 0 does not arrive before somebody has read the first table of step 1.
   groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
     if (!GetParam().EndsABucket(operation) || buckets++ != 1) return {};
@@ -632,8 +390,8 @@ TEST_P(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
 
 TEST_P(DenseReplicaTest, AGradientThatIsNotFiniteEndsTheTraining) {
   FakeGroups groups(kRanks);
-  Servers servers;
-  Process a(groups, servers, "a", 0, GetParam());
+  DenseServers servers;
+  DenseProcess a(groups, servers, "a", 0, GetParam());
   a.Host({0, 1, 2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
@@ -649,12 +407,12 @@ TEST_P(DenseReplicaTest, AGradientThatIsNotFiniteEndsTheTraining) {
 
 TEST(ShardedDenseReplicaTest, OfAShareWhoseMemberDiesTheSlotsAreThoseOfTheLastWriteBack) {
   constexpr uint64_t kSteps = 9;
-  const Setting setting = {.optimizer = Adam(), .sharded = true};
+  const DenseSetting setting = {.optimizer = Adam(), .sharded = true};
   FakeGroups groups(kRanks);
-  Servers servers;
-  Process a(groups, servers, "a", kSteps, setting);
-  Process b(groups, servers, "b", kSteps, setting);
-  auto c = std::make_unique<Process>(groups, servers, "c", kSteps, setting);
+  DenseServers servers;
+  DenseProcess a(groups, servers, "a", kSteps, setting);
+  DenseProcess b(groups, servers, "b", kSteps, setting);
+  auto c = std::make_unique<DenseProcess>(groups, servers, "c", kSteps, setting);
   std::atomic<bool> reached = false;
   // It dies with the parameters after 5 steps, the last write-back being after 3; no gradient is lost.
   c->in_step = [&](uint32_t rank, uint64_t step) {
@@ -669,20 +427,20 @@ TEST(ShardedDenseReplicaTest, OfAShareWhoseMemberDiesTheSlotsAreThoseOfTheLastWr
   c->Kill();
   b.Host({3});
   // Buckets of 50 and 300 elements, in shares of 17 and 100.
-  const Loss loss = {.step = 5, .as_of = 3, .elements = {{34, 50}, {250, 350}}};
-  const std::vector<float> expected = Reference(kSteps, Adam(), loss);
-  EXPECT_NE(expected, Reference(kSteps, Adam()));
+  const LostSlots loss = {.step = 5, .as_of = 3, .elements = {{34, 50}, {250, 350}}};
+  const std::vector<float> expected = DenseReference(kSteps, Adam(), loss);
+  EXPECT_NE(expected, DenseReference(kSteps, Adam()));
   EXPECT_EQ(a.Weights(kSteps), expected);
   EXPECT_EQ(b.Weights(kSteps), expected);
   EXPECT_EQ(servers.loads, 1);
-  for (Process* process : {&a, &b}) process->Join();
+  for (DenseProcess* process : {&a, &b}) process->Join();
 }
 
 TEST(ShardedDenseReplicaTest, WithoutAllSlotsNothingIsWrittenBack) {
-  const Setting setting = {.optimizer = Adam(), .sharded = true};
+  const DenseSetting setting = {.optimizer = Adam(), .sharded = true};
   FakeGroups groups(kRanks);
-  Servers servers;
-  Process a(groups, servers, "a", 0, setting);
+  DenseServers servers;
+  DenseProcess a(groups, servers, "a", 0, setting);
   a.Host({0, 1, 2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   const DenseStore store = StoreOf(a.replica());
@@ -693,14 +451,14 @@ TEST(ShardedDenseReplicaTest, WithoutAllSlotsNothingIsWrittenBack) {
 }
 
 TEST(ShardedDenseReplicaTest, WhatIsNotFiniteInOneShareEndsTheTrainingOfAll) {
-  const Setting setting = {.sharded = true};
+  const DenseSetting setting = {.sharded = true};
   FakeGroups groups(kRanks);
-  Servers servers;
-  Process a(groups, servers, "a", 0, setting);
-  Process b(groups, servers, "b", 0, setting);
+  DenseServers servers;
+  DenseProcess a(groups, servers, "a", 0, setting);
+  DenseProcess b(groups, servers, "b", 0, setting);
   a.Host({0, 1});
   b.Host({2, 3});
-  for (Process* process : {&a, &b}) ASSERT_TRUE(process->replica().AwaitSteps(0, kLimit, Interrupt()).ok());
+  for (DenseProcess* process : {&a, &b}) ASSERT_TRUE(process->replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     DenseReplica& replica = rank < 2 ? a.replica() : b.replica();
     for (size_t t = 3; t-- > 0;) {
@@ -709,7 +467,7 @@ TEST(ShardedDenseReplicaTest, WhatIsNotFiniteInOneShareEndsTheTrainingOfAll) {
       replica.Give(rank, 0, t);
     }
   }
-  for (Process* process : {&a, &b}) {
+  for (DenseProcess* process : {&a, &b}) {
     EXPECT_EQ(process->replica().AwaitSteps(1, kLimit, Interrupt()).code(), absl::StatusCode::kInvalidArgument);
   }
 }

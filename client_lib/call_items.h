@@ -1,0 +1,17 @@
+// What a call of a session is about, checked before anything of it is sent.
+#ifndef PAWL_CLIENT_LIB_CALL_ITEMS_H_
+#define PAWL_CLIENT_LIB_CALL_ITEMS_H_
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "client_lib/client.h"
+
+namespace pawl {
+
+// INVALID_ARGUMENT, naming the item and what is wrong with it: its table, its keys, or the length of its values.
+absl::Status CheckItems(absl::Span<const PushItem> items);
+absl::Status CheckItems(absl::Span<const PullItem> items);
+
+}  // namespace pawl
+
+#endif  // PAWL_CLIENT_LIB_CALL_ITEMS_H_

@@ -1,0 +1,138 @@
+#include "client_lib/sender_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/outbox.h"
+
+namespace pawl {
+
+SenderSession::PushCall::PushCall(std::shared_ptr<SenderSession> session, absl::Span<const PushItem> items, uint64_t step,
+                                  MonotonicTime deadline, Callback done)
+    // In SYNC it waits at the server until the step before has closed.
+    : Call(Method::kPush, session->Header(step), deadline, step,
+           session->identity_.rank.has_value() && session->core_->is_sync()),
+      session_(std::move(session)),
+      items_(items.begin(), items.end()),
+      done_(std::move(done)) {
+  for (const PushItem& item : items_) {
+    bytes_ += item.gradients.size() * sizeof(float) + item.keys.size() * sizeof(uint64_t);
+  }
+}
+
+uint64_t SenderSession::PushCall::CutItems(uint32_t partitions) {
+  if (!cuts_.empty() || items_.empty()) return max_segments_of_partition_;
+  std::vector<uint32_t> segments(partitions);
+  for (const PushItem& item : items_) {
+    cuts_.push_back(session_->core_->cuts_pool().Get());
+    TableCuts& cuts = *cuts_.back();
+    if (item.table.dense()) {
+      cuts.BuildDense(item.table, partitions, item.keys);
+    } else {
+      cuts.BuildSparse(item.table, item.keys, partitions, item.keys_are_distinct);
+      cuts.AllocateRows(item.table);
+    }
+    for (const KeyRange& cut : cuts.cuts()) {
+      max_segments_of_partition_ = std::max<uint64_t>(max_segments_of_partition_, ++segments[cut.partition]);
+    }
+  }
+  return max_segments_of_partition_;
+}
+
+void SenderSession::PushCall::SendSegments(std::vector<uint64_t>& next_ordinal) {
+  Outbox outbox(session_->core_->messenger(), shared_from_this(), session_->core_->router().current());
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const PushItem& item = items_[i];
+    TableCuts& cuts = *cuts_[i];
+    for (const KeyRange& cut : cuts.cuts()) {
+      Segment& segment = outbox.Add(cut.partition, cut.count * sizeof(uint64_t) + cuts.ValueBytes(item.table, cut));
+      segment.table = item.table.id();
+      segment.ordinal = next_ordinal[cut.partition]++;
+      cuts.AppendKeys(cut, &segment.keys);
+      if (item.table.dense()) {
+        cuts.AppendBlocks(item.table, cut, item.gradients.data(), &segment.values);
+      } else {
+        cuts.GatherRows(item.table, cut, item.gradients.data(), &segment.values);
+      }
+    }
+  }
+  outbox.Close();
+}
+
+absl::Status SenderSession::PushCall::TakeAnswer(absl::Span<const Segment> segments, const PullResponseView& answer) {
+  return absl::InternalError("the answer to a push has no values");
+}
+
+void SenderSession::PushCall::Finish(const absl::Status& status) {
+  for (std::unique_ptr<TableCuts>& cuts : cuts_) session_->core_->cuts_pool().Put(std::move(cuts));
+  cuts_.clear();
+  if (granted_) session_->core_->push_flow().Release(flow_step, bytes_);
+  session_->OnPushDone(ahead_, status);
+  done_(status);
+  done_ = nullptr;
+  session_->Pump();
+}
+
+SenderSession::PullCall::PullCall(std::shared_ptr<SenderSession> session, absl::Span<const PullItem> items, uint64_t step,
+                                  MonotonicTime deadline, Callback done)
+    : Call(Method::kPull, session->Header(step), deadline, step, session->identity_.rank.has_value()),
+      session_(std::move(session)),
+      items_(items.begin(), items.end()),
+      done_(std::move(done)) {
+  for (const PullItem& item : items_) {
+    bytes_ += item.values.size() * sizeof(float) + item.keys.size() * sizeof(uint64_t);
+  }
+}
+
+void SenderSession::PullCall::SendSegments() {
+  const std::shared_ptr<const Routing> routing = session_->core_->router().current();
+  // All cuts before the first message: answers are taken while later ones are being sent.
+  for (const PullItem& item : items_) {
+    cuts_.push_back(session_->core_->cuts_pool().Get());
+    if (item.table.dense()) {
+      cuts_.back()->BuildDense(item.table, routing->partitions());
+    } else {
+      cuts_.back()->BuildSparse(item.table, item.keys, routing->partitions(), item.keys_are_distinct);
+    }
+  }
+  Outbox outbox(session_->core_->messenger(), shared_from_this(), routing);
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const Table& table = items_[i].table;
+    const absl::Span<const KeyRange> cuts = cuts_[i]->cuts();
+    for (size_t j = 0; j < cuts.size(); ++j) {
+      Segment& segment =
+          outbox.Add(cuts[j].partition, cuts[j].count * sizeof(uint64_t) + cuts_[i]->ValueBytes(table, cuts[j]));
+      segment.table = table.id();
+      cuts_[i]->AppendKeys(cuts[j], &segment.keys);
+      segment.item = static_cast<uint32_t>(i);
+      segment.cut = static_cast<uint32_t>(j);
+    }
+  }
+  outbox.Close();
+}
+
+absl::Status SenderSession::PullCall::TakeAnswer(absl::Span<const Segment> segments, const PullResponseView& answer) {
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const PullItem& item = items_[segments[i].item];
+    const TableCuts& cuts = *cuts_[segments[i].item];
+    const KeyRange& cut = cuts.cuts()[segments[i].cut];
+    if (answer.results[i].size() != cuts.ValueBytes(item.table, cut)) {
+      return absl::InternalError(absl::StrCat("the server answered ", answer.results[i].size(), " bytes for ", cut.count,
+                                              " keys of table `", item.table.name(), "`, which have ",
+                                              cuts.ValueBytes(item.table, cut)));
+    }
+    cuts.Scatter(item.table, cut, answer.results[i], item.values.data());
+  }
+  return absl::OkStatus();
+}
+
+void SenderSession::PullCall::Finish(const absl::Status& status) {
+  for (std::unique_ptr<TableCuts>& cuts : cuts_) session_->core_->cuts_pool().Put(std::move(cuts));
+  cuts_.clear();
+  if (granted_) session_->core_->pull_flow().Release(flow_step, bytes_);
+  done_(status);
+  done_ = nullptr;
+}
+
+}  // namespace pawl

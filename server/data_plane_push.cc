@@ -1,0 +1,151 @@
+// Pushes: checked as a whole, applied, and acknowledged when they are committed.
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/failpoint.h"
+#include "client_lib/base/status_macros.h"
+#include "server/byte_reservation.h"
+#include "server/data_plane.h"
+#include "server/pushback.h"
+#include "server/replication/change.h"
+
+namespace pawl {
+namespace {
+
+// Of the keys and values of one segment: as a record of the log, and in a message to a backup, it must be within
+// kMaxMessageBytes again, with what is said about it there.
+constexpr size_t kMaxSegmentBytes = kMaxMessageBytes - 4096;
+
+}  // namespace
+
+void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) {
+  auto decoded = DecodePushRequest(message.bytes);
+  if (!decoded.ok()) return Refuse(Method::kPush, nullptr, decoded.status(), reply);
+  auto request = std::make_shared<PushRequestView>(*std::move(decoded));
+  const RequestHeader& header = request->header;
+  Sender sender;
+  auto view = Admit(header, sender);
+  if (!view.ok()) return Refuse(Method::kPush, &header, view.status(), reply);
+  if (header.sender_case() == RequestHeader::SENDER_NOT_SET) {
+    return Refuse(
+        Method::kPush, &header,
+        absl::InvalidArgumentError("header.sender is not set: a push needs a logical_worker or a client to be named by"),
+        reply);
+  }
+  const auto reservation = ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, message.bytes.size());
+  if (reservation == nullptr) {
+    return reply(TooManyBytesInFlight(), OutgoingMessage());
+  }
+  if (absl::Status room = CheckLogHasRoom(message.bytes.size()); !room.ok()) {
+    return reply(std::move(room), OutgoingMessage());
+  }
+  std::vector<std::shared_ptr<Replica>> replicas;
+  for (const PushSegmentView& segment : request->segments) {
+    auto replica = Find(**view, segment.partition);
+    absl::Status status = replica.status();
+    if (const size_t bytes = segment.keys.size() + segment.values.size(); bytes > kMaxSegmentBytes) {
+      status = absl::InvalidArgumentError(absl::StrCat("a segment of table ", segment.table, " has ", bytes,
+                                                       " bytes of keys and values; the limit is ", kMaxSegmentBytes));
+    }
+    if (status.ok()) {
+      if (replicas.empty() || replicas.back() != *replica) replicas.push_back(*std::move(replica));
+      const auto table = (*view)->tables.find(segment.table);
+      status = table == (*view)->tables.end()
+                   ? NoSuchTable(segment.table)
+                   : table->second->CheckGradient(segment.element_type, segment.keys, segment.values, segment.partition,
+                                                  (*view)->options.partitions);
+    }
+    if (!status.ok()) return Refuse(Method::kPush, &header, std::move(status), reply);
+  }
+  auto act = [this, view = *view, sender, request, reservation, context, message = std::move(message),
+              reply = std::move(reply)](absl::Status status) mutable {
+    if (!status.ok()) return Refuse(Method::kPush, &request->header, std::move(status), reply);
+    std::vector<ChangeMark> marks;
+    PAWL_FAILPOINT("push.apply");
+    auto response = ApplyPush(*view, sender, *request, message, marks);
+    PAWL_FAILPOINT("push.applied");
+    if (replicator_ != nullptr) replicator_->PumpLanes();
+    if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
+    waiting_.ForCommit(marks, std::move(context),
+                       [this, request, reservation, response = *std::move(response),
+                        reply = std::move(reply)](absl::Status committed) mutable {
+                         if (!committed.ok()) return Refuse(Method::kPush, &request->header, std::move(committed), reply);
+                         PAWL_FAILPOINT("push.acknowledge");
+                         reply(absl::OkStatus(), EncodeSmall(response));
+                         PAWL_FAILPOINT("push.acknowledged");
+                       });
+  };
+  const bool waits_for_step = sender.kind == Sender::Kind::kLogicalWorker && (*view)->options.consistency.mode() == SYNC;
+  if (!waits_for_step) return act(absl::OkStatus());
+  // Who is out of turn or superseded is told at once, not after a wait.
+  if (absl::Status status = CheckPush(**view, sender, *request); !status.ok()) return act(std::move(status));
+  waiting_.ForStep(replicas, sender.step, context, std::move(act));
+}
+
+absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const {
+  absl::flat_hash_map<uint32_t, PushesAhead> ahead;
+  for (const PushSegmentView& segment : request.segments) {
+    Replica& replica = *view.replicas[segment.partition];
+    PushesAhead& before = ahead[segment.partition];
+    MutexLock lock(replica.mu);
+    PAWL_RETURN_IF_ERROR(CheckServes(replica, request.header.epoch()));
+    if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
+    const absl::Status status = replica.partition->CheckPush(sender, segment.ordinal, segment.table,
+                                                             Gradient{segment.keys, segment.values, nullptr}, before);
+    if (absl::IsUnavailable(status)) return WithPushback(status);
+    PAWL_RETURN_IF_ERROR(status);
+    before.keys += segment.keys.size() / sizeof(uint64_t);
+    before.bytes += segment.keys.size() + segment.values.size();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
+                                                  const IncomingMessage& message, std::vector<ChangeMark>& marks) {
+  // All before any: a push that is refused has changed nothing. (What another
+  // request, or a new routing, changes in between can still split it; its push ids then complete it.)
+  PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
+  PushResponse response;
+  for (const PushSegmentView& segment : request.segments) {
+    const std::shared_ptr<Replica>& replica = view.replicas[segment.partition];
+    MutexLock lock(replica->mu);
+    PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header.epoch()));
+    Partition& partition = *replica->partition;
+    const uint64_t before = partition.log_index();
+    const auto outcome = partition.Push(sender, segment.ordinal, segment.table,
+                                        Gradient{segment.keys, segment.values, message.owner, message.bytes.size()});
+    if (absl::IsUnavailable(outcome.status())) return WithPushback(outcome.status());
+    PAWL_RETURN_IF_ERROR(outcome.status());
+    if (partition.log_index() != before) {
+      ChangeView change;
+      change.kind = ChangeView::Kind::kPush;
+      change.sender = HeaderOf(sender);
+      change.segment = segment;
+      Record(*replica, std::move(change), message.owner);
+    }
+    // A duplicate waits for the original.
+    if (marks.empty() || marks.back().replica != replica) {
+      marks.push_back(MarkOf(replica));
+    } else {
+      marks.back().index = partition.log_index();
+    }
+    switch (*outcome) {
+      case PushOutcome::kAccepted:
+        response.set_accepted(response.accepted() + 1);
+        break;
+      case PushOutcome::kDuplicate:
+        ++replica->pushes_deduplicated;
+        response.set_deduplicated(response.deduplicated() + 1);
+        break;
+      case PushOutcome::kLate:
+        response.set_late(response.late() + 1);
+        break;
+    }
+  }
+  return response;
+}
+
+}  // namespace pawl

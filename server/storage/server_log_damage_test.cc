@@ -1,0 +1,153 @@
+// Damaged files of a server are refused by name, or harmless.
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/fault_env.h"
+#include "server/storage/server_log_fixture.h"
+
+namespace pawl {
+namespace {
+
+TEST_F(ServerLogTest, ARecordThatDoesNotFitIsNamed) {
+  Restart();
+  server_->Change(1, 30);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  server_ = nullptr;
+  const auto log = ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value();
+  PartitionOptions options = HarnessPartitionOptions();
+  options.logical_workers = 1;
+  const absl::Status status = log->Recover(options).status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_TRUE(absl::StrContains(status.message(), "/data/log/0000000001.log at offset ")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "of partition 1")) << status;
+}
+
+// Files of a few lives with snapshots, and what they hold.
+class DamagedFilesTest : public ServerLogTest {
+ protected:
+  void SetUp() override {
+    ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+    options.log_bytes = 8000;
+    options.log.segment_bytes = 3000;
+    Restart(options);
+    // Until the beginning of the log is gone, and there is something after the snapshots.
+    while (server_->log().compaction_rounds() < 3 || env_.FileSize("/data/log/0000000001.log").ok()) Step();
+    Restart();
+    Step();
+    for (uint32_t p = 0; p < 2; ++p) indices_.push_back(server_->index(p));
+    server_ = nullptr;
+    for (const char* folder : {"/data", "/data/log", "/data/snapshots"}) {
+      const auto names = env_.List(folder);
+      for (const std::string& name : *names) {
+        if (name == "LOCK") continue;
+        const std::string path = JoinPath(folder, name);
+        if (!env_.FileSize(path).ok()) continue;
+        files_[path] = env_.Contents(path);
+      }
+    }
+  }
+  void Step() {
+    for (uint32_t p = 0; p < 2; ++p) {
+      server_->Change(p, 3);
+      ASSERT_TRUE(server_->WaitDurable(p));
+    }
+  }
+
+  struct Outcome {
+    absl::Status status;
+    std::vector<uint64_t> indices = {0, 0};
+  };
+  // Starts with one file that has other contents, or is not there.
+  Outcome RecoverWith(const std::string& path, const std::optional<std::string>& contents) {
+    FaultEnv env(1);
+    for (const char* folder : {"/data", "/data/log", "/data/snapshots"}) EXPECT_TRUE(env.MakeFolder(folder).ok());
+    for (const auto& [name, bytes] : files_) {
+      if (name != path) env.SetContents(name, bytes);
+    }
+    if (contents.has_value()) env.SetContents(path, *contents);
+    Outcome outcome;
+    auto log = ServerLog::Open(env, ServerLogHarness::QuickOptions("/data"));
+    if (!log.ok()) {
+      outcome.status = log.status();
+      return outcome;
+    }
+    EXPECT_TRUE((*log)->identity().has_value());
+    auto partitions = (*log)->Recover(HarnessPartitionOptions());
+    if (!partitions.ok()) {
+      outcome.status = partitions.status();
+      return outcome;
+    }
+    for (const auto& partition : *partitions) {
+      outcome.indices.at(partition->index()) = partition->log_index();
+      EXPECT_EQ(Fingerprint(*partition), ServerLogHarness::FingerprintAt(partition->index(), partition->log_index()));
+    }
+    return outcome;
+  }
+  void ExpectNamed(const absl::Status& status) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "/data/")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "offset") || absl::StrContains(status.message(), "missing")) << status;
+  }
+
+  std::vector<uint64_t> indices_;
+  std::map<std::string, std::string> files_;
+};
+
+TEST_F(DamagedFilesTest, EveryFlippedByteIsRefusedByNameOrHarmless) {
+  EXPECT_EQ(RecoverWith("", std::nullopt).indices, indices_);
+  int refused = 0, harmless = 0;
+  for (const auto& [path, contents] : files_) {
+    // All of the log; of the snapshots, whose format has tests of its own, some.
+    const size_t stride = absl::StrContains(path, "/snapshots/") ? 61 : 1;
+    for (size_t i = 0; i < contents.size() && !HasFailure(); i += stride) {
+      SCOPED_TRACE(absl::StrCat(path, " at ", i, " of ", contents.size()));
+      std::string damaged = contents;
+      damaged[i] ^= static_cast<char>(1 << (i % 8));
+      const Outcome outcome = RecoverWith(path, damaged);
+      if (outcome.status.ok()) {
+        ++harmless;
+        EXPECT_EQ(outcome.indices, indices_);
+      } else {
+        ++refused;
+        ExpectNamed(outcome.status);
+      }
+    }
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_GT(harmless, 10);
+}
+
+TEST_F(DamagedFilesTest, EveryFileThatIsCutOrMissingIsRefusedByNameUnlessItIsTheEndOfTheLog) {
+  const std::string end_of_log = std::prev(files_.lower_bound("/data/node"))->first;
+  ASSERT_TRUE(absl::StrContains(end_of_log, "/data/log/")) << end_of_log;
+  for (const auto& [path, contents] : files_) {
+    const size_t stride = absl::StrContains(path, "/snapshots/") ? 61 : 1;
+    std::vector<uint64_t> before = {0, 0};
+    for (size_t size = 0; size < contents.size() && !HasFailure(); size += stride) {
+      SCOPED_TRACE(absl::StrCat(path, " cut to ", size, " of ", contents.size()));
+      const Outcome outcome = RecoverWith(path, contents.substr(0, size));
+      if (!outcome.status.ok()) {
+        ExpectNamed(outcome.status);
+      } else if (path == end_of_log) {
+        // What is left is a whole beginning: nobody can tell it from records that were never written.
+        EXPECT_GE(outcome.indices, before);
+        before = outcome.indices;
+      } else {
+        EXPECT_EQ(outcome.indices, indices_);
+      }
+    }
+    const Outcome missing = RecoverWith(path, std::nullopt);
+    if (missing.status.ok()) {
+      EXPECT_TRUE(path == end_of_log || missing.indices == indices_) << path;
+    } else {
+      ExpectNamed(missing.status);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,248 @@
+// What is durable survives the loss of power, full disks and disks that fail.
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
+#include "client_lib/base/failpoint_control.h"
+#include "client_lib/base/fault_env.h"
+#include "server/storage/server_log_fixture.h"
+
+namespace pawl {
+namespace {
+
+TEST_F(ServerLogTest, ALossOfPowerWhileAnotherJobsFilesAreDeletedLeavesOneOfTheTwo) {
+  int old_ones = 0, new_ones = 0;
+  for (int64_t operations = 0; operations < 60; ++operations) {
+    FaultEnv env(static_cast<uint64_t>(operations) + 1);
+    const ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+    {
+      ServerLogHarness old(env, options, FSYNC);
+      ASSERT_TRUE(old.Open("server-0", 77).ok());
+      for (uint32_t p = 0; p < kHarnessPartitions; ++p) old.Change(p, 100);
+      ASSERT_TRUE(old.WaitAllDurable());
+    }
+    {
+      ServerLogHarness next(env, options, FSYNC);
+      env.CutPowerAfter(operations);
+      next.Open("server-0", 78).IgnoreError();
+      env.CutPower();
+    }
+    env.RestorePower();
+    auto log = ServerLog::Open(env, options);
+    ASSERT_TRUE(log.ok()) << operations << ": " << log.status();
+    const bool is_old = (*log)->identity().has_value() && (*log)->identity()->job_id() == 77;
+    log->reset();
+    ServerLogHarness again(env, options, FSYNC);
+    const absl::Status status = again.Open("server-0", is_old ? 77 : 78);
+    ASSERT_TRUE(status.ok()) << operations << ": " << status;
+    EXPECT_EQ(again.Has(0), is_old) << operations;
+    if (is_old) {
+      EXPECT_EQ(again.index(0), 100u);
+    }
+    ++(is_old ? old_ones : new_ones);
+  }
+  EXPECT_GT(old_ones, 0);
+  EXPECT_GT(new_ones, 10);
+}
+
+TEST_F(ServerLogTest, AFullDiskAcknowledgesNothingAndTakesNothingNewUntilSpaceIsBack) {
+  Restart();
+  server_->Change(1, 10);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  EXPECT_TRUE(server_->log().CheckRoom(1000).ok());
+  env_.SetCapacity(env_.UsedBytes());
+  server_->Change(1);
+  ASSERT_TRUE(Eventually([&] { return !server_->log().CheckRoom(1).ok(); }));
+  const absl::Status status = server_->log().CheckRoom(1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "/data")) << status;
+  ASSERT_TRUE(Eventually([&] { return server_->log().figures().failures > 3; }));
+  EXPECT_EQ(server_->durable(1), 10u);
+  env_.SetUnlimited();
+  EXPECT_TRUE(server_->WaitDurable(1));
+  EXPECT_TRUE(server_->log().CheckRoom(1000).ok());
+  Kill();
+  Restart();
+  ExpectAt(1, 11);
+}
+
+TEST_F(ServerLogTest, ASnapshotInPlaceOfAReplicaReplacesItWhateverItsIndex) {
+  for (const uint64_t index : {5, 20, 40}) {
+    env_.KillProcesses();
+    Restart();
+    if (server_->Has(1)) server_->Drop(1);
+    server_->Change(1, 20);
+    ASSERT_TRUE(Eventually([&] { return server_->Install(1, index).ok(); }));
+    server_->Change(1, 2);
+    ASSERT_TRUE(server_->WaitDurable(1));
+    Kill();
+    Restart();
+    ExpectAt(1, index + 2);
+  }
+}
+
+TEST_F(ServerLogTest, ASnapshotAheadThatCannotBeSavedLeavesTheReplicaBefore) {
+  Restart();
+  server_->Change(1, 20);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  env_.SetCapacity(env_.UsedBytes());
+  EXPECT_FALSE(server_->Install(1, 40).ok());
+  env_.SetUnlimited();
+  server_->Change(1, 1);
+  EXPECT_TRUE(server_->WaitDurable(1)) << "the log goes on where it was";
+  Kill();
+  Restart();
+  ExpectAt(1, 21);
+}
+
+TEST_F(ServerLogTest, AfterASnapshotBehindThatCannotBeSavedThereIsOneOfTheReplicaBefore) {
+  Restart();
+  server_->Change(1, 20);
+  server_->Change(2, 20);
+  ASSERT_TRUE(server_->WaitAllDurable());
+  // Room for the log's record of the end, not for the snapshot.
+  env_.SetCapacity(env_.UsedBytes() + 500);
+  EXPECT_FALSE(server_->Install(1, 10).ok());
+  // It goes on, as a backup does that becomes the primary.
+  server_->Change(1, 1);
+  EXPECT_EQ(server_->durable(1), 20u);
+  env_.SetUnlimited();
+  server_->Change(1, 10);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  server_->Change(1, 3);
+  ASSERT_TRUE(server_->WaitDurable(1)) << "the log goes on from that snapshot";
+  Kill();
+  Restart();
+  ExpectAt(1, 34);
+  ExpectAt(2, 20);
+  ASSERT_TRUE(Eventually([&] { return server_->Install(1, 10).ok(); }));
+  server_->Change(1, 1);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  Kill();
+  Restart();
+  ExpectAt(1, 11);
+}
+
+TEST_F(ServerLogTest, AReplicaWhoseLogWasReplacedInVainIsDurableAgainWithoutAChange) {
+  Restart();
+  server_->Change(1, 20);
+  ASSERT_TRUE(server_->WaitAllDurable());
+  env_.SetCapacity(env_.UsedBytes() + 500);
+  EXPECT_FALSE(server_->Install(1, 10).ok());
+  env_.SetUnlimited();
+  ASSERT_TRUE(Eventually([&] {
+    const std::vector<std::string> names = *env_.List("/data/snapshots");
+    return !names.empty() && !absl::EndsWith(names[0], ".tmp");
+  }));
+  Kill();
+  Restart();
+  ExpectAt(1, 20);
+}
+
+TEST_F(ServerLogTest, WhatBecomesDurableDuringAFailedSaveIsReportedAfterIt) {
+  Restart();
+  server_->Change(1, 20);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  // The change is written while the snapshot is, and settled before that fails.
+  ASSERT_TRUE(ArmFailpoints("log.written=pause:100@1;snapshot.written=pause:400@1;snapshot.rename=error@1").ok());
+  server_->Change(1, 1);
+  EXPECT_FALSE(server_->Install(1, 1000).ok());
+  EXPECT_TRUE(server_->WaitDurable(1));
+  EXPECT_EQ(FailpointHits()["snapshot.rename"], 1u);
+  ASSERT_TRUE(ArmFailpoints("").ok());
+  Kill();
+  Restart();
+  ExpectAt(1, 21);
+}
+
+TEST_F(ServerLogTest, ASnapshotThatMayBeThereThoughSavingItFailedIsVoid) {
+  Restart();
+  server_->Change(1, 20);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  env_.FailFolderSyncs(1);
+  // Not when it fails, and not when its end is written.
+  env_.FailDeletions(2);
+  EXPECT_FALSE(server_->Install(1, 1000).ok());
+  EXPECT_FALSE(env_.List("/data/snapshots")->empty());
+  // Where this replica goes on is elsewhere than where that snapshot's has gone.
+  server_->Change(1, 1);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  Kill();
+  Restart();
+  ExpectAt(1, 21);
+}
+
+TEST_F(ServerLogTest, NothingReportedDurableIsMissingAfterLossesOfPower) {
+  const char* const one = std::getenv("PAWL_SEED");
+  const char* const many = std::getenv("PAWL_SEEDS");
+  const uint64_t first = one == nullptr ? 1 : std::strtoull(one, nullptr, 10);
+  const uint64_t count = many != nullptr ? std::strtoull(many, nullptr, 10) : one == nullptr ? 30 : 1;
+  for (uint64_t seed = first; seed < first + count && !HasFailure(); ++seed) {
+    SCOPED_TRACE(absl::StrCat("PAWL_SEED=", seed));
+    std::mt19937_64 random(seed);
+    FaultEnv env(random());
+    std::map<uint32_t, uint64_t> durable;
+    for (int life = 0; life < 5 && !HasFailure(); ++life) {
+      env.RestorePower();
+      env.FailSyncs(0);
+      ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+      options.log_bytes = 20'000 + random() % 50'000;
+      options.log.segment_bytes = 2000 + random() % 20'000;
+      options.log.max_group_bytes = 1 + random() % 5000;
+      options.start_timeout = std::chrono::milliseconds(10);
+      ServerLogHarness server(env, options, FSYNC);
+      if (life > 0) env.CutPowerAfter(static_cast<int64_t>(random() % 400));
+      const absl::Status status = server.Open();
+      std::set<uint32_t> gone;
+      if (status.ok()) {
+        for (uint32_t p = 0; p < kHarnessPartitions; ++p) {
+          if (!server.Has(p)) {
+            EXPECT_EQ(durable[p], 0u) << p;
+            continue;
+          }
+          EXPECT_GE(server.index(p), durable[p]) << p;
+          EXPECT_EQ(server.fingerprint(p), ServerLogHarness::FingerprintAt(p, server.index(p))) << p;
+        }
+        for (int i = 0; i < 60 && !absl::IsUnavailable(env.List("/").status()); ++i) {
+          const auto p = static_cast<uint32_t>(random() % kHarnessPartitions);
+          if (random() % 10 == 0) {
+            durable[p] = 0;
+            server.Drop(p);
+            gone.insert(p);
+          }
+          if (random() % 10 == 0) {
+            const uint64_t index = random() % 300;
+            durable[p] = 0;
+            if (server.Install(p, index).ok()) {
+              durable[p] = index;
+              gone.erase(p);
+            } else {
+              gone.insert(p);
+            }
+          }
+          // A replica that waits for its snapshot.
+          if (gone.contains(p)) continue;
+          server.Change(p, static_cast<int>(random() % 20) + 1);
+          if (random() % 4 == 0) server.WaitDurable(p, std::chrono::milliseconds(20));
+          if (random() % 20 == 0) env.FailSyncs(static_cast<int>(random() % 3));
+          for (uint32_t q = 0; q < kHarnessPartitions; ++q) {
+            if (server.Has(q) && !gone.contains(q)) durable[q] = std::max(durable[q], server.durable(q));
+          }
+        }
+        EXPECT_EQ(server.wrong_reports(), 0u);
+      } else {
+        EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+      }
+      env.CutPower();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pawl
