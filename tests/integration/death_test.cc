@@ -24,7 +24,8 @@ class DeathTest : public ClusterTest {
         absl::StrCat("name: 'doomed' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
                      "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { ", consistency,
                      " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
-    options.flags["scheduler"] = {"--worker_return_timeout_s=1"};
+    // Nobody takes over before the job is given up.
+    options.flags["scheduler"] = {"--worker_return_timeout_s=1", "--worker_takeover_grace_s=60"};
     for (const char* server : {"server-0", "server-1"}) options.flags[server] = {"--scheduler_timeout_s=3"};
     options.servers = 2;
     options.workers = 2;
