@@ -58,7 +58,7 @@ ABSL_FLAG(int, register_timeout_s, 60, "how long to try to reach the scheduler a
 ABSL_FLAG(int, scheduler_timeout_s, 600,
           "how long the scheduler may be silent later; parameters are served meanwhile, and it may come back");
 ABSL_FLAG(int, drain_timeout_s, 20, "how long to wait, when asked to end, for others to take over the replicas");
-ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{32} << 20,
+ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{16} << 20,
           "what snapshots for new replicas may take of the network and the processors, which are left to the training; "
           "a server that is asked to end by SIGTERM takes what it can get");
 ABSL_FLAG(int64_t, max_bytes_in_flight, int64_t{2} << 30,

@@ -41,7 +41,7 @@ inline constexpr std::chrono::milliseconds kPromiseInterval{100};
 
 struct ReplicatorOptions {
   // Of all snapshots together, so that repair leaves the network and the processors to the training.
-  uint64_t repair_bytes_per_s = uint64_t{32} << 20;
+  uint64_t repair_bytes_per_s = uint64_t{16} << 20;
 };
 
 // Thread-safe; owns no thread. The transport must have let go of all calls before this is destroyed. Locks: a

@@ -31,7 +31,7 @@ ABSL_FLAG(uint32_t, row_width, 128, "floats in a row");
 ABSL_FLAG(uint32_t, partitions, 64, "partitions of the job");
 ABSL_FLAG(uint32_t, replicas, 1, "replicas of each partition");
 ABSL_FLAG(std::string, durability, "MEMORY", "the job's");
-ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{32} << 20, "what a server copies a second, at most");
+ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{16} << 20, "what a server copies a second, at most");
 ABSL_FLAG(uint32_t, keys_in_call, 4000, "keys of one push");
 ABSL_FLAG(uint32_t, calls_in_flight, 4, "pushes under way at a time");
 ABSL_FLAG(double, seconds, 5, "how long it is measured before and after");
@@ -41,6 +41,8 @@ namespace {
 
 constexpr std::chrono::seconds kMoveTimeout{300};
 constexpr std::chrono::milliseconds kWindow{100};
+// Asking the scheduler costs the processors that are shared.
+constexpr std::chrono::milliseconds kLookInterval{25};
 constexpr uint32_t kKeySets = 16;
 // After the last acknowledgement the pipeline ends by itself.
 constexpr double kLongestRunS = 900;
@@ -183,6 +185,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
                                      window_began = now;
                                      window_keys = keys;
                                    }
+                                   std::this_thread::sleep_for(kLookInterval);
                                    return status.moves().at_rest();
                                  },
                                  kMoveTimeout)
