@@ -103,6 +103,23 @@ class SummarizeTestsTest(unittest.TestCase):
             self.assertEqual((done.stdout.splitlines()[-1], done.returncode), (line, code))
 
 
+    def test_what_passes_in_a_second_run_is_named_and_counts(self):
+        paths = [os.path.join(os.environ.get("TEST_TMPDIR", "."), name) for name in ("first.json", "second.json")]
+        first = [test_event("//a:t", "FAILED"), test_event("//a:u", "FAILED"), test_event("//a:v", "PASSED"),
+                 finished(False, "TESTS_FAILED")]
+        second = [test_event("//a:t", "PASSED"), test_event("//a:u", "FAILED"), finished(False, "TESTS_FAILED")]
+        for path, events in zip(paths, (first, second)):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("".join(json.dumps(event) + "\n" for event in events))
+        script = os.path.join(HERE, "summarize_tests")
+        done = subprocess.run([script, "--failed_tests", paths[0]], capture_output=True, text=True, timeout=60, check=True)
+        self.assertEqual(done.stdout.split(), ["//a:t", "//a:u"])
+        done = subprocess.run([script] + paths, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((done.stdout.splitlines(), done.returncode),
+                         (["failed at first, passed when run again with nothing beside it: //a:t",
+                           "failed: //a:u (failed)", "2 passed, 1 failed"], 1))
+
+
 class UsageTest(unittest.TestCase):
 
     def run_script(self, *command):

@@ -60,10 +60,11 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
   PAWL_ASSIGN_OR_RETURN(const std::string program, Runfile(options.scheduler_program));
   const std::string address_file = absl::StrCat(folder_, "/scheduler.addr");
   PAWL_ASSIGN_OR_RETURN(std::vector<std::string> arguments, ListenFlags("scheduler"));
-  for (const std::string& argument : {absl::StrCat("--data_dir=", folder_, "/scheduler"), absl::StrCat("--job=", job_file),
-                                      absl::StrCat("--servers=", options.servers),
-                                      absl::StrCat("--workers=", options.expected_workers.value_or(options.workers)),
-                                      absl::StrCat("--address_file=", address_file)}) {
+  for (const std::string& argument :
+       {absl::StrCat("--data_dir=", folder_, "/scheduler"), absl::StrCat("--job=", job_file),
+        absl::StrCat("--servers=", options.servers),
+        absl::StrCat("--workers=", options.expected_workers.value_or(options.workers)),
+        absl::StrCat("--address_file=", address_file), absl::StrCat("--lease_ms=", options.lease.count())}) {
     arguments.push_back(argument);
   }
   for (const std::string& flag : flags_of("scheduler")) arguments.push_back(flag);

@@ -38,6 +38,9 @@ struct ProcessClusterOptions {
   std::map<std::string, std::vector<std::string>> environment;
   // If set, added to the job.
   std::optional<uint32_t> replicas;
+  // After so long a silence a node is dead. On a machine that runs other tests too a process may stand still for seconds:
+  // only where a death is to be noticed is it short.
+  std::chrono::milliseconds lease = std::chrono::seconds(20);
   // Scheduler and servers listen where they listened before when they are restarted. A scheduler that
   // is to be restarted needs it.
   bool fixed_ports = false;

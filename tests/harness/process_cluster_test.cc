@@ -22,7 +22,6 @@ std::unique_ptr<ProcessCluster> StartCluster(bool proxies) {
   ProcessClusterOptions options;
   options.job = "name: 'harness' partitions: 4 logical_workers: 1 consistency { mode: ASYNC }";
   options.expected_workers = 0;
-  options.flags["scheduler"] = {"--lease_ms=60000"};
   options.fixed_ports = true;
   options.proxies = proxies;
   auto cluster = ProcessCluster::Start(options);

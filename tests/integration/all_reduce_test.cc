@@ -36,7 +36,8 @@ class AllReduceTest : public ClusterTest {
                                "epochs: ", kEpochs, "\n", settings, "\n");
     options.servers = 2;
     options.workers = workers;
-    options.flags["scheduler"] = {"--lease_ms=3000", "--worker_takeover_grace_s=1"};
+    options.lease = std::chrono::seconds(4);
+    options.flags["scheduler"] = {"--worker_takeover_grace_s=1"};
     if (step_delay_ms > 0) {
       for (uint32_t i = 0; i < workers; ++i) {
         options.flags[absl::StrCat("worker-", i)] = {absl::StrCat("--step_delay_ms=", step_delay_ms)};

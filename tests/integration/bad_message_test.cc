@@ -26,7 +26,6 @@ class BadMessageTest : public ClusterTest {
     ProcessClusterOptions options;
     options.job = "name: 'bad' seed: 3 partitions: 4 logical_workers: 2 consistency { mode: SYNC }";
     options.expected_workers = 1;
-    options.flags["scheduler"] = {"--lease_ms=60000"};
     cluster_ = StartCluster(options);
     ASSERT_NE(cluster_, nullptr);
     auto worker = PlainClient::Join(cluster_->scheduler_address(), WORKER_ROLE, {0, 1});

@@ -59,8 +59,6 @@ class CheckpointTest : public ClusterTest {
     options.servers = shape.servers;
     options.workers = shape.workers;
     options.replicas = shape.replicas;
-    // On a busy machine silence is no death.
-    options.flags["scheduler"] = {"--lease_ms=20000"};
     if (!shape.restore.empty()) options.flags["scheduler"].push_back("--restore=" + shape.restore);
     for (uint32_t i = 0; i < shape.workers; ++i) {
       options.flags[absl::StrCat("worker-", i)] = {absl::StrCat("--step_delay_ms=", shape.step_delay_ms)};

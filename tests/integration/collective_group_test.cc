@@ -57,7 +57,8 @@ class CollectiveGroupTest : public ClusterTest {
                                "batch_size: 6 logical_workers: 6 partitions: 4 elastic: true\n");
     options.expected_workers = kMembers;
     options.fixed_ports = fixed_ports;
-    options.flags["scheduler"] = {absl::StrCat("--lease_ms=", Lease().count()), "--worker_takeover_grace_s=0.2"};
+    options.lease = Lease();
+    options.flags["scheduler"] = {"--worker_takeover_grace_s=0.2"};
     cluster_ = StartCluster(options);
     ASSERT_NE(cluster_, nullptr);
     for (size_t i = 0; i < kMembers; ++i) StartMember();

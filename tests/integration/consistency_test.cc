@@ -25,7 +25,6 @@ class ConsistencyTest : public ClusterTest {
                                "consistency { ", consistency, " } batch_size: 40 epochs: 1000 max_steps: ", kSteps,
                                " partitions: 8 logical_workers: ", workers);
     options.workers = workers;
-    options.flags["scheduler"] = {"--lease_ms=20000"};
     // In ASYNC nothing else keeps pulls from overtaking the ends of their own steps, and those count as nobody's staleness.
     options.flags["worker-0"] = {"--step_delay_ms=2"};
     options.flags[absl::StrCat("worker-", workers - 1)] = {absl::StrCat("--step_delay_ms=", delay_ms)};

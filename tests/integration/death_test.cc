@@ -13,7 +13,8 @@
 namespace pawl {
 namespace {
 
-constexpr std::chrono::seconds kEndTimeout{10};
+constexpr std::chrono::seconds kLease{3};
+constexpr std::chrono::seconds kEndTimeout{20};
 constexpr std::chrono::seconds kStartTimeout{20};
 
 class DeathTest : public ClusterTest {
@@ -24,6 +25,7 @@ class DeathTest : public ClusterTest {
         absl::StrCat("name: 'doomed' seed: 1 data { train: '", train, "' format: LIBSVM }\n",
                      "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { ", consistency,
                      " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
+    options.lease = kLease;
     // Nobody takes over before the job is given up.
     options.flags["scheduler"] = {"--worker_return_timeout_s=1", "--worker_takeover_grace_s=60"};
     for (const char* server : {"server-0", "server-1"}) options.flags[server] = {"--scheduler_timeout_s=3"};
@@ -99,6 +101,7 @@ TEST_F(DeathTest, AJobWhoseOnlyServerDiesBeforeItHasBegunWaitsForAnotherOneAsLon
   options.job = "name: 'early' seed: 1 partitions: 8 logical_workers: 1 consistency { mode: SYNC } durability: MEMORY";
   options.servers = 1;
   options.expected_workers = 1;
+  options.lease = kLease;
   options.flags["scheduler"] = {"--start_timeout_ms=4000"};
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);

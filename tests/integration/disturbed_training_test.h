@@ -41,6 +41,7 @@ class DisturbedTrainingTest : public ClusterTest {
         "batch_size: 64 epochs: 2 logical_workers: 2 partitions: ", kPartitions, " durability: ", cluster.durability);
     options.servers = cluster.servers;
     options.workers = 2;
+    options.lease = std::chrono::seconds(3);
     // A process that is started again must be found where it was.
     options.fixed_ports = true;
     options.replicas = cluster.replicas;

@@ -35,7 +35,6 @@ class ExactlyOnceTest : public ClusterTest {
                                " consistency { ", consistency, " }");
     options.servers = 2;
     options.expected_workers = workers;
-    options.flags["scheduler"] = {"--lease_ms=20000"};
     cluster_ = StartCluster(options);
     return cluster_;
   }

@@ -29,7 +29,8 @@ constexpr uint32_t kServers = 4;
 constexpr uint32_t kReplicas = 3;
 constexpr uint32_t kRowWidth = 64;
 constexpr std::chrono::seconds kTimeout{40};
-// Longer than the lease of a second, after which others take over.
+constexpr std::chrono::milliseconds kLease{1000};
+// Longer than the lease, after which others take over.
 constexpr std::chrono::milliseconds kCut{2500};
 constexpr std::chrono::milliseconds kFlap{300};
 constexpr int kFlaps = 5;
@@ -62,6 +63,7 @@ TEST_F(NetworkPartitionTest, LedgerIsExactWhoeverDoesNotHearWhom) {
   options.servers = kServers;
   options.replicas = kReplicas;
   options.network = network_;
+  options.lease = kLease;
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
 

@@ -30,7 +30,6 @@ class PlainGrpcTest : public ClusterTest {
     options.job = "name: 'plain' seed: 3 partitions: 8 logical_workers: 1 consistency { " + consistency + " }";
     options.servers = servers;
     options.expected_workers = workers;
-    options.flags["scheduler"] = {"--lease_ms=60000"};
     return StartCluster(options);
   }
 };

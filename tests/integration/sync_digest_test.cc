@@ -49,8 +49,6 @@ class SyncDigestTest : public ClusterTest {
     options.job = job;
     options.servers = servers;
     options.workers = workers;
-    // On a busy machine silence is no death.
-    options.flags["scheduler"] = {"--lease_ms=20000"};
     ProcessCluster* const cluster = StartCluster(options);
     ASSERT_NE(cluster, nullptr);
     const absl::Status ended = cluster->WaitForSuccess(kJobTimeout);

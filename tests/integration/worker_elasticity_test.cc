@@ -52,7 +52,8 @@ class WorkerElasticityTest : public ClusterTest {
     options.job = job;
     options.servers = 2;
     options.workers = workers;
-    options.flags["scheduler"] = {"--lease_ms=3000", "--worker_takeover_grace_s=1"};
+    options.lease = std::chrono::seconds(4);
+    options.flags["scheduler"] = {"--worker_takeover_grace_s=1"};
     for (uint32_t i = 0; i < workers; ++i) options.flags[absl::StrCat("worker-", i)] = {"--step_delay_ms=20"};
     return StartCluster(options);
   }

@@ -76,7 +76,7 @@ class WorkerRestartTest : public ClusterTest {
     options.servers = 2;
     options.workers = 2;
     options.fixed_ports = true;
-    options.flags["scheduler"] = {"--lease_ms=2000"};
+    options.lease = std::chrono::milliseconds(2500);
     for (const char* worker : {"worker-0", "worker-1"}) {
       const auto folder = MakeOutputFolder(worker);
       EXPECT_TRUE(folder.ok()) << folder.status();

@@ -103,8 +103,8 @@ class Storm {
     if (options_.replicas > 0) cluster.replicas = options_.replicas;
     cluster.servers = options_.servers;
     cluster.expected_workers = ranks() ? options_.senders : 0;
-    cluster.flags["scheduler"] = {absl::StrCat("--heartbeat_interval_ms=", options_.heartbeat_interval_ms),
-                                  absl::StrCat("--lease_ms=", options_.lease_ms)};
+    cluster.lease = std::chrono::milliseconds(options_.lease_ms);
+    cluster.flags["scheduler"] = {absl::StrCat("--heartbeat_interval_ms=", options_.heartbeat_interval_ms)};
     cluster.proxies = true;
     if (!options_.failpoints.empty()) cluster.server_program = "tests/chaos/pawl-server-with-failpoints";
     PAWL_ASSIGN_OR_RETURN(cluster_, ProcessCluster::Start(cluster));
