@@ -154,22 +154,22 @@ bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, ui
   return true;
 }
 
-bool DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent, uint64_t adopted_epoch, Placement& placement) {
-  bool changed = false;
+std::set<ServerNumber> DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent, uint64_t adopted_epoch,
+                                  Placement& placement) {
+  std::set<ServerNumber> dropped;
+  const auto drops = [&](ServerNumber server) {
+    if (!silent.contains(server)) return false;
+    dropped.insert(server);
+    return true;
+  };
   for (ReplicaSet& set : placement.partitions) {
     if (set.primary != primary || adopted_epoch < set.primary_since) continue;
-    const size_t before = set.backups.size() + set.learners.size();
-    set.backups.erase(
-        std::remove_if(set.backups.begin(), set.backups.end(), [&](ServerNumber backup) { return silent.contains(backup); }),
-        set.backups.end());
-    set.learners.erase(std::remove_if(set.learners.begin(), set.learners.end(),
-                                      [&](const ReplicaSet::Learner& learner) { return silent.contains(learner.server); }),
-                       set.learners.end());
+    std::erase_if(set.backups, drops);
+    std::erase_if(set.learners, [&](const ReplicaSet::Learner& learner) { return drops(learner.server); });
     if (silent.contains(set.leaving)) set.leaving = kNoServer;
-    changed = changed || set.backups.size() + set.learners.size() < before;
   }
-  if (changed) ++placement.epoch;
-  return changed;
+  if (!dropped.empty()) ++placement.epoch;
+  return dropped;
 }
 
 bool HoldsNothing(ServerNumber server, const Placement& placement) {

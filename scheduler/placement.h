@@ -101,8 +101,9 @@ bool BeginAnew(const std::vector<ServerNumber>& servers, Placement& placement);
 bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, uint64_t adopted_epoch, Placement& placement);
 
 // `silent` take nothing of what `primary`, which acts by `adopted_epoch`, sends: they are in no set any more whose primary
-// it has been since then, neither as backups nor as learners.
-bool DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent, uint64_t adopted_epoch, Placement& placement);
+// it has been since then, neither as backups nor as learners. Those who lost something by that.
+std::set<ServerNumber> DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent, uint64_t adopted_epoch,
+                                  Placement& placement);
 
 // The first backup is primary from `epoch` on. What others have learned from its predecessor is void.
 void Promote(ReplicaSet& set, uint64_t epoch);

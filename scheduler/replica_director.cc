@@ -149,11 +149,19 @@ bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& re
     }
     silence.until = now + silence.believed_for;
   }
-  if (silent.empty() || !pawl::DropSilent(primary.number, silent, report.routing_epoch(), placement_)) return false;
-  std::vector<std::string> names;
-  for (const SilentServer& server : report.silent()) names.push_back(server.node());
-  spdlog::warn("routing: epoch {}: {} takes nothing of what {} sends, and loses its replicas of that one's partitions",
-               epoch(), absl::StrJoin(names, ", "), primary.name);
+  const std::set<ServerNumber> dropped = pawl::DropSilent(primary.number, silent, report.routing_epoch(), placement_);
+  if (dropped.empty()) return false;
+  for (const ServerNumber server : dropped) {
+    const std::string name = absl::StrCat("server-", server);
+    spdlog::warn("routing: epoch {}: {} takes nothing of what {} sends, and loses its replicas of that one's partitions",
+                 epoch(), name, primary.name);
+    if (events_ == nullptr) continue;
+    ClusterEvent event;
+    event.set_kind(REPLICAS_DROPPED);
+    event.set_node(name);
+    event.set_from(primary.name);
+    events_->Add(std::move(event));
+  }
   NoteRedundancy();
   return true;
 }

@@ -23,14 +23,14 @@ Node Server(uint32_t number) {
 
 class ReplicaDirectorTest : public testing::Test {
  protected:
-  ReplicaDirector Placed(uint32_t servers, uint32_t replicas, bool durable = true) {
+  ReplicaDirector Placed(uint32_t servers, uint32_t replicas, bool durable = true, EventLog* events = nullptr) {
     ReplicaDirector::Options options;
     options.partitions = 12;
     options.servers = servers;
     options.replicas = replicas;
     options.durable = durable;
     options.recovery_timeout = seconds(10);
-    ReplicaDirector director(options);
+    ReplicaDirector director(options, events);
     std::vector<Node> nodes;
     for (uint32_t i = 0; i < servers; ++i) nodes.push_back(Server(i));
     std::vector<const Node*> pointers;
@@ -81,7 +81,8 @@ TEST_F(ReplicaDirectorTest, HolderThatComesBackWithoutItsPartitionsIsNamed) {
 }
 
 TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
-  ReplicaDirector director = Placed(2, 2);
+  EventLog events(nullptr);
+  ReplicaDirector director = Placed(2, 2, /*durable=*/true, &events);
   Membership membership({});
   for (uint32_t i = 0; i < 2; ++i) {
     RegisterRequest request;
@@ -140,6 +141,10 @@ TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackL
     EXPECT_EQ(set.backups.size(), set.primary == nodes[0]->number ? 0u : 1u);
   }
   EXPECT_FALSE(director.DropSilent(*nodes[0], report, membership, clock_.Now()));
+  ASSERT_EQ(events.After(0).size(), 1u);
+  EXPECT_EQ(events.After(0)[0].kind(), REPLICAS_DROPPED);
+  EXPECT_EQ(events.After(0)[0].node(), nodes[1]->name);
+  EXPECT_EQ(events.After(0)[0].from(), nodes[0]->name);
   clock_.Advance(kSilenceRemembered - seconds(1));
   director.Step(nodes, /*move=*/true, clock_.Now());
   EXPECT_EQ(learners(), 0u);

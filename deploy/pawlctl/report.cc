@@ -210,6 +210,10 @@ std::string EventText(const ClusterEvent& event) {
       what = absl::StrCat(partition, ": copied to ", event.node(), event.from().empty() ? "" : " in place of ", event.from(),
                           ", ", FormatCount(event.bytes()), " bytes");
       break;
+    case REPLICAS_DROPPED:
+      what = absl::StrCat(event.node(), " takes nothing of what ", event.from(),
+                          " sends: it loses its replicas of that one's partitions");
+      break;
     case JOB_SCALED:
       what = absl::StrCat("the job is to have ", event.text());
       break;
