@@ -69,8 +69,7 @@ TEST_F(ClientTest, GradientsTravelAsTheTypeThatTheCallSays) {
   }
   // Each was rounded once, after the rows of one key had been added up.
   const float sum = 1.0f / 3 + 1.0f / 3;
-  EXPECT_EQ(cluster_.Row(sparse.id(), 7)[0],
-            sum + FloatOfBfloat16(Bfloat16Of(sum)) + FloatOfFloat16(Float16Of(sum)));
+  EXPECT_EQ(cluster_.Row(sparse.id(), 7)[0], sum + FloatOfBfloat16(Bfloat16Of(sum)) + FloatOfFloat16(Float16Of(sum)));
   EXPECT_EQ(cluster_.Row(dense.id(), 1)[4],
             tensor.back() + FloatOfBfloat16(Bfloat16Of(tensor.back())) + FloatOfFloat16(Float16Of(tensor.back())));
   const absl::Status unknown =

@@ -47,8 +47,8 @@ void SenderSession::PushCall::SendSegments(std::vector<uint64_t>& next_ordinal) 
     const PushItem& item = items_[i];
     TableCuts& cuts = *cuts_[i];
     for (const KeyRange& cut : cuts.cuts()) {
-      Segment& segment = outbox.Add(
-          cut.partition, cut.count * sizeof(uint64_t) + cuts.ValueBytes(item.table, cut, item.element_type));
+      Segment& segment =
+          outbox.Add(cut.partition, cut.count * sizeof(uint64_t) + cuts.ValueBytes(item.table, cut, item.element_type));
       segment.table = item.table.id();
       segment.element_type = item.element_type;
       segment.ordinal = next_ordinal[cut.partition]++;

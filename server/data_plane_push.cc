@@ -50,9 +50,9 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
     auto replica = Find(**view, segment.partition);
     absl::Status status = replica.status();
     if (const size_t size = segment.keys.size() + FloatBytes(segment); size > kMaxSegmentBytes) {
-      status = absl::InvalidArgumentError(absl::StrCat("a segment of table ", segment.table, " has ", size,
-                                                       " bytes of keys and values, as FLOAT32; the limit is ",
-                                                       kMaxSegmentBytes));
+      status =
+          absl::InvalidArgumentError(absl::StrCat("a segment of table ", segment.table, " has ", size,
+                                                  " bytes of keys and values, as FLOAT32; the limit is ", kMaxSegmentBytes));
     }
     if (status.ok()) {
       if (replicas.empty() || replicas.back() != *replica) replicas.push_back(*std::move(replica));
@@ -122,8 +122,8 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
     PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header.epoch()));
     Partition& partition = *replica->partition;
     const uint64_t before = partition.log_index();
-    const auto outcome = partition.Push(sender, segment.ordinal, segment.table,
-                                        Gradient{segment.keys, segment.values, owner, owner_bytes});
+    const auto outcome =
+        partition.Push(sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, owner, owner_bytes});
     if (absl::IsUnavailable(outcome.status())) return WithPushback(outcome.status());
     PAWL_RETURN_IF_ERROR(outcome.status());
     if (partition.log_index() != before) {

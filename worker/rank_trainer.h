@@ -26,6 +26,7 @@
 #include "worker/dense/dense_store.h"
 #include "worker/dense_source.h"
 #include "worker/interrupt.h"
+#include "worker/loss_scale_watch.h"
 #include "worker/model/training_model.h"
 #include "worker/progress_board.h"
 #include "worker/rendezvous.h"
@@ -190,6 +191,7 @@ class RankTrainer {
   // By table; of dense ones the place among these.
   std::vector<size_t> dense_index_;
   double waiting_s_ = 0;
+  LossScaleWatch loss_scale_watch_;
   std::vector<absl::Span<const float>> parameters_;
   std::vector<absl::Span<float>> gradients_;
   // Of micro-batches.

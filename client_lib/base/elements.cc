@@ -97,7 +97,9 @@ bool IsElementType(ElementType type) {
 
 void EncodeElements(ElementType type, const void* floats, size_t count, void* to) { Do<Encode>(type, floats, count, to); }
 
-void DecodeElements(ElementType type, const void* from, size_t count, void* floats) { Do<Decode>(type, from, count, floats); }
+void DecodeElements(ElementType type, const void* from, size_t count, void* floats) {
+  Do<Decode>(type, from, count, floats);
+}
 
 void RoundElements(ElementType type, const float* from, size_t count, float* to) { Do<Round>(type, from, count, to); }
 

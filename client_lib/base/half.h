@@ -25,8 +25,8 @@ PAWL_HOST_DEVICE inline float FloatOfBits(uint32_t bits) {
   return value;
 }
 
-// All of them: to nearest, ties to even; what is too large becomes infinity, NaN stays NaN and becomes quiet. Written without
-// branches that a compiler could not turn into selections, so that loops over them are vectorised.
+// All of them: to nearest, ties to even; what is too large becomes infinity, NaN stays NaN and becomes quiet. Written
+// without branches that a compiler could not turn into selections, so that loops over them are vectorised.
 
 // BFLOAT16: the upper half of a binary32.
 PAWL_HOST_DEVICE inline uint16_t Bfloat16Of(float value) {
@@ -59,7 +59,8 @@ PAWL_HOST_DEVICE inline float FloatOfFloat16(uint16_t half) {
   const uint32_t normal = (magnitude << 13) + 0x38000000u;
   // Times 2^-24.
   const uint32_t subnormal = BitsOfFloat(static_cast<float>(static_cast<int32_t>(magnitude)) * 5.9604644775390625e-8f);
-  const uint32_t special = (magnitude << 13) + 0x70000000u + (magnitude > 0x7c00u && (magnitude & 0x200u) == 0 ? 0x400000u : 0u);
+  const uint32_t special =
+      (magnitude << 13) + 0x70000000u + (magnitude > 0x7c00u && (magnitude & 0x200u) == 0 ? 0x400000u : 0u);
   uint32_t bits = magnitude < 0x400u ? subnormal : normal;
   bits = magnitude >= 0x7c00u ? special : bits;
   return FloatOfBits(bits | sign);

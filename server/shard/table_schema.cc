@@ -126,7 +126,8 @@ absl::Status TableSchema::CheckGradient(ElementType element_type, const ByteView
   bool finite = true;
   char scratch[sizeof(float)];
   values.ForEachRun(element_bytes, scratch, [&](const char* data, size_t count) {
-    finite = finite && (element_bytes == sizeof(float) ? AllFinite(data, count) : AllDecodedFinite(element_type, data, count));
+    finite =
+        finite && (element_bytes == sizeof(float) ? AllFinite(data, count) : AllDecodedFinite(element_type, data, count));
   });
   if (!finite) return Invalid(spec_, "the gradient has a value that is not finite (NaN or infinity)");
   return absl::OkStatus();

@@ -106,8 +106,7 @@ TEST(TableSchema, FindsOneValueThatIsNotFiniteAnywhere) {
 
 TEST(TableSchema, FindsOneValueOf16BitsThatIsNotFiniteAnywhere) {
   constexpr size_t kWidth = 2310;  // more than is looked at in one piece
-  for (const auto& [type, infinity, largest] :
-       {std::tuple(BFLOAT16, 0x7f80, 0x7f7f), std::tuple(FLOAT16, 0x7c00, 0x7bff)}) {
+  for (const auto& [type, infinity, largest] : {std::tuple(BFLOAT16, 0x7f80, 0x7f7f), std::tuple(FLOAT16, 0x7c00, 0x7bff)}) {
     for (const size_t i : {size_t{0}, size_t{1}, size_t{1023}, size_t{1024}, size_t{2047}, kWidth - 1}) {
       std::vector<uint16_t> halves(kWidth, static_cast<uint16_t>(largest));
       std::vector<float> values(kWidth / 2);

@@ -7,6 +7,8 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/model_layers.h"
+#include "server/optimizer/finite.h"
 #include "worker/model/deep_fm.h"
 #include "worker/model/dlrm.h"
 #include "worker/model/factorization_machine.h"
@@ -67,6 +69,29 @@ size_t TableWidth(const TableSpec& table) {
   return elements;
 }
 
+Factors FactorsOf(ElementType type) {
+  if (type == BFLOAT16) return Factors::kBfloat16;
+  return type == FLOAT16 ? Factors::kFloat16 : Factors::kFloat32;
+}
+
+// By table, those of the weights of layers that model.recompute names.
+std::vector<bool> RecomputedWeights(const Model& model, const std::vector<TableSpec>& tables) {
+  std::vector<bool> recomputes(tables.size());
+  for (const std::string& layer : LayersOf(model)) {
+    const bool is_named = std::any_of(model.recompute().begin(), model.recompute().end(),
+                                      [&](const std::string& name) { return name == layer || name == "all"; });
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (is_named && tables[t].name() == absl::StrCat(layer, "/weight")) recomputes[t] = true;
+    }
+  }
+  return recomputes;
+}
+
+bool AllAreFinite(absl::Span<const absl::Span<float>> gradients) {
+  return std::all_of(gradients.begin(), gradients.end(),
+                     [](absl::Span<float> gradient) { return AllFinite(gradient.data(), gradient.size()); });
+}
+
 absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": must have ", expected, " elements, has ", actual));
 }
@@ -81,24 +106,34 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
   TableList tables(job.optimizer(), job.has_sparse_optimizer() ? job.sparse_optimizer() : job.optimizer());
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Network> network, CreateNetwork(job.model(), shape, tables));
   PAWL_ASSIGN_OR_RETURN(const Loss loss, ChooseLoss(job.model(), network->output_count()));
+  PAWL_RETURN_IF_ERROR(ValidateRecompute(job.model()));
+  Options options;
+  options.factors = FactorsOf(job.precision().compute());
+  options.recomputes = RecomputedWeights(job.model(), tables.specs());
+  if (options.factors == Factors::kFloat16) {
+    options.loss_scale = job.precision().loss_scale() == 0 ? kDefaultLossScale : job.precision().loss_scale();
+  }
   Streams streams;
   PAWL_ASSIGN_OR_RETURN(streams.compute, device.CreateStream());
   if (!device.SharesHostMemory()) {
     PAWL_ASSIGN_OR_RETURN(streams.upload, device.CreateStream());
     PAWL_ASSIGN_OR_RETURN(streams.download, device.CreateStream());
   }
-  return absl::WrapUnique(new TrainingModel(shape, loss, tables.specs(), std::move(network), device, std::move(streams)));
+  return absl::WrapUnique(
+      new TrainingModel(shape, loss, tables.specs(), std::move(options), std::move(network), device, std::move(streams)));
 }
 
-TrainingModel::TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables,
+TrainingModel::TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables, Options options,
                              std::unique_ptr<Network> network, Device& device, Streams streams)
     : shape_(shape),
       loss_(loss),
       tables_(std::move(tables)),
+      options_(std::move(options)),
       network_(std::move(network)),
       device_(device),
       streams_(std::move(streams)),
-      workspace_(device) {}
+      workspace_(device),
+      pool_(workspace_) {}
 
 size_t TrainingModel::SpanSize(size_t table, size_t keys) const {
   return TableWidth(tables_[table]) * (tables_[table].kind() == SPARSE ? keys : 1);
@@ -195,7 +230,9 @@ absl::Status TrainingModel::Synchronize() {
 absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                                    const ParameterGate& gate, absl::Status* gate_status) {
   workspace_.Reset();
-  ModelStep step(*streams_.compute, workspace_);
+  pool_.Reset();
+  ModelStep step(*streams_.compute, workspace_, pool_, options_.recomputes);
+  step.factors = options_.factors;
   step.samples = batch.samples;
   step.entries.samples = batch.samples;
   step.entries.fields = batch.field_count;
@@ -239,6 +276,35 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
     }
   }
 
+  if (!options_.loss_scale.has_value()) return ComputeOnce(batch, parameters, gradient_scale, gradients, sink, gate);
+
+  LossSum result;
+  // In which the tables' gradients became final.
+  std::vector<size_t> order;
+  float scale = *options_.loss_scale;
+  while (true) {
+    order.clear();
+    PAWL_ASSIGN_OR_RETURN(
+        result, ComputeOnce(
+                    batch, parameters, gradient_scale * scale, gradients, [&order](size_t table) { order.push_back(table); },
+                    // What it let in stays in.
+                    scale == *options_.loss_scale ? gate : nullptr));
+    // The forward pass does not depend on the scale.
+    if (AllAreFinite(gradients) || !std::isfinite(result.loss_sum) || scale / 4 < 1) break;
+    scale /= 4;
+  }
+  result.loss_scale = scale;
+  for (const size_t table : order) {
+    // Both are powers of two: nothing is rounded, but what is then too small for its last digits.
+    for (float& value : gradients[table]) value *= 1 / scale;
+    if (sink) sink(table);
+  }
+  return result;
+}
+
+absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+                                                   float gradient_scale, absl::Span<const absl::Span<float>> gradients,
+                                                   const GradientSink& sink, const ParameterGate& gate) {
   LossSum result;
   std::vector<InFlight> in_flight;
   absl::Status status = EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, gate, &result, &in_flight);
