@@ -55,15 +55,14 @@ PAWL_HOST_DEVICE inline uint16_t Float16Of(float value) {
 
 PAWL_HOST_DEVICE inline float FloatOfFloat16(uint16_t half) {
   const uint32_t magnitude = half & 0x7fffu;
-  const uint32_t sign = (half & 0x8000u) << 16;
-  const uint32_t normal = (magnitude << 13) + 0x38000000u;
+  const uint32_t shifted = magnitude << 13;
   // Times 2^-24.
   const uint32_t subnormal = BitsOfFloat(static_cast<float>(static_cast<int32_t>(magnitude)) * 5.9604644775390625e-8f);
-  const uint32_t special =
-      (magnitude << 13) + 0x70000000u + (magnitude > 0x7c00u && (magnitude & 0x200u) == 0 ? 0x400000u : 0u);
-  uint32_t bits = magnitude < 0x400u ? subnormal : normal;
-  bits = magnitude >= 0x7c00u ? special : bits;
-  return FloatOfBits(bits | sign);
+  // Of NaN the bit that makes it quiet.
+  const uint32_t quiet = magnitude > 0x7c00u ? 0x400000u : 0u;
+  uint32_t bits = magnitude < 0x400u ? subnormal : shifted + 0x38000000u;
+  bits = magnitude >= 0x7c00u ? (shifted + 0x70000000u) | quiet : bits;
+  return FloatOfBits(bits | (half & 0x8000u) << 16);
 }
 
 }  // namespace pawl
