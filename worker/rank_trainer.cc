@@ -92,11 +92,16 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
     PAWL_RETURN_IF_ERROR(AwaitPull(slot, &parameters_));
     // Where nothing is waited for nobody has looked.
     PAWL_RETURN_IF_ERROR(shared_.interrupt.reason());
-    if (step + 1 < end) PAWL_RETURN_IF_ERROR(StartPull(slots_[(step + 1) % kSlots], *train_stream_, step + 1));
+    const Batch* next = nullptr;
+    if (step + 1 < end) {
+      Slot& ahead = slots_[(step + 1) % kSlots];
+      PAWL_RETURN_IF_ERROR(StartPull(ahead, *train_stream_, step + 1));
+      if (ahead.batch->samples > 0) next = ahead.batch;
+    }
     LossSum loss;
     // A share may be empty: there is nothing to push then, but the step ends for this rank too.
     if (slot.batch->samples > 0) {
-      PAWL_RETURN_IF_ERROR(ComputeAndPush(slot, step, &loss));
+      PAWL_RETURN_IF_ERROR(ComputeAndPush(slot, step, next, &loss));
     } else if (shared_.replica != nullptr) {
       PAWL_RETURN_IF_ERROR(GiveNothing(slot, step));
     }
@@ -167,7 +172,7 @@ absl::Status RankTrainer::GiveNothing(Slot& slot, uint64_t step) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float scale) {
+absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float scale, const Batch* next) {
   const Batch& batch = *slot.batch;
   // An interrupt is noticed by whoever waits next.
   const auto delay = [&](size_t table, int passes) {
@@ -186,7 +191,7 @@ absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float sc
     if (IsReplicated(table)) shared_.replica->Give(rank_, step, dense_index_[table]);
   };
   const uint64_t parts = std::min<uint64_t>(std::max(shared_.job.micro_batches(), 1u), batch.samples);
-  if (parts == 1) return model_->ComputeGradients(batch, parameters_, scale, gradients_, hand_in, gate);
+  if (parts == 1) return model_->ComputeGradients(batch, parameters_, scale, gradients_, hand_in, gate, next);
 
   LossSum loss;
   for (uint64_t part = 0; part < parts; ++part) {
@@ -244,7 +249,7 @@ absl::Status RankTrainer::WriteBack(Slot& slot, uint64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* loss) {
+absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, const Batch* next, LossSum* loss) {
   const Batch& batch = *slot.batch;
   gradients_.clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
@@ -257,7 +262,7 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
   }
   const uint64_t step_samples = shared_.sampler.GlobalSize(shared_.sampler.PositionOf(step).step);
   const float scale = GradientScale(shared_.job.consistency().mode(), shared_.logical_workers, step_samples, batch.samples);
-  PAWL_ASSIGN_OR_RETURN(*loss, Compute(slot, step, scale));
+  PAWL_ASSIGN_OR_RETURN(*loss, Compute(slot, step, scale, next));
   if (shared_.job.precision().compute() == FLOAT16) {
     const std::optional<std::string> line = loss_scale_watch_.OnStep(loss->loss_scale);
     if (line.has_value()) spdlog::warn("logical worker {} at step {}: {}", rank_, step, *line);

@@ -154,9 +154,9 @@ class RankTrainer {
   absl::Status StartPull(Slot& slot, BatchStream& stream, uint64_t step);
   // Waits for the pull; *parameters are then the spans for the model.
   absl::Status AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters);
-  absl::Status ComputeAndPush(Slot& slot, uint64_t step, LossSum* loss);
+  absl::Status ComputeAndPush(Slot& slot, uint64_t step, const Batch* next, LossSum* loss);
   // Sets gradients_ to those of the batch, in job.micro_batches parts, and hands the dense ones to the replica.
-  absl::StatusOr<LossSum> Compute(Slot& slot, uint64_t step, float scale);
+  absl::StatusOr<LossSum> Compute(Slot& slot, uint64_t step, float scale, const Batch* next);
   // The rank has no samples in the step.
   absl::Status GiveNothing(Slot& slot, uint64_t step);
   // Pushes the rank's part of the dense parameters as they are after the step.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
@@ -132,6 +133,7 @@ TrainingModel::TrainingModel(const DataShape& shape, Loss loss, std::vector<Tabl
       network_(std::move(network)),
       device_(device),
       streams_(std::move(streams)),
+      batches_{DeviceBatch(device), DeviceBatch(device)},
       workspace_(device),
       pool_(workspace_) {}
 
@@ -206,12 +208,25 @@ absl::Status TrainingModel::CheckLabels(const Batch& batch) const {
   return absl::OkStatus();
 }
 
-template <typename T>
-absl::StatusOr<const T*> TrainingModel::ToDevice(absl::Span<const T> host) {
-  if (device_.SharesHostMemory()) return host.data();
-  PAWL_ASSIGN_OR_RETURN(T * data, workspace_.Allocate<T>(host.size()));
-  Upload(host.data(), host.size() * sizeof(T), data);
-  return data;
+absl::StatusOr<const DeviceBatch*> TrainingModel::ToDevice(const Batch& batch) {
+  // Found: one more computation with the present batch, or one that was fetched before.
+  for (const size_t place : {present_, 1 - present_}) {
+    if (!batches_[place].Holds(batch)) continue;
+    present_ = place;
+    if (streams_.upload != nullptr) streams_.compute->WaitFor(*streams_.upload);
+    return &batches_[present_];
+  }
+  batches_[1 - present_].Forget();
+  PAWL_RETURN_IF_ERROR(batches_[present_].Load(batch, streams_.upload.get()));
+  if (streams_.upload != nullptr) streams_.compute->WaitFor(*streams_.upload);
+  return &batches_[present_];
+}
+
+void TrainingModel::Prefetch(const Batch* next) {
+  DeviceBatch& other = batches_[1 - present_];
+  other.Forget();
+  // Where nothing is copied there is nothing to be gained. What does not fit now may fit when it is its turn.
+  if (next != nullptr && streams_.upload != nullptr) other.Load(*next, streams_.upload.get()).IgnoreError();
 }
 
 void TrainingModel::Upload(const void* host, size_t bytes, void* to) {
@@ -233,16 +248,10 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Spa
   pool_.Reset();
   ModelStep step(*streams_.compute, workspace_, pool_, options_.recomputes);
   step.factors = options_.factors;
+  PAWL_ASSIGN_OR_RETURN(const DeviceBatch* const there, ToDevice(batch));
   step.samples = batch.samples;
-  step.entries.samples = batch.samples;
-  step.entries.fields = batch.field_count;
-  step.entries.entries = batch.entry_key.size();
-  step.entries.keys = batch.keys.size();
-  PAWL_ASSIGN_OR_RETURN(step.entries.field_begin, ToDevice<uint32_t>(batch.field_begin));
-  PAWL_ASSIGN_OR_RETURN(step.entries.entry_key, ToDevice<uint32_t>(batch.entry_key));
-  PAWL_ASSIGN_OR_RETURN(step.entries.entry_value, ToDevice<float>(batch.entry_value));
-  PAWL_ASSIGN_OR_RETURN(const float* numerics, ToDevice<float>(batch.numerics));
-  step.numerics = ConstMatrix(numerics, batch.samples, batch.numeric_count, batch.numeric_count);
+  step.entries = there->entries();
+  step.numerics = there->numerics();
   if (device_.SharesHostMemory()) {
     for (const absl::Span<const float> values : parameters) step.parameters.push_back(values.data());
     step.await = [gate, gate_status](size_t table) {
@@ -267,7 +276,8 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Spa
 absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
                                                         absl::Span<const absl::Span<const float>> parameters,
                                                         float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                                        const GradientSink& sink, const ParameterGate& gate) {
+                                                        const GradientSink& sink, const ParameterGate& gate,
+                                                        const Batch* next) {
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   if (gradients.size() != tables_.size()) return WrongSize("gradients", tables_.size(), gradients.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
@@ -276,7 +286,13 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
     }
   }
 
-  if (!options_.loss_scale.has_value()) return ComputeOnce(batch, parameters, gradient_scale, gradients, sink, gate);
+  // The caller may change the batch when this returns.
+  const absl::Cleanup forget = [this, &batch] {
+    for (DeviceBatch& there : batches_) {
+      if (there.Holds(batch)) there.Forget();
+    }
+  };
+  if (!options_.loss_scale.has_value()) return ComputeOnce(batch, parameters, gradient_scale, gradients, sink, gate, next);
 
   LossSum result;
   // In which the tables' gradients became final.
@@ -288,7 +304,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
         result, ComputeOnce(
                     batch, parameters, gradient_scale * scale, gradients, [&order](size_t table) { order.push_back(table); },
                     // What it let in stays in.
-                    scale == *options_.loss_scale ? gate : nullptr));
+                    scale == *options_.loss_scale ? gate : nullptr, next));
     // The forward pass does not depend on the scale.
     if (AllAreFinite(gradients) || !std::isfinite(result.loss_sum) || scale / 4 < 1) break;
     scale /= 4;
@@ -304,10 +320,12 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
 
 absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                                    float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                                   const GradientSink& sink, const ParameterGate& gate) {
+                                                   const GradientSink& sink, const ParameterGate& gate, const Batch* next) {
   LossSum result;
   std::vector<InFlight> in_flight;
   absl::Status status = EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, gate, &result, &in_flight);
+  // After all that this step copies to the device.
+  Prefetch(next == &batch ? nullptr : next);
   // The gradients of the last layers travel on while the first ones' are computed.
   for (const InFlight& gradient : in_flight) {
     if (status.ok()) status = streams_.download->Await(gradient.mark);
@@ -343,7 +361,7 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
     in_flight->push_back({table, download.PlaceMark()});
   };
 
-  PAWL_ASSIGN_OR_RETURN(const float* labels, ToDevice<float>(batch.labels));
+  const float* const labels = batches_[present_].labels();
   PAWL_ASSIGN_OR_RETURN(double* loss_sum, workspace_.Allocate<double>(1));
   PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
   PAWL_ASSIGN_OR_RETURN(const Matrix output_gradients, step.Allocate(network_->output_count()));
@@ -369,8 +387,10 @@ absl::Status TrainingModel::Predict(const Batch& batch, absl::Span<const absl::S
                                     Predictions* predictions) {
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   std::vector<float> outputs(size_t{batch.samples} * network_->output_count());
+  for (DeviceBatch& there : batches_) there.Forget();
   absl::Status status = EnqueueOutputs(batch, parameters, absl::MakeSpan(outputs));
   status.Update(Synchronize());
+  batches_[present_].Forget();
   PAWL_RETURN_IF_ERROR(status);
   Evaluate(batch, outputs, predictions);
   return absl::OkStatus();

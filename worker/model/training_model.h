@@ -8,6 +8,7 @@
 #ifndef PAWL_WORKER_MODEL_TRAINING_MODEL_H_
 #define PAWL_WORKER_MODEL_TRAINING_MODEL_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -23,6 +24,7 @@
 #include "worker/device/device.h"
 #include "worker/device/matrix_pool.h"
 #include "worker/device/workspace.h"
+#include "worker/model/device_batch.h"
 #include "worker/model/model_step.h"
 #include "worker/model/network.h"
 #include "worker/model/predictions.h"
@@ -86,15 +88,19 @@ class TrainingModel {
   // through to the gradients. INVALID_ARGUMENT for a batch that is not of the
   // shape, bad labels or spans of a wrong size: nothing has been written then. The
   // gate's error: the same.
+  //
+  // `next`, if there is one, is copied to the device while this batch is computed with, for the call after this one if that
+  // is for the same object, which REQUIRES that it does not change until then.
   absl::StatusOr<LossSum> ComputeGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                            float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                           const GradientSink& sink = nullptr, const ParameterGate& gate = nullptr);
+                                           const GradientSink& sink = nullptr, const ParameterGate& gate = nullptr,
+                                           const Batch* next = nullptr);
 
   // Replaces *predictions. Errors as above.
   absl::Status Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters, Predictions* predictions);
 
   // The most device memory that a step has taken so far.
-  size_t peak_bytes() const { return workspace_.peak_bytes(); }
+  size_t peak_bytes() const { return workspace_.peak_bytes() + batches_[0].peak_bytes() + batches_[1].peak_bytes(); }
 
  private:
   // What of a job is about numbers and memory.
@@ -128,8 +134,10 @@ class TrainingModel {
   // error.
   absl::StatusOr<ModelStep> BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                       const ParameterGate& gate, absl::Status* gate_status);
-  template <typename T>
-  absl::StatusOr<const T*> ToDevice(absl::Span<const T> host);
+  // The batch in the memory of the device, by now or by what the upload stream was given.
+  absl::StatusOr<const DeviceBatch*> ToDevice(const Batch& batch);
+  // Begins to copy the batch of the call after this one; only a call for that one finds it.
+  void Prefetch(const Batch* next);
   // Copies to the device what the next operation is the first to read.
   void Upload(const void* host, size_t bytes, void* to);
   // Waits for all streams, also after an error: they may still use the caller's memory. The first error.
@@ -137,7 +145,7 @@ class TrainingModel {
   // ComputeGradients of checked inputs with one scale.
   absl::StatusOr<LossSum> ComputeOnce(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                       float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                      const GradientSink& sink, const ParameterGate& gate);
+                                      const GradientSink& sink, const ParameterGate& gate, const Batch* next);
   // Gives the streams all of the work; the caller synchronizes. in_flight: the tables whose sink is to be called when their
   // mark of the download stream is reached, in the order of finishing.
   absl::Status EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
@@ -155,6 +163,9 @@ class TrainingModel {
   const std::unique_ptr<Network> network_;
   Device& device_;
   const Streams streams_;
+  // That of this call, and that of the next one.
+  std::array<DeviceBatch, 2> batches_;
+  size_t present_ = 0;
   Workspace workspace_;
   MatrixPool pool_;
 };

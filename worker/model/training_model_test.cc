@@ -61,6 +61,53 @@ TEST_P(TrainingModelTest, LossIsThatOfTheReference) {
   EXPECT_NEAR(result->loss_sum, expected, 2e-6 * expected);
 }
 
+TEST_P(TrainingModelTest, BatchesThatAreFetchedBeforeTheirTurnGiveTheSameBits) {
+  Batch batches[] = {RandomBatch(test_case(), 9, 5, random_), RandomBatch(test_case(), 31, 8, random_),
+                     RandomBatch(test_case(), 4, 3, random_), RandomBatch(test_case(), 17, 6, random_)};
+  std::vector<TableValues> parameters;
+  for (const Batch& batch : batches) {
+    parameters.emplace_back(*model_, batch.keys.size(), 0);
+    parameters.back().Randomize(0.4f, random_);
+  }
+  const auto gradients_of = [&](TrainingModel& model, size_t i, const Batch* next) {
+    TableValues gradients(model, batches[i].keys.size(), 0);
+    const auto result =
+        model.ComputeGradients(batches[i], parameters[i].spans(), 1, gradients.mutable_spans(), nullptr, nullptr, next);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return gradients;
+  };
+  std::vector<TableValues> expected;
+  for (size_t i = 0; i < std::size(batches); ++i) expected.push_back(gradients_of(*ModelOn(*device_), i, nullptr));
+  for (size_t i = 0; i < std::size(batches); ++i) {
+    const Batch* const next = i + 1 < std::size(batches) ? &batches[i + 1] : nullptr;
+    EXPECT_TRUE(gradients_of(*model_, i, next) == expected[i]) << i;
+  }
+  // One that was not the next one after all is not taken for what it has become.
+  gradients_of(*model_, 0, &batches[1]);
+  gradients_of(*model_, 2, nullptr);
+  batches[1] = batches[3];
+  parameters[1] = parameters[3];
+  EXPECT_TRUE(gradients_of(*model_, 1, nullptr) == expected[3]);
+}
+
+TEST_P(TrainingModelTest, TheNextBatchIsOnTheDeviceBeforeItsTurn) {
+  if (device_->SharesHostMemory()) GTEST_SKIP() << "nothing is copied";
+  if (test_case().shape.numeric_count == 0) GTEST_SKIP() << "what is changed below is not there";
+  const Batch first = RandomBatch(test_case(), 9, 5, random_);
+  Batch next = RandomBatch(test_case(), 9, 5, random_);
+  TableValues parameters(*model_, first.keys.size(), 0), of_next(*model_, next.keys.size(), 0);
+  parameters.Randomize(0.4f, random_);
+  of_next.Randomize(0.4f, random_);
+  TableValues gradients = parameters, expected = of_next, actual = of_next;
+  ASSERT_TRUE(ModelOn(*device_)->ComputeGradients(next, of_next.spans(), 1, expected.mutable_spans()).ok());
+  ASSERT_TRUE(
+      model_->ComputeGradients(first, parameters.spans(), 1, gradients.mutable_spans(), nullptr, nullptr, &next).ok());
+  // Against the contract: so it shows which numbers are computed with.
+  for (float& number : next.numerics) number += 1;
+  ASSERT_TRUE(model_->ComputeGradients(next, of_next.spans(), 1, actual.mutable_spans()).ok());
+  EXPECT_TRUE(actual == expected);
+}
+
 // The reference is in double, so the central difference is good to 1e-7 or so;
 // what remains is the rounding of the float32 backward pass.
 TEST_P(TrainingModelTest, EveryGradientIsTheNumericDifference) {
