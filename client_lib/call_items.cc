@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/elements.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/segments.h"
 
@@ -77,6 +78,10 @@ absl::Status CheckItems(absl::Span<const PushItem> items) {
   PAWL_RETURN_IF_ERROR(CheckCount(items.size()));
   for (size_t i = 0; i < items.size(); ++i) {
     const PushItem& item = items[i];
+    if (!IsElementType(item.element_type)) {
+      return absl::InvalidArgumentError(absl::StrCat("items[", i, "].element_type is ", static_cast<int>(item.element_type),
+                                                     "; it must be FLOAT32, BFLOAT16 or FLOAT16"));
+    }
     if (item.table && item.table.dense() && !item.keys.empty()) {
       PAWL_RETURN_IF_ERROR(CheckBlocks(i, item.table, item.keys, item.gradients.size()));
     } else {

@@ -160,6 +160,9 @@ struct PushItem {
   absl::Span<const float> gradients = {};
   // The caller knows that no key comes twice: saves looking.
   bool keys_are_distinct = false;
+  // As what the gradients travel: BFLOAT16 and FLOAT16 halve the bytes, rounding each number to nearest (half.h); the
+  // servers go on with what it was rounded to. One that is too large for FLOAT16 becomes infinite, which they refuse.
+  ElementType element_type = FLOAT32;
 };
 
 // Memory for parameters of one table.

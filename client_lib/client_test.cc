@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client_lib/base/eventually.h"
+#include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/client_fixture.h"
 
@@ -39,6 +40,44 @@ TEST_F(ClientTest, GradientsOfAKeyAreAddedInTheOrderOfTheCall) {
   const std::vector<float> gradients = {1e8f, -1e8f, 1.f};
   ASSERT_TRUE(client_->free_running().Push({{.table = table, .keys = keys, .gradients = gradients}}).get().ok());
   EXPECT_EQ(cluster_.Row(table.id(), 5), std::vector<float>{1.f});
+}
+
+TEST_F(ClientTest, GradientsTravelAsTheTypeThatTheCallSays) {
+  Connect();
+  const Table sparse = Sparse("a", 3);
+  const Table dense = Dense("d", kBlockElements + 5);
+  const std::vector<uint64_t> keys = {7, 1000000007, 7};
+  const std::vector<float> rows = {1.0f / 3, 2, 3, 4, 5, 6, 1.0f / 3, 1e-9f, -1};
+  std::vector<float> tensor(kBlockElements + 5);
+  for (size_t i = 0; i < tensor.size(); ++i) tensor[i] = 1.0f / static_cast<float>(i + 3);
+  for (const ElementType type : {FLOAT32, BFLOAT16, FLOAT16}) {
+    const size_t before = cluster_.events().size();
+    ASSERT_TRUE(client_->free_running()
+                    .Push({{.table = sparse, .keys = keys, .gradients = rows, .element_type = type},
+                           {.table = dense, .gradients = tensor, .element_type = type}})
+                    .get()
+                    .ok());
+    size_t bytes = 0;
+    const std::vector<FakeCluster::Event> events = cluster_.events();
+    for (size_t e = before; e < events.size(); ++e) {
+      for (const FakeCluster::Event::Segment& segment : events[e].segments) {
+        EXPECT_EQ(segment.element_type, type);
+        bytes += segment.value_bytes;
+      }
+    }
+    EXPECT_EQ(bytes, (2 * 3 + tensor.size()) * (type == FLOAT32 ? 4 : 2));
+  }
+  // Each was rounded once, after the rows of one key had been added up.
+  const float sum = 1.0f / 3 + 1.0f / 3;
+  EXPECT_EQ(cluster_.Row(sparse.id(), 7)[0], sum + FloatOfBfloat16(Bfloat16Of(sum)) + FloatOfFloat16(Float16Of(sum)));
+  EXPECT_EQ(cluster_.Row(dense.id(), 1)[4],
+            tensor.back() + FloatOfBfloat16(Bfloat16Of(tensor.back())) + FloatOfFloat16(Float16Of(tensor.back())));
+  const absl::Status unknown =
+      client_->free_running()
+          .Push({{.table = sparse, .keys = keys, .gradients = rows, .element_type = static_cast<ElementType>(9)}})
+          .get();
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(unknown.message().find("items[0].element_type is 9"), absl::string_view::npos) << unknown;
 }
 
 TEST_F(ClientTest, DenseTensorsOfAnyLengthGoThereAndBack) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/elements.h"
 #include "client_lib/base/partitioner.h"
 
 namespace pawl {
@@ -38,6 +39,12 @@ template <typename T>
 std::vector<T> Unpack(const std::string& bytes) {
   std::vector<T> values(bytes.size() / sizeof(T));
   std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
+  return values;
+}
+
+std::vector<float> UnpackElements(ElementType type, const std::string& bytes) {
+  std::vector<float> values(bytes.size() / ElementBytes(type));
+  DecodeElements(type, bytes.data(), values.size(), values.data());
   return values;
 }
 
@@ -413,8 +420,10 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
                             segment.partition(),
                             segment.ordinal(),
                             Unpack<uint64_t>(segment.keys()),
-                            Unpack<float>(segment.values()),
-                            false};
+                            UnpackElements(segment.element_type(), segment.values()),
+                            false,
+                            segment.element_type(),
+                            segment.values().size()};
         std::set<uint64_t>& taken = taken_[{SenderNumber(push.header()), push.header().step(), segment.partition()}];
         seen.duplicate = !taken.insert(segment.ordinal()).second;
         size_t at = 0;

@@ -39,6 +39,9 @@ class FakeCluster {
       std::vector<uint64_t> keys;
       std::vector<float> values;
       bool duplicate;
+      // Push: as what the values came, and how many bytes they were.
+      ElementType element_type = FLOAT32;
+      size_t value_bytes = 0;
     };
     std::vector<Segment> segments;
     // EndStep and TakeOver.

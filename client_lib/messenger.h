@@ -57,6 +57,7 @@ struct Segment {
   uint64_t ordinal = 0;
   ByteView keys;
   // Of a push.
+  ElementType element_type = FLOAT32;
   ByteView values;
   // Bytes of keys and values, sent or to be answered.
   size_t bytes = 0;

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "client_lib/base/elements.h"
 #include "client_lib/base/partitioner.h"
 
 namespace pawl {
@@ -57,44 +58,65 @@ void TableCuts::AppendKeys(const KeyRange& cut, ByteView* view) const {
   view->Append(groups_.keys().data() + cut.begin, cut.count * sizeof(uint64_t));
 }
 
-size_t TableCuts::ValueBytes(const Table& table, const KeyRange& cut) const {
-  if (!table.dense()) return cut.count * table.row_width() * sizeof(float);
+size_t TableCuts::ValueBytes(const Table& table, const KeyRange& cut, ElementType type) const {
+  if (!table.dense()) return cut.count * table.row_width() * ElementBytes(type);
   size_t elements = 0;
   for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) elements += BlockElements(table, groups_.keys()[i]);
-  return elements * sizeof(float);
+  return elements * ElementBytes(type);
 }
 
-void TableCuts::AllocateRows(const Table& table) {
-  const size_t floats = groups_.keys().size() * table.row_width();
-  if (floats <= row_floats_) return;
-  rows_.reset(new float[floats]);
-  row_floats_ = floats;
+void TableCuts::AllocateGradients(const Table& table, ElementType type) {
+  if (table.dense() && ElementBytes(type) == sizeof(float)) return;
+  size_t bytes = 0;
+  for (const KeyRange& cut : cuts_) bytes += ValueBytes(table, cut, type);
+  if (bytes <= gradient_bytes_) return;
+  gradients_.reset(new char[bytes]);
+  gradient_bytes_ = bytes;
 }
 
-void TableCuts::GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view) {
+void TableCuts::GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view,
+                           ElementType type) {
   const size_t width = table.row_width();
-  float* const begin = rows_.get() + cut.begin * width;
-  float* out = begin;
+  const size_t row_bytes = width * ElementBytes(type);
+  char* const begin = gradients_.get() + cut.begin * row_bytes;
+  char* out = begin;
   const uint32_t end = cut.begin + cut.count;
-  for (uint32_t i = cut.begin; i < end; ++i, out += width) {
+  float sum[kMaxRowWidth];
+  for (uint32_t i = cut.begin; i < end; ++i, out += row_bytes) {
     if (i + kPrefetchRows < end) __builtin_prefetch(gradients + groups_.first_position(i + kPrefetchRows) * width);
-    std::memcpy(out, gradients + groups_.first_position(i) * width, width * sizeof(float));
-    if (!groups_.has_duplicates()) continue;
-    bool first = true;
-    groups_.ForEachPosition(i, [&](uint32_t position) {
-      if (std::exchange(first, false)) return;
-      const float* const more = gradients + position * width;
-      for (size_t j = 0; j < width; ++j) out[j] += more[j];
-    });
+    const float* row = gradients + groups_.first_position(i) * width;
+    if (groups_.has_duplicates()) {
+      std::memcpy(sum, row, width * sizeof(float));
+      row = sum;
+      bool first = true;
+      groups_.ForEachPosition(i, [&](uint32_t position) {
+        if (std::exchange(first, false)) return;
+        const float* const more = gradients + position * width;
+        for (size_t j = 0; j < width; ++j) sum[j] += more[j];
+      });
+    }
+    if (row_bytes == width * sizeof(float)) {
+      std::memcpy(out, row, row_bytes);
+    } else {
+      EncodeElements(type, row, width, out);
+    }
   }
-  view->Append(begin, cut.count * width * sizeof(float));
+  view->Append(begin, cut.count * row_bytes);
 }
 
-void TableCuts::AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view) const {
+void TableCuts::AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view,
+                             ElementType type) {
   for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) {
     // Only a tensor's last block, hence the list's, is shorter. Of all blocks the position is the number.
-    view->Append(blocks + groups_.first_position(i) * kBlockElements,
-                 BlockElements(table, groups_.keys()[i]) * sizeof(float));
+    const size_t begin = groups_.first_position(i) * kBlockElements;
+    const size_t elements = BlockElements(table, groups_.keys()[i]);
+    if (ElementBytes(type) == sizeof(float)) {
+      view->Append(blocks + begin, elements * sizeof(float));
+      continue;
+    }
+    char* const out = gradients_.get() + begin * ElementBytes(type);
+    EncodeElements(type, blocks + begin, elements, out);
+    view->Append(out, elements * ElementBytes(type));
   }
 }
 
@@ -132,7 +154,7 @@ void TableCuts::Scatter(const Table& table, const KeyRange& cut, const ByteView&
 }
 
 size_t TableCuts::capacity_bytes() const {
-  return groups_.capacity_bytes() + cuts_.capacity() * sizeof(KeyRange) + row_floats_ * sizeof(float);
+  return groups_.capacity_bytes() + cuts_.capacity() * sizeof(KeyRange) + gradient_bytes_;
 }
 
 std::unique_ptr<TableCuts> TableCutsPool::Get() {

@@ -12,6 +12,7 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/key_groups.h"
 #include "client_lib/table.h"
+#include "proto/types.pb.h"
 
 namespace pawl {
 
@@ -49,15 +50,19 @@ class TableCuts {
   absl::Span<const KeyRange> cuts() const { return cuts_; }
 
   void AppendKeys(const KeyRange& cut, ByteView* view) const;
-  // Bytes of the values of a cut.
-  size_t ValueBytes(const Table& table, const KeyRange& cut) const;
+  // Bytes of the values of a cut, as numbers of the type.
+  size_t ValueBytes(const Table& table, const KeyRange& cut, ElementType type = FLOAT32) const;
 
-  // Sparse: the gradients of the cut's keys, duplicates added up in the order of the list, in
-  // memory of *this. REQUIRES: AllocateRows was called.
-  void AllocateRows(const Table& table);
-  void GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view);
-  // Dense: refers to the tensor, or to the blocks of BuildDense, which lie one after the other.
-  void AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view) const;
+  // Memory for what the two functions below make of all cuts. `type`: as what the gradients are to be sent.
+  void AllocateGradients(const Table& table, ElementType type = FLOAT32);
+  // Sparse: the gradients of the cut's keys, duplicates added up as floats in the order of the list, in
+  // memory of *this. REQUIRES: AllocateGradients was called for the type.
+  void GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view,
+                  ElementType type = FLOAT32);
+  // Dense: refers to the tensor, or to the blocks of BuildDense, which lie one after the other; as another type than FLOAT32
+  // they are in memory of *this. REQUIRES: as above.
+  void AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view,
+                    ElementType type = FLOAT32);
 
   // Pull: copies the rows or blocks of a cut to their places.
   // REQUIRES: values.size() == ValueBytes(cut).
@@ -68,8 +73,8 @@ class TableCuts {
  private:
   KeyGroups groups_;
   std::vector<KeyRange> cuts_;
-  std::unique_ptr<float[]> rows_;
-  size_t row_floats_ = 0;
+  std::unique_ptr<char[]> gradients_;
+  size_t gradient_bytes_ = 0;
 };
 
 // Keeps TableCuts for the next call, up to a bound. Thread-safe.

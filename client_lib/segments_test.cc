@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
 
@@ -89,7 +90,7 @@ TEST(SegmentsTest, RowsAreGatheredAndScatteredWhereverFragmentsEnd) {
     std::vector<float> gradients(keys.size() * width);
     for (float& g : gradients) g = static_cast<float>(random() % 1000);
     cuts.BuildSparse(table, keys, 8, false);
-    cuts.AllocateRows(table);
+    cuts.AllocateGradients(table);
     std::map<uint64_t, std::vector<float>> sums;
     for (size_t i = 0; i < keys.size(); ++i) {
       sums[keys[i]].resize(width);
@@ -168,6 +169,55 @@ TEST(SegmentsTest, SomeBlocksOfATensorLieOneAfterTheOther) {
     ASSERT_EQ(got[blocks[i]].size(), i < 3 ? kBlockElements : 3u);
     EXPECT_EQ(got[blocks[i]].front(), values[i * kBlockElements]);
     EXPECT_EQ(got[blocks[i]].back(), values[std::min((i + 1) * kBlockElements, values.size()) - 1]);
+  }
+}
+
+// What a push carries: half the bytes, of the sums rounded once.
+TEST(SegmentsTest, GradientsOf16BitsTakeHalfTheBytesAndAreRoundedOnce) {
+  std::mt19937_64 random(4);
+  TableCuts cuts;
+  for (const ElementType type : {BFLOAT16, FLOAT16}) {
+    for (const bool dense : {false, true}) {
+      const Table table = dense ? Dense(9 * kBlockElements + 3) : Sparse(5);
+      std::vector<uint64_t> keys(dense ? 0 : 4000);
+      for (uint64_t& key : keys) key = random() % 1000;
+      std::vector<float> gradients(dense ? table.elements() : keys.size() * 5);
+      for (float& g : gradients) g = std::uniform_real_distribution<float>(-1, 1)(random);
+      std::map<uint64_t, std::vector<float>> sums;
+      for (size_t i = 0; i < keys.size(); ++i) {
+        sums[keys[i]].resize(5);
+        for (int j = 0; j < 5; ++j) sums[keys[i]][j] += gradients[i * 5 + j];
+      }
+      if (dense) {
+        cuts.BuildDense(table, 8);
+      } else {
+        cuts.BuildSparse(table, keys, 8, false);
+      }
+      cuts.AllocateGradients(table, type);
+      size_t bytes = 0;
+      for (const KeyRange& cut : cuts.cuts()) {
+        ByteView key_view, view;
+        cuts.AppendKeys(cut, &key_view);
+        if (dense) {
+          cuts.AppendBlocks(table, cut, gradients.data(), &view, type);
+        } else {
+          cuts.GatherRows(table, cut, gradients.data(), &view, type);
+        }
+        ASSERT_EQ(view.size(), cuts.ValueBytes(table, cut, type));
+        ASSERT_EQ(view.size(), cuts.ValueBytes(table, cut) / 2);
+        bytes += view.size();
+        const std::vector<uint16_t> halves = Unpack<uint16_t>(view);
+        size_t at = 0;
+        for (const uint64_t key : Unpack<uint64_t>(key_view)) {
+          const float* const expected = dense ? &gradients[key * kBlockElements] : sums[key].data();
+          const size_t count = dense ? BlockElements(table, key) : 5;
+          for (size_t j = 0; j < count; ++j) {
+            ASSERT_EQ(halves[at++], type == BFLOAT16 ? Bfloat16Of(expected[j]) : Float16Of(expected[j]));
+          }
+        }
+      }
+      EXPECT_EQ(bytes, 2 * (dense ? table.elements() : sums.size() * 5));
+    }
   }
 }
 

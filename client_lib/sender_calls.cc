@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/elements.h"
 #include "client_lib/outbox.h"
 
 namespace pawl {
@@ -17,7 +18,7 @@ SenderSession::PushCall::PushCall(std::shared_ptr<SenderSession> session, absl::
       items_(items.begin(), items.end()),
       done_(std::move(done)) {
   for (const PushItem& item : items_) {
-    bytes_ += item.gradients.size() * sizeof(float) + item.keys.size() * sizeof(uint64_t);
+    bytes_ += item.gradients.size() * ElementBytes(item.element_type) + item.keys.size() * sizeof(uint64_t);
   }
 }
 
@@ -31,8 +32,8 @@ uint64_t SenderSession::PushCall::CutItems(uint32_t partitions) {
       cuts.BuildDense(item.table, partitions, item.keys);
     } else {
       cuts.BuildSparse(item.table, item.keys, partitions, item.keys_are_distinct);
-      cuts.AllocateRows(item.table);
     }
+    cuts.AllocateGradients(item.table, item.element_type);
     for (const KeyRange& cut : cuts.cuts()) {
       max_segments_of_partition_ = std::max<uint64_t>(max_segments_of_partition_, ++segments[cut.partition]);
     }
@@ -46,14 +47,16 @@ void SenderSession::PushCall::SendSegments(std::vector<uint64_t>& next_ordinal) 
     const PushItem& item = items_[i];
     TableCuts& cuts = *cuts_[i];
     for (const KeyRange& cut : cuts.cuts()) {
-      Segment& segment = outbox.Add(cut.partition, cut.count * sizeof(uint64_t) + cuts.ValueBytes(item.table, cut));
+      Segment& segment =
+          outbox.Add(cut.partition, cut.count * sizeof(uint64_t) + cuts.ValueBytes(item.table, cut, item.element_type));
       segment.table = item.table.id();
+      segment.element_type = item.element_type;
       segment.ordinal = next_ordinal[cut.partition]++;
       cuts.AppendKeys(cut, &segment.keys);
       if (item.table.dense()) {
-        cuts.AppendBlocks(item.table, cut, item.gradients.data(), &segment.values);
+        cuts.AppendBlocks(item.table, cut, item.gradients.data(), &segment.values, item.element_type);
       } else {
-        cuts.GatherRows(item.table, cut, item.gradients.data(), &segment.values);
+        cuts.GatherRows(item.table, cut, item.gradients.data(), &segment.values, item.element_type);
       }
     }
   }

@@ -173,7 +173,8 @@ class DataPlane final : public RequestHandler {
   // What of the push the partitions would refuse.
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
-                                         const IncomingMessage& message, std::vector<ChangeMark>& marks);
+                                         const std::shared_ptr<const void>& owner, size_t owner_bytes,
+                                         std::vector<ChangeMark>& marks);
   absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
                                              const std::vector<size_t>& value_bytes,
                                              std::shared_ptr<const ByteReservation> reservation);

@@ -9,6 +9,7 @@
 #include "client_lib/base/status_macros.h"
 #include "server/byte_reservation.h"
 #include "server/data_plane.h"
+#include "server/gradient_decoder.h"
 #include "server/pushback.h"
 #include "server/replication/change.h"
 
@@ -35,20 +36,23 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
         absl::InvalidArgumentError("header.sender is not set: a push needs a logical_worker or a client to be named by"),
         reply);
   }
-  const auto reservation = ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, message.bytes.size());
+  // With the gradients of 16 bits as the floats that they become.
+  const size_t bytes = message.bytes.size() + DecodedBytes(*request);
+  const auto reservation = ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, bytes);
   if (reservation == nullptr) {
     return reply(TooManyBytesInFlight(), OutgoingMessage());
   }
-  if (absl::Status room = CheckLogHasRoom(message.bytes.size()); !room.ok()) {
+  if (absl::Status room = CheckLogHasRoom(bytes); !room.ok()) {
     return reply(std::move(room), OutgoingMessage());
   }
   std::vector<std::shared_ptr<Replica>> replicas;
   for (const PushSegmentView& segment : request->segments) {
     auto replica = Find(**view, segment.partition);
     absl::Status status = replica.status();
-    if (const size_t bytes = segment.keys.size() + segment.values.size(); bytes > kMaxSegmentBytes) {
-      status = absl::InvalidArgumentError(absl::StrCat("a segment of table ", segment.table, " has ", bytes,
-                                                       " bytes of keys and values; the limit is ", kMaxSegmentBytes));
+    if (const size_t size = segment.keys.size() + FloatBytes(segment); size > kMaxSegmentBytes) {
+      status =
+          absl::InvalidArgumentError(absl::StrCat("a segment of table ", segment.table, " has ", size,
+                                                  " bytes of keys and values, as FLOAT32; the limit is ", kMaxSegmentBytes));
     }
     if (status.ok()) {
       if (replicas.empty() || replicas.back() != *replica) replicas.push_back(*std::move(replica));
@@ -60,12 +64,14 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
     }
     if (!status.ok()) return Refuse(Method::kPush, &header, std::move(status), reply);
   }
-  auto act = [this, view = *view, sender, request, reservation, context, message = std::move(message),
+  std::shared_ptr<const void> owner = std::move(message.owner);
+  DecodeGradients(*request, owner);
+  auto act = [this, view = *view, sender, request, reservation, context, owner = std::move(owner), bytes,
               reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return Refuse(Method::kPush, &request->header, std::move(status), reply);
     std::vector<ChangeMark> marks;
     PAWL_FAILPOINT("push.apply");
-    auto response = ApplyPush(*view, sender, *request, message, marks);
+    auto response = ApplyPush(*view, sender, *request, owner, bytes, marks);
     PAWL_FAILPOINT("push.applied");
     if (replicator_ != nullptr) replicator_->PumpLanes();
     if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
@@ -104,7 +110,8 @@ absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const 
 }
 
 absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
-                                                  const IncomingMessage& message, std::vector<ChangeMark>& marks) {
+                                                  const std::shared_ptr<const void>& owner, size_t owner_bytes,
+                                                  std::vector<ChangeMark>& marks) {
   // All before any: a push that is refused has changed nothing. (What another
   // request, or a new routing, changes in between can still split it; its push ids then complete it.)
   PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
@@ -115,8 +122,8 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
     PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header.epoch()));
     Partition& partition = *replica->partition;
     const uint64_t before = partition.log_index();
-    const auto outcome = partition.Push(sender, segment.ordinal, segment.table,
-                                        Gradient{segment.keys, segment.values, message.owner, message.bytes.size()});
+    const auto outcome =
+        partition.Push(sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, owner, owner_bytes});
     if (absl::IsUnavailable(outcome.status())) return WithPushback(outcome.status());
     PAWL_RETURN_IF_ERROR(outcome.status());
     if (partition.log_index() != before) {
@@ -124,7 +131,7 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
       change.kind = ChangeView::Kind::kPush;
       change.sender = HeaderOf(sender);
       change.segment = segment;
-      Record(*replica, std::move(change), message.owner);
+      Record(*replica, std::move(change), owner);
     }
     // A duplicate waits for the original.
     if (marks.empty() || marks.back().replica != replica) {

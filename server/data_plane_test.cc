@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "client_lib/base/elements.h"
+#include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/simulated_clock.h"
 #include "client_lib/rpc/codec.h"
@@ -233,7 +235,19 @@ TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
           [](auto&, PushSegment& segment) { segment.set_partition((segment.partition() + 1) % kPartitions); });
   refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.set_values("short"); });
   refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.mutable_keys()->push_back('x'); });
-  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.clear_element_type(); });
+  refused(StatusCode::kInvalidArgument,
+          [](auto&, PushSegment& segment) { segment.set_element_type(static_cast<ElementType>(4)); });
+  // The values of two floats are those of four numbers of 16 bits.
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) { segment.set_element_type(BFLOAT16); });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
+    segment.set_element_type(FLOAT16);
+    segment.set_values("abc");
+  });
+  refused(StatusCode::kInvalidArgument, [](auto&, PushSegment& segment) {
+    // Infinity as FLOAT16; as BFLOAT16 it would be a number.
+    segment.set_element_type(FLOAT16);
+    segment.set_values(std::string("\x00\x3c\x00\x7c", 4));
+  });
   refused(StatusCode::kInvalidArgument, [](PushRequest& request, auto&) { request.mutable_header()->clear_sender(); });
   refused(StatusCode::kOutOfRange, [](PushRequest& request, auto&) { request.mutable_header()->set_logical_worker(1); });
   refused(StatusCode::kOutOfRange, [](PushRequest& request, auto&) { request.mutable_header()->set_client(kMaxClients); });
@@ -242,7 +256,7 @@ TEST_F(DataPlaneTest, RefusesAPushAsAWholeIfOnePartOfItIsWrong) {
     const float values[] = {1, std::numeric_limits<float>::quiet_NaN()};
     segment.set_values(std::string(reinterpret_cast<const char*>(values), sizeof(values)));
   });
-  EXPECT_EQ(plane_->Counters(false).requests_refused(), 12u);
+  EXPECT_EQ(plane_->Counters(false).requests_refused(), 15u);
   // None of these has used up the push id.
   EXPECT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
   EXPECT_EQ(Row(1), (Floats{-1, -2}));
@@ -252,6 +266,34 @@ TEST_F(DataPlaneTest, RefusesASegmentThatWouldNotFitIntoARecordOfTheLog) {
   Start(ASYNC, 1);
   PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
   request.mutable_segments(0)->mutable_values()->resize((size_t{64} << 20) - 100);
+  const absl::Status status = Push(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("the limit is 67104768"), absl::string_view::npos) << status;
+}
+
+TEST_F(DataPlaneTest, TakesGradientsOfAnyTypeAndTakesTheUnspecifiedForFloats) {
+  Start(ASYNC, 1);
+  uint64_t ordinal = 0;
+  const auto push = [&](ElementType type, std::vector<float> values) {
+    PushRequest request = RowPush(ClientHeader(), 1, values, ordinal++);
+    request.mutable_segments(0)->set_element_type(type);
+    std::string bytes(values.size() * ElementBytes(type), '\0');
+    EncodeElements(type, values.data(), values.size(), bytes.data());
+    request.mutable_segments(0)->set_values(bytes);
+    return Push(request);
+  };
+  EXPECT_TRUE(push(BFLOAT16, {1, 1.0f / 3}).ok());
+  EXPECT_EQ(Row(1), (Floats{-1, -FloatOfBfloat16(Bfloat16Of(1.0f / 3))}));
+  EXPECT_TRUE(push(FLOAT16, {-1, 0}).ok());
+  EXPECT_TRUE(push(ELEMENT_TYPE_UNSPECIFIED, {0, 0.5f}).ok());
+  EXPECT_EQ(Row(1), (Floats{0, -FloatOfBfloat16(Bfloat16Of(1.0f / 3)) - 0.5f}));
+}
+
+TEST_F(DataPlaneTest, ASegmentOf16BitsMustFitAsTheFloatsThatItBecomes) {
+  Start(ASYNC, 1);
+  PushRequest request = RowPush(ClientHeader(), 1, {1, 2});
+  request.mutable_segments(0)->set_element_type(BFLOAT16);
+  request.mutable_segments(0)->mutable_values()->resize(size_t{33} << 20);
   const absl::Status status = Push(request);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("the limit is 67104768"), absl::string_view::npos) << status;

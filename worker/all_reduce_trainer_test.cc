@@ -37,6 +37,7 @@ struct Setting {
   // Adam in place of SGD, which has no slots.
   bool adam = false;
   bool sharded = false;
+  ElementType gradients = FLOAT32;
 };
 
 // All processes of a job. The members that tests look at are public.
@@ -49,6 +50,7 @@ class Cluster {
     job_.set_epochs(2);
     job_.set_logical_workers(kRanks);
     job_.set_micro_batches(setting.micro_batches);
+    job_.mutable_precision()->set_gradients(setting.gradients);
     job_.mutable_consistency()->set_mode(setting.mode);
     job_.mutable_data()->set_format(LIBSVM);
     job_.mutable_data()->set_libsvm_fields(2);
@@ -277,6 +279,16 @@ TEST(AllReduceTrainerTest, DenseParametersAreWrittenBackBeforeTheStepEnds) {
   }
   const Parameters parameters = cluster.servers_->parameters();
   EXPECT_EQ(parameters.at({"dense/steps", 0}), (std::vector<float>{0, 10, 0, 10}));
+}
+
+TEST(AllReduceTrainerTest, WhatIsWrittenBackIsNotRounded) {
+  Cluster cluster({.gradients = BFLOAT16});
+  cluster.RunAllOk();
+  for (const auto& [table, types] : cluster.servers_->element_types()) {
+    const bool is_sparse = table == "linear" || table == "embedding";
+    EXPECT_EQ(types, std::set<ElementType>{is_sparse ? BFLOAT16 : FLOAT32}) << table;
+  }
+  EXPECT_EQ(cluster.servers_->element_types().count("mlp/0/weight"), 1u);
 }
 
 TEST(AllReduceTrainerTest, EvaluationsSeeTheDenseParametersOfTheirStep) {

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
 #include "worker/data/batch_slice.h"
 #include "worker/evaluation_report.h"
 
@@ -17,7 +19,13 @@ float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t ste
 }
 
 RankTrainer::RankTrainer(const Shared& shared, LogicalWorker& session, std::unique_ptr<TrainingModel> model)
-    : shared_(shared), rank_(session.rank()), session_(session), model_(std::move(model)), train_assembler_(shared_.train) {
+    : shared_(shared),
+      rank_(session.rank()),
+      session_(session),
+      model_(std::move(model)),
+      train_assembler_(shared_.train),
+      loss_scale_watch_(shared_.job.precision().loss_scale() == 0 ? kDefaultLossScale
+                                                                  : shared_.job.precision().loss_scale()) {
   if (shared_.eval != nullptr) eval_assembler_.emplace(*shared_.eval);
   for (Slot& slot : slots_) {
     slot.values.resize(shared_.tables.size());
@@ -84,11 +92,16 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
     PAWL_RETURN_IF_ERROR(AwaitPull(slot, &parameters_));
     // Where nothing is waited for nobody has looked.
     PAWL_RETURN_IF_ERROR(shared_.interrupt.reason());
-    if (step + 1 < end) PAWL_RETURN_IF_ERROR(StartPull(slots_[(step + 1) % kSlots], *train_stream_, step + 1));
+    const Batch* next = nullptr;
+    if (step + 1 < end) {
+      Slot& ahead = slots_[(step + 1) % kSlots];
+      PAWL_RETURN_IF_ERROR(StartPull(ahead, *train_stream_, step + 1));
+      if (ahead.batch->samples > 0) next = ahead.batch;
+    }
     LossSum loss;
     // A share may be empty: there is nothing to push then, but the step ends for this rank too.
     if (slot.batch->samples > 0) {
-      PAWL_RETURN_IF_ERROR(ComputeAndPush(slot, step, &loss));
+      PAWL_RETURN_IF_ERROR(ComputeAndPush(slot, step, next, &loss));
     } else if (shared_.replica != nullptr) {
       PAWL_RETURN_IF_ERROR(GiveNothing(slot, step));
     }
@@ -159,7 +172,7 @@ absl::Status RankTrainer::GiveNothing(Slot& slot, uint64_t step) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float scale) {
+absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float scale, const Batch* next) {
   const Batch& batch = *slot.batch;
   // An interrupt is noticed by whoever waits next.
   const auto delay = [&](size_t table, int passes) {
@@ -178,7 +191,7 @@ absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float sc
     if (IsReplicated(table)) shared_.replica->Give(rank_, step, dense_index_[table]);
   };
   const uint64_t parts = std::min<uint64_t>(std::max(shared_.job.micro_batches(), 1u), batch.samples);
-  if (parts == 1) return model_->ComputeGradients(batch, parameters_, scale, gradients_, hand_in, gate);
+  if (parts == 1) return model_->ComputeGradients(batch, parameters_, scale, gradients_, hand_in, gate, next);
 
   LossSum loss;
   for (uint64_t part = 0; part < parts; ++part) {
@@ -204,6 +217,7 @@ absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float sc
     PAWL_ASSIGN_OR_RETURN(const LossSum of_part, model_->ComputeGradients(part_, parameters_, scale, gradients, add, gate));
     loss.loss_sum += of_part.loss_sum;
     loss.samples += of_part.samples;
+    loss.loss_scale = part == 0 ? of_part.loss_scale : std::min(loss.loss_scale, of_part.loss_scale);
   }
   return loss;
 }
@@ -235,7 +249,7 @@ absl::Status RankTrainer::WriteBack(Slot& slot, uint64_t step) {
   return absl::OkStatus();
 }
 
-absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* loss) {
+absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, const Batch* next, LossSum* loss) {
   const Batch& batch = *slot.batch;
   gradients_.clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
@@ -248,7 +262,11 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
   }
   const uint64_t step_samples = shared_.sampler.GlobalSize(shared_.sampler.PositionOf(step).step);
   const float scale = GradientScale(shared_.job.consistency().mode(), shared_.logical_workers, step_samples, batch.samples);
-  PAWL_ASSIGN_OR_RETURN(*loss, Compute(slot, step, scale));
+  PAWL_ASSIGN_OR_RETURN(*loss, Compute(slot, step, scale, next));
+  if (shared_.job.precision().compute() == FLOAT16) {
+    const std::optional<std::string> line = loss_scale_watch_.OnStep(loss->loss_scale);
+    if (line.has_value()) spdlog::warn("logical worker {} at step {}: {}", rank_, step, *line);
+  }
   if (!std::isfinite(loss->loss_sum)) {
     return absl::InvalidArgumentError(absl::StrCat("the loss of logical worker ", rank_, " at step ", step, " is ",
                                                    loss->loss_sum, ": the training has diverged; reduce the learning rate"));
@@ -261,6 +279,10 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, LossSum* los
     if (!item.table.dense()) item.keys = batch.keys;
     item.gradients = gradients_[t];
     item.keys_are_distinct = true;
+    // What is written back is no gradient, and stays FLOAT32.
+    if (shared_.job.precision().gradients() != ELEMENT_TYPE_UNSPECIFIED) {
+      item.element_type = shared_.job.precision().gradients();
+    }
   }
   if (push_items_.empty()) return absl::OkStatus();
   CallOptions options;

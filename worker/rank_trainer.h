@@ -26,6 +26,7 @@
 #include "worker/dense/dense_store.h"
 #include "worker/dense_source.h"
 #include "worker/interrupt.h"
+#include "worker/loss_scale_watch.h"
 #include "worker/model/training_model.h"
 #include "worker/progress_board.h"
 #include "worker/rendezvous.h"
@@ -153,9 +154,9 @@ class RankTrainer {
   absl::Status StartPull(Slot& slot, BatchStream& stream, uint64_t step);
   // Waits for the pull; *parameters are then the spans for the model.
   absl::Status AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters);
-  absl::Status ComputeAndPush(Slot& slot, uint64_t step, LossSum* loss);
+  absl::Status ComputeAndPush(Slot& slot, uint64_t step, const Batch* next, LossSum* loss);
   // Sets gradients_ to those of the batch, in job.micro_batches parts, and hands the dense ones to the replica.
-  absl::StatusOr<LossSum> Compute(Slot& slot, uint64_t step, float scale);
+  absl::StatusOr<LossSum> Compute(Slot& slot, uint64_t step, float scale, const Batch* next);
   // The rank has no samples in the step.
   absl::Status GiveNothing(Slot& slot, uint64_t step);
   // Pushes the rank's part of the dense parameters as they are after the step.
@@ -190,6 +191,7 @@ class RankTrainer {
   // By table; of dense ones the place among these.
   std::vector<size_t> dense_index_;
   double waiting_s_ = 0;
+  LossScaleWatch loss_scale_watch_;
   std::vector<absl::Span<const float>> parameters_;
   std::vector<absl::Span<float>> gradients_;
   // Of micro-batches.

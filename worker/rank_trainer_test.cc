@@ -37,6 +37,7 @@ struct Setting {
   // Each evaluation sample has a score of its own.
   bool distinct_scores = false;
   uint32_t micro_batches = 1;
+  Precision precision = {};
 };
 
 // All ranks of a job in this process, over the fakes. The members that tests look at are public.
@@ -49,6 +50,7 @@ class Cluster {
     job_.set_epochs(setting.epochs);
     job_.set_logical_workers(setting.logical_workers);
     job_.set_micro_batches(setting.micro_batches);
+    *job_.mutable_precision() = setting.precision;
     job_.mutable_consistency()->set_mode(setting.mode);
     job_.mutable_data()->set_format(LIBSVM);
     job_.mutable_data()->set_train(WriteFile("train", setting.train_samples));
@@ -198,6 +200,17 @@ TEST(RankTrainerTest, MicroBatchesGiveTheGradientsOfTheWholeBatch) {
     EXPECT_EQ(cluster.progress_->progress().samples(), whole.progress_->progress().samples());
     // Which depends on who comes first.
     EXPECT_NEAR(cluster.progress_->progress().loss(), whole.progress_->progress().loss(), 0.01);
+  }
+}
+
+TEST(RankTrainerTest, GradientsArePushedAsTheTypeThatTheJobSays) {
+  for (const ElementType type : {ELEMENT_TYPE_UNSPECIFIED, FLOAT32, BFLOAT16, FLOAT16}) {
+    Precision precision;
+    precision.set_gradients(type);
+    Cluster cluster({.precision = precision});
+    cluster.RunAllOk();
+    const std::set<ElementType> expected = {type == ELEMENT_TYPE_UNSPECIFIED ? FLOAT32 : type};
+    for (const char* table : {"linear", "bias"}) EXPECT_EQ(cluster.servers_->element_types()[table], expected) << table;
   }
 }
 

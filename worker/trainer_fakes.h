@@ -57,6 +57,7 @@ class FakeServers {
       Log(rank, absl::StrCat("push ", step));
       std::string& bytes = pushed_[rank];
       for (const PushItem& item : items) {
+        element_types_[item.table.name()].insert(item.element_type);
         std::vector<uint64_t>& keys = pushed_keys_[rank][step];
         keys.insert(keys.end(), item.keys.begin(), item.keys.end());
         bytes.append(reinterpret_cast<const char*>(item.keys.data()), item.keys.size() * sizeof(uint64_t));
@@ -146,6 +147,11 @@ class FakeServers {
   std::vector<std::string> LogOf(uint32_t rank) {
     MutexLock lock(mu_);
     return logs_[rank];
+  }
+  // As what a table's gradients were pushed.
+  std::map<std::string, std::set<ElementType>> element_types() {
+    MutexLock lock(mu_);
+    return element_types_;
   }
   std::map<uint32_t, std::string> pushed() {
     MutexLock lock(mu_);
@@ -241,6 +247,7 @@ class FakeServers {
   std::map<std::pair<std::string, uint64_t>, std::vector<float>> parameters_ PAWL_GUARDED_BY(mu_);
   std::map<uint32_t, std::vector<std::string>> logs_ PAWL_GUARDED_BY(mu_);
   std::map<uint32_t, std::string> pushed_ PAWL_GUARDED_BY(mu_);
+  std::map<std::string, std::set<ElementType>> element_types_ PAWL_GUARDED_BY(mu_);
   absl::Status push_failure_ PAWL_GUARDED_BY(mu_);
   std::map<uint32_t, std::map<uint64_t, std::vector<uint64_t>>> pushed_keys_ PAWL_GUARDED_BY(mu_);
   std::map<std::pair<uint32_t, uint64_t>, std::function<void()>> at_push_ PAWL_GUARDED_BY(mu_);

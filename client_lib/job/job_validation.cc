@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/model_layers.h"
 #include "client_lib/job/table_validation.h"
 
 namespace pawl {
@@ -273,6 +274,7 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
           "model has no kind; set one of logistic_regression, fm, wide_deep, deepfm, dlrm, mlp, "
           "matrix_factorization");
   }
+  PAWL_RETURN_IF_ERROR(ValidateRecompute(model));
   const bool many_classes = model.has_mlp() && model.mlp().classes() > 1;
   if (!Loss_IsValid(model.loss())) return Invalid("model.loss is ", static_cast<int>(model.loss()), ", which is unknown");
   if (model.loss() != LOSS_UNSPECIFIED && (model.loss() == SOFTMAX_CROSS_ENTROPY) != many_classes) {
@@ -392,6 +394,22 @@ absl::Status ValidateAllReduce(const Job& job) {
   return absl::OkStatus();
 }
 
+absl::Status ValidateElementType(const std::string& field, ElementType type) {
+  if (ElementType_IsValid(type)) return absl::OkStatus();
+  return Invalid(field, " is ", static_cast<int>(type), "; it must be FLOAT32, BFLOAT16 or FLOAT16");
+}
+
+absl::Status ValidatePrecision(const Precision& precision) {
+  PAWL_RETURN_IF_ERROR(ValidateElementType("precision.compute", precision.compute()));
+  PAWL_RETURN_IF_ERROR(ValidateElementType("precision.gradients", precision.gradients()));
+  const float scale = precision.loss_scale();
+  int exponent = 0;
+  // Also of what is no number.
+  if (scale == 0 || (scale >= 1 && scale <= kMaxLossScale && std::frexp(scale, &exponent) == 0.5f)) return absl::OkStatus();
+  return Invalid("precision.loss_scale is ", scale, "; it must be a power of two from 1 to ", kMaxLossScale,
+                 ", or 0 for the default");
+}
+
 absl::Status ValidateReplication(const Job& job, uint32_t servers) {
   if (job.replicas() > kMaxReplicas) {
     return Invalid("replicas is ", job.replicas(), "; at most ", kMaxReplicas, " are possible");
@@ -444,6 +462,7 @@ absl::Status ValidateJob(const Job& job, const JobValidationOptions& options) {
   if (job.micro_batches() > kMaxMicroBatches) {
     return Invalid("micro_batches is ", job.micro_batches(), "; at most ", kMaxMicroBatches, " are possible");
   }
+  PAWL_RETURN_IF_ERROR(ValidatePrecision(job.precision()));
   PAWL_RETURN_IF_ERROR(ValidateReplication(job, options.servers));
   PAWL_RETURN_IF_ERROR(ValidateConsistency(job, logical_workers));
   if (job.optimizer().has_assign()) return Invalid("optimizer.assign is set, which trains nothing; set one that learns");

@@ -24,6 +24,8 @@ inline constexpr uint64_t kMaxBucketBytes = uint64_t{1} << 30;
 // Of all_reduce.write_back_steps: what is lost with all workers.
 inline constexpr uint64_t kMaxWriteBackSteps = 1000000;
 inline constexpr uint32_t kMaxMicroBatches = 65536;
+// Of precision.loss_scale: 2^24.
+inline constexpr float kMaxLossScale = 16777216;
 inline constexpr int kMaxHiddenLayers = 32;
 inline constexpr uint32_t kMaxLayerWidth = 65536;
 // One less than a row's greatest width: models keep a bias beside the factors.

@@ -6,7 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "client_lib/job/job_file.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -49,6 +52,52 @@ void ExpectRefused(const std::vector<std::string>& overrides, const std::string&
   const absl::Status status = Validate(Changed(overrides));
   EXPECT_EQ(status.code(), code) << status;
   EXPECT_NE(status.message().find(text), absl::string_view::npos) << status;
+}
+
+TEST(JobValidationTest, PrecisionIsOneOfThreeTypesAndAPowerOfTwo) {
+  for (const char* field : {"precision.compute", "precision.gradients"}) {
+    for (const char* type : {"FLOAT32", "BFLOAT16", "FLOAT16"}) {
+      EXPECT_EQ(Validate(Changed({absl::StrCat(field, "=", type)})), absl::OkStatus()) << field << type;
+    }
+    Job job = Changed({});
+    const auto unknown = static_cast<ElementType>(4);
+    absl::EndsWith(field, "compute") ? job.mutable_precision()->set_compute(unknown)
+                                     : job.mutable_precision()->set_gradients(unknown);
+    const absl::Status status = Validate(job);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(absl::StrCat(field, " is 4; it must be FLOAT32, BFLOAT16 or FLOAT16")),
+              absl::string_view::npos)
+        << status;
+  }
+  for (const char* scale : {"0", "1", "2", "32768", "16777216"}) {
+    EXPECT_EQ(Validate(Changed({absl::StrCat("precision.loss_scale=", scale)})), absl::OkStatus()) << scale;
+  }
+  for (const char* scale : {"0.5", "-2", "3", "32767", "33554432", "nan", "inf"}) {
+    ExpectRefused({absl::StrCat("precision.loss_scale=", scale)}, "precision.loss_scale is ");
+  }
+}
+
+TEST(JobValidationTest, RecomputedLayersAreLayersOfTheModel) {
+  const auto model = [](const std::string& text) {
+    Job job = Changed({});
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, job.mutable_model()));
+    return job;
+  };
+  const std::string dlrm = "dlrm { dim: 8 bottom: [16, 8] top: [32] }";
+  for (const char* names : {"'all'", "'top/0'", "'bottom/1', 'top/1', 'all'"}) {
+    EXPECT_EQ(Validate(model(absl::StrCat(dlrm, " recompute: [", names, "]"))), absl::OkStatus());
+  }
+  EXPECT_EQ(Validate(model("deepfm { dim: 8 hidden: [4, 4] } recompute: 'mlp/2'")), absl::OkStatus());
+  const auto refused = [&](const std::string& text, const std::string& words) {
+    const absl::Status status = Validate(model(text));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(words), absl::string_view::npos) << status;
+  };
+  refused(absl::StrCat(dlrm, " recompute: ['top/0', 'top/2']"),
+          "model.recompute[1] is 'top/2', which is no layer; there are bottom/0, bottom/1, top/0, top/1, or write \"all\"");
+  refused("deepfm { dim: 8 } recompute: 'mlp/0/weight'", "model.recompute[0]");
+  refused("deepfm { dim: 8 } recompute: ''", "model.recompute[0] is ''");
+  refused("fm { dim: 8 } recompute: 'mlp/0'", "the model has no fully connected layers");
 }
 
 TEST(JobValidationTest, PossibleJobPassesWithAndWithoutItsDefaults) {

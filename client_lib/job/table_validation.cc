@@ -222,7 +222,7 @@ absl::Status ValidateTableSpec(const TableSpec& table) {
   const std::string context = absl::StrCat("table ", table.name());
   if (table.element_type() != ELEMENT_TYPE_UNSPECIFIED && table.element_type() != FLOAT32) {
     return absl::InvalidArgumentError(
-        absl::StrCat(context, ": element_type ", static_cast<int>(table.element_type()), " is unknown; use FLOAT32"));
+        absl::StrCat(context, ": element_type is ", static_cast<int>(table.element_type()), "; parameters are FLOAT32"));
   }
   if (table.kind() == DENSE) {
     if (table.shape_size() < 1 || table.shape_size() > kMaxTableDimensions) {

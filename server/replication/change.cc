@@ -15,6 +15,8 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
       const PushSegmentView& segment = change.segment;
       const TablePart* const part = partition.FindTable(segment.table);
       if (part == nullptr) return absl::NotFoundError(absl::StrCat("there is no table with id ", segment.table));
+      // Its primary has decoded it.
+      if (segment.element_type != FLOAT32) return absl::InvalidArgumentError("a change with a gradient that is not FLOAT32");
       absl::Status status = part->table().CheckGradient(segment.element_type, segment.keys, segment.values,
                                                         partition.index(), partition.options().partitions);
       if (!status.ok()) return status;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/elements.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "server/optimizer/finite.h"
@@ -13,6 +15,18 @@ namespace {
 
 absl::Status Invalid(const TableSpec& spec, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("table '", spec.name(), "': ", problem));
+}
+
+// A piece at a time, which stays in the cache.
+bool AllDecodedFinite(ElementType type, const char* data, size_t count) {
+  float floats[1024];
+  for (size_t done = 0; done < count;) {
+    const size_t piece = std::min(count - done, std::size(floats));
+    DecodeElements(type, data + done * ElementBytes(type), piece, floats);
+    if (!AllFinite(floats, piece)) return false;
+    done += piece;
+  }
+  return true;
 }
 
 }  // namespace
@@ -97,19 +111,24 @@ absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, ui
 
 absl::Status TableSchema::CheckGradient(ElementType element_type, const ByteView& keys, const ByteView& values,
                                         uint32_t partition, uint32_t partitions) const {
-  if (element_type != spec_.element_type()) {
-    return Invalid(spec_, absl::StrCat("element type ", element_type, " was pushed; the table has ", spec_.element_type()));
+  if (!IsElementType(element_type)) {
+    return Invalid(spec_, absl::StrCat("element type ", static_cast<int>(element_type),
+                                       " was pushed; there are FLOAT32, BFLOAT16 and FLOAT16"));
   }
   size_t value_bytes = 0;
   PAWL_RETURN_IF_ERROR(CheckKeys(keys, partition, partitions, value_bytes));
+  const size_t element_bytes = ElementBytes(element_type);
+  value_bytes = value_bytes / sizeof(float) * element_bytes;
   if (values.size() != value_bytes) {
     return Invalid(spec_, absl::StrCat("values are ", values.size(), " bytes; ", keys.size() / sizeof(uint64_t),
-                                       " keys take ", value_bytes));
+                                       " keys take ", value_bytes, ", ", element_bytes, " an element"));
   }
   bool finite = true;
   char scratch[sizeof(float)];
-  values.ForEachRun(sizeof(float), scratch,
-                    [&](const char* data, size_t count) { finite = finite && AllFinite(data, count); });
+  values.ForEachRun(element_bytes, scratch, [&](const char* data, size_t count) {
+    finite =
+        finite && (element_bytes == sizeof(float) ? AllFinite(data, count) : AllDecodedFinite(element_type, data, count));
+  });
   if (!finite) return Invalid(spec_, "the gradient has a value that is not finite (NaN or infinity)");
   return absl::OkStatus();
 }

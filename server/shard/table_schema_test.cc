@@ -1,8 +1,11 @@
 #include "server/shard/table_schema.h"
 
 #include <cmath>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
@@ -72,7 +75,15 @@ TEST(TableSchema, RefusesWrongLengthsAndTypes) {
   EXPECT_TRUE(Check(SparseSpec(2), {5}, {1, 2}).ok());
   EXPECT_EQ(Check(SparseSpec(2), {5}, {1}).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2, 3}).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, ELEMENT_TYPE_UNSPECIFIED).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Check(SparseSpec(2), {5}, {1, 2}, ELEMENT_TYPE_UNSPECIFIED).ok());
+  EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, static_cast<ElementType>(4)).code(), absl::StatusCode::kInvalidArgument);
+  // What is four bytes for each element here is two elements there.
+  for (const ElementType type : {BFLOAT16, FLOAT16}) {
+    EXPECT_TRUE(Check(SparseSpec(4), {5}, {1, 2}, type).ok());
+    EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, type).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(Check(SparseSpec(3), {5}, {1, 2}, type).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(Check(DenseSpec({14}), {0}, {1, 2, 3, 4, 5, 6, 7}, type).ok());
+  }
   const uint32_t wrong = (PartitionOf(1, 5, kPartitions) + 1) % kPartitions;
   EXPECT_EQ(Check(SparseSpec(2), {5}, {1, 2}, FLOAT32, wrong).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Check(DenseSpec({7}), {1}, {1, 2, 3, 4, 5, 6, 7}).code(), absl::StatusCode::kOutOfRange);
@@ -89,6 +100,21 @@ TEST(TableSchema, FindsOneValueThatIsNotFiniteAnywhere) {
       EXPECT_TRUE(Check(SparseSpec(kWidth), {5}, values).ok());
       values[i] = bad;
       EXPECT_EQ(Check(SparseSpec(kWidth), {5}, values).code(), absl::StatusCode::kInvalidArgument) << i;
+    }
+  }
+}
+
+TEST(TableSchema, FindsOneValueOf16BitsThatIsNotFiniteAnywhere) {
+  constexpr size_t kWidth = 2310;  // more than is looked at in one piece
+  for (const auto& [type, infinity, largest] : {std::tuple(BFLOAT16, 0x7f80, 0x7f7f), std::tuple(FLOAT16, 0x7c00, 0x7bff)}) {
+    for (const size_t i : {size_t{0}, size_t{1}, size_t{1023}, size_t{1024}, size_t{2047}, kWidth - 1}) {
+      std::vector<uint16_t> halves(kWidth, static_cast<uint16_t>(largest));
+      std::vector<float> values(kWidth / 2);
+      std::memcpy(values.data(), halves.data(), kWidth * 2);
+      EXPECT_TRUE(Check(SparseSpec(kWidth), {5}, values, type).ok());
+      halves[i] = static_cast<uint16_t>(infinity);
+      std::memcpy(values.data(), halves.data(), kWidth * 2);
+      EXPECT_EQ(Check(SparseSpec(kWidth), {5}, values, type).code(), absl::StatusCode::kInvalidArgument) << i;
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <random>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
@@ -83,11 +84,17 @@ absl::Status AddLayerCases(size_t samples, size_t inputs, size_t outputs, Maker&
   const std::string shape = absl::StrCat(samples, " x ", inputs, " x ", outputs);
   const std::string of_outputs = absl::StrCat(samples, " x ", outputs);
   using enum Transpose;
-  cases.push_back({"Gemm (forward)", shape, bytes, products, [=](Stream& s) { s.Gemm(kNo, kNo, 1, x, weight, 0, y); }});
-  cases.push_back(
-      {"Gemm (weight gradient)", shape, bytes, products, [=](Stream& s) { s.Gemm(kYes, kNo, 1, x, gradient, 0, weight); }});
-  cases.push_back(
-      {"Gemm (input gradient)", shape, bytes, products, [=](Stream& s) { s.Gemm(kNo, kYes, 1, gradient, weight, 0, x); }});
+  cases.push_back({"Gemm (forward)", shape, bytes, products,
+                   [=](Stream& s) { s.Gemm(Factors::kFloat32, kNo, kNo, 1, x, weight, 0, y); }});
+  cases.push_back({"Gemm (weight gradient)", shape, bytes, products,
+                   [=](Stream& s) { s.Gemm(Factors::kFloat32, kYes, kNo, 1, x, gradient, 0, weight); }});
+  cases.push_back({"Gemm (input gradient)", shape, bytes, products,
+                   [=](Stream& s) { s.Gemm(Factors::kFloat32, kNo, kYes, 1, gradient, weight, 0, x); }});
+  for (const auto& [name, factors] : {std::pair("Gemm (forward, BFLOAT16)", Factors::kBfloat16),
+                                      std::pair("Gemm (forward, FLOAT16)", Factors::kFloat16)}) {
+    cases.push_back({name, shape, bytes, products,
+                     [=, factors = factors](Stream& s) { s.Gemm(factors, kNo, kNo, 1, x, weight, 0, y); }});
+  }
   cases.push_back({"AddBias", of_outputs, 2 * of_y, 0, [=](Stream& s) { s.AddBias(bias.data, y); }});
   cases.push_back({"Relu", of_outputs, 2 * of_y, 0, [=](Stream& s) { s.Relu(y); }});
   cases.push_back({"ReluBackward", of_outputs, 3 * of_y, 0, [=](Stream& s) { s.ReluBackward(y, gradient); }});

@@ -82,8 +82,9 @@ absl::StatusOr<nlohmann::json> Measure(Device& device) {
     PAWL_ASSIGN_OR_RETURN(const Matrix c, workspace.AllocateMatrix(side, side));
     stream->Zero(a.data, side * side * sizeof(float));
     stream->AddConstant(side * side, 0.5f, a.data);
-    PAWL_ASSIGN_OR_RETURN(const double product,
-                          TimeOf([&](Stream& s) { s.Gemm(Transpose::kNo, Transpose::kNo, 1, a, a, 0, c); }, *stream));
+    PAWL_ASSIGN_OR_RETURN(
+        const double product,
+        TimeOf([&](Stream& s) { s.Gemm(Factors::kFloat32, Transpose::kNo, Transpose::kNo, 1, a, a, 0, c); }, *stream));
     operations_per_s = 2.0 * side * side * side / product;
   }
   nlohmann::json kernels = nlohmann::json::array();

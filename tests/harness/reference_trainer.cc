@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "client_lib/base/half.h"
 #include "client_lib/base/status_macros.h"
 #include "worker/data/batch_assembler.h"
 #include "worker/data/dataset.h"
@@ -13,6 +14,15 @@
 #include "worker/model/training_model.h"
 
 namespace pawl {
+
+namespace {
+
+float Rounded(ElementType type, float value) {
+  if (type == BFLOAT16) return FloatOfBfloat16(Bfloat16Of(value));
+  return type == FLOAT16 ? FloatOfFloat16(Float16Of(value)) : value;
+}
+
+}  // namespace
 
 absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
   if (job.consistency().backup_workers() != 0) return absl::UnimplementedError("the reference has no backup workers");
@@ -68,6 +78,8 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
       loss.samples += part.samples;
       for (size_t t = 0; t < count; ++t) {
         ReferenceTable& table = result.tables[t];
+        // As they travel.
+        for (float& gradient : gradients[t]) gradient = Rounded(job.precision().gradients(), gradient);
         if (table.spec().kind() == DENSE) {
           table.Add(0, gradients[t].data());
         } else {

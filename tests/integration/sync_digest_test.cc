@@ -92,5 +92,22 @@ TEST_F(SyncDigestTest, OtherOptimizersForSparseAndDenseTablesEqualTheReference) 
   ExpectDigest(job, 2, 3, ReferenceDigestOf(job));
 }
 
+TEST_F(SyncDigestTest, GradientsOf16BitsGiveTheSameBitsOnAnyCluster) {
+  const std::string model = "model { deepfm { dim: 4 hidden: [16, 8] } } optimizer { adagrad { learning_rate: 0.05 } }";
+  const std::string job = JobText(model + " precision { gradients: BFLOAT16 }");
+  const uint32_t digest = ReferenceDigestOf(job);
+  // They are other bits than those of FLOAT32.
+  EXPECT_NE(digest, ReferenceDigestOf(JobText(model)));
+  ExpectDigest(job, 1, 2, digest);
+  ExpectDigest(job, 3, 4, digest);
+  // Whatever scales a rank has tried, and though a layer is computed twice.
+  const std::string float16 = JobText(
+      "model { deepfm { dim: 4 hidden: [16, 8] } recompute: 'mlp/0' } optimizer { adagrad { learning_rate: 0.05 } }\n"
+      "precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");
+  const uint32_t of_float16 = ReferenceDigestOf(float16);
+  ExpectDigest(float16, 2, 1, of_float16);
+  ExpectDigest(float16, 1, 4, of_float16);
+}
+
 }  // namespace
 }  // namespace pawl

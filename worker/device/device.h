@@ -48,9 +48,9 @@ class Stream {
   // to (+)= from, of the same shape: with Matrix::Columns, concatenation and splitting.
   virtual void Copy(ConstMatrix from, Write write, Matrix to) = 0;
 
-  // c = alpha * op(a) * op(b) + beta * c; with beta == 0, c may hold anything.
-  virtual void Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
-                    Matrix c) = 0;
+  // c = alpha * op(a) * op(b) + beta * c; with beta == 0, c may hold anything. a and b are not changed by being rounded.
+  virtual void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
+                    float beta, Matrix c) = 0;
   // Adds bias[columns] to every row.
   virtual void AddBias(const float* bias, Matrix x) = 0;
   // sums[c] = the sum of column c.

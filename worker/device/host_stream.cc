@@ -102,10 +102,10 @@ void HostStream::Copy(ConstMatrix from, Write write, Matrix to) {
   Finish();
 }
 
-void HostStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
-                      Matrix c) {
+void HostStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a,
+                      ConstMatrix b, float beta, Matrix c) {
   const ConstMatrix left = In(a), right = In(b);
-  stream_->Gemm(transpose_a, transpose_b, alpha, left, right, beta, Out(c));
+  stream_->Gemm(factors, transpose_a, transpose_b, alpha, left, right, beta, Out(c));
   Finish();
 }
 

@@ -32,8 +32,8 @@ class HostStream final : public Stream {
   void CopyToHost(const void* from, size_t bytes, void* host) override;
   void Zero(void* data, size_t bytes) override;
   void Copy(ConstMatrix from, Write write, Matrix to) override;
-  void Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
-            Matrix c) override;
+  void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
+            float beta, Matrix c) override;
   void AddBias(const float* bias, Matrix x) override;
   void SumColumns(ConstMatrix x, float* sums) override;
   void Axpy(size_t count, float alpha, const float* x, float* y) override;

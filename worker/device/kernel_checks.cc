@@ -243,7 +243,7 @@ void CheckVectors(Checker& checker, size_t largest) {
   }
 }
 
-void CheckGemm(Checker& checker, size_t largest) {
+void CheckGemm(Checker& checker, const std::string& name, Factors factors, size_t largest) {
   const size_t sizes[][3] = {{1, 1, 1},
                              {17, 1, 33},
                              {64, 64, 64},
@@ -256,7 +256,7 @@ void CheckGemm(Checker& checker, size_t largest) {
     for (const bool a_is_transposed : {false, true}) {
       for (const bool b_is_transposed : {false, true}) {
         for (const size_t padding : {0, 3}) {
-          checker.Add("Gemm", [=, rows = m, columns = n, inner = k](Stream& stream, Operands& operands) {
+          checker.Add(name, [=, rows = m, columns = n, inner = k](Stream& stream, Operands& operands) {
             const Matrix a =
                 a_is_transposed ? operands.MatrixOf(inner, rows, padding) : operands.MatrixOf(rows, inner, padding);
             const Matrix b =
@@ -265,7 +265,7 @@ void CheckGemm(Checker& checker, size_t largest) {
             Outcome outcome;
             outcome.tolerance = 2 * SumTolerance(inner);
             for (const float beta : {0.5f, 0.0f}) {
-              stream.Gemm(a_is_transposed ? Transpose::kYes : Transpose::kNo,
+              stream.Gemm(factors, a_is_transposed ? Transpose::kYes : Transpose::kNo,
                           b_is_transposed ? Transpose::kYes : Transpose::kNo, 0.7f, a, b, beta, c);
               outcome.Add(c);
             }
@@ -374,7 +374,9 @@ std::vector<KernelCheck> CheckKernels(Device& device, size_t largest, uint32_t s
   Checker checker(device, seed);
   CheckVectors(checker, largest);
   CheckMatrices(checker, largest);
-  CheckGemm(checker, largest);
+  CheckGemm(checker, "Gemm", Factors::kFloat32, largest);
+  CheckGemm(checker, "Gemm of BFLOAT16", Factors::kBfloat16, largest);
+  CheckGemm(checker, "Gemm of FLOAT16", Factors::kFloat16, largest);
   CheckEmbedding(checker, largest);
   CheckInteraction(checker, largest);
   CheckLosses(checker, largest);

@@ -49,6 +49,10 @@ struct Entries {
 
 enum class Transpose { kNo, kYes };
 
+// To what a product of matrices rounds its factors before it multiplies them, to nearest and ties to even
+// (client_lib/base/half.h). What they are multiplied to is summed as float32 in any case.
+enum class Factors { kFloat32, kBfloat16, kFloat16 };
+
 // What an operation does with what its output holds: replaces it (it may hold anything, also NaN), or adds to it.
 enum class Write { kReplace, kAdd };
 

@@ -65,9 +65,9 @@ class RemoteStream final : public Stream {
   void Copy(ConstMatrix from, Write write, Matrix to) override {
     Do([=, this](auto real) { cpu_.Copy(real(from), write, real(to)); });
   }
-  void Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
-            Matrix c) override {
-    Do([=, this](auto real) { cpu_.Gemm(transpose_a, transpose_b, alpha, real(a), real(b), beta, real(c)); });
+  void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
+            float beta, Matrix c) override {
+    Do([=, this](auto real) { cpu_.Gemm(factors, transpose_a, transpose_b, alpha, real(a), real(b), beta, real(c)); });
   }
   void AddBias(const float* bias, Matrix x) override {
     Do([=, this](auto real) { cpu_.AddBias(real(bias, x.columns), real(x)); });

@@ -6,7 +6,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
+
+#include "client_lib/base/half.h"
 
 namespace pawl {
 
@@ -95,8 +98,8 @@ TEST_P(StreamContractTest, GemmMatchesReferenceForAllTransposesAndOddSizes) {
           Buffer b = transpose_b ? RandomBuffer(random_, n, k, 1) : RandomBuffer(random_, k, n, 1);
           Buffer c = RandomBuffer(random_, m, n, 2);
           Buffer before = c;
-          stream_->Gemm(transpose_a ? Transpose::kYes : Transpose::kNo, transpose_b ? Transpose::kYes : Transpose::kNo,
-                        alpha, a.matrix(), b.matrix(), beta, c.matrix());
+          stream_->Gemm(Factors::kFloat32, transpose_a ? Transpose::kYes : Transpose::kNo,
+                        transpose_b ? Transpose::kYes : Transpose::kNo, alpha, a.matrix(), b.matrix(), beta, c.matrix());
           for (size_t i = 0; i < m; ++i) {
             for (size_t j = 0; j < n; ++j) {
               double sum = 0;
@@ -113,22 +116,73 @@ TEST_P(StreamContractTest, GemmMatchesReferenceForAllTransposesAndOddSizes) {
   }
 }
 
+// The factors are those that the definition of rounding gives, and nothing else is rounded: sums of products that no number
+// of 16 bits holds are exact.
+TEST_P(StreamContractTest, GemmOf16BitsRoundsTheFactorsAndNothingElse) {
+  const size_t sizes[][3] = {{1, 1, 1}, {3, 5, 7}, {17, 1, 33}, {1, 19, 4}, {64, 64, 64}, {65, 30, 129}};
+  const float factors_of_sums[][2] = {{1, 0}, {-0.5f, 2}};
+  for (const auto& [factors, rounded] : {std::pair(
+                                             Factors::kBfloat16, +[](float x) { return FloatOfBfloat16(Bfloat16Of(x)); }),
+                                         std::pair(
+                                             Factors::kFloat16, +[](float x) { return FloatOfFloat16(Float16Of(x)); })}) {
+    for (const auto& [m, n, k] : sizes) {
+      for (const bool transpose_a : {false, true}) {
+        for (const bool transpose_b : {false, true}) {
+          for (const auto& [alpha, beta] : factors_of_sums) {
+            Buffer a = transpose_a ? RandomBuffer(random_, k, m, 3) : RandomBuffer(random_, m, k, 3);
+            Buffer b = transpose_b ? RandomBuffer(random_, n, k, 1) : RandomBuffer(random_, k, n, 1);
+            Buffer c = RandomBuffer(random_, m, n, 2);
+            Buffer before = c;
+            stream_->Gemm(factors, transpose_a ? Transpose::kYes : Transpose::kNo,
+                          transpose_b ? Transpose::kYes : Transpose::kNo, alpha, a.matrix(), b.matrix(), beta, c.matrix());
+            for (size_t i = 0; i < m; ++i) {
+              for (size_t j = 0; j < n; ++j) {
+                double sum = 0;
+                for (size_t l = 0; l < k; ++l) {
+                  sum += static_cast<double>(rounded(transpose_a ? a.at(l, i) : a.at(i, l))) *
+                         rounded(transpose_b ? b.at(j, l) : b.at(l, j));
+                }
+                // An error in the last place of any factor would be a thousand times that of the sum.
+                ASSERT_NEAR(c.at(i, j), alpha * sum + beta * before.at(i, j), 1e-7 * (k + 2)) << m << " " << n << " " << k;
+              }
+            }
+            EXPECT_TRUE(c.PaddingIsUntouched());
+          }
+        }
+      }
+    }
+    // 1 + 2^-11 rounds to 1 in both types, a factor of 2^17 is infinite in one.
+    float x[] = {1 + std::ldexp(1.0f, -11), std::ldexp(1.0f, 17)}, product[] = {kNan, kNan};
+    stream_->Gemm(factors, Transpose::kNo, Transpose::kNo, 1, {x, 2, 1, 1}, {x, 1, 1, 1}, 0, {product, 2, 1, 1});
+    EXPECT_EQ(product[0], 1);
+    EXPECT_EQ(product[1], factors == Factors::kFloat16 ? std::numeric_limits<float>::infinity() : std::ldexp(1.0f, 17));
+    EXPECT_EQ(x[0], 1 + std::ldexp(1.0f, -11));
+    // Without elements to sum.
+    Buffer none(2, 0), of(0, 3), scaled(2, 3);
+    stream_->Gemm(factors, Transpose::kNo, Transpose::kNo, 1, none.matrix(), of.matrix(), 0.5f, scaled.matrix());
+    for (const float value : scaled.data) EXPECT_EQ(value, kPadding / 2);
+    Buffer no_rows(0, 3), weight(3, 4), nothing(0, 4);
+    stream_->Gemm(factors, Transpose::kNo, Transpose::kNo, 1, no_rows.matrix(), weight.matrix(), 0, nothing.matrix());
+  }
+}
+
 TEST_P(StreamContractTest, GemmWithBetaZeroIgnoresWhatTheOutputHeld) {
   for (const size_t inner : {0, 1, 40}) {
     Buffer a = RandomBuffer(random_, 30, inner), b = RandomBuffer(random_, inner, 20);
     Buffer c(30, 20);
     std::fill(c.data.begin(), c.data.end(), kNan);
-    stream_->Gemm(Transpose::kNo, Transpose::kNo, 1, a.matrix(), b.matrix(), 0, c.matrix());
+    stream_->Gemm(Factors::kFloat32, Transpose::kNo, Transpose::kNo, 1, a.matrix(), b.matrix(), 0, c.matrix());
     for (const float value : c.data) ASSERT_FALSE(std::isnan(value));
   }
 }
 
 TEST_P(StreamContractTest, GemmOfEmptyMatricesScalesTheOutput) {
   Buffer a(2, 0), b(0, 3), c(2, 3);
-  stream_->Gemm(Transpose::kNo, Transpose::kNo, 1, a.matrix(), b.matrix(), 0.5f, c.matrix());
+  stream_->Gemm(Factors::kFloat32, Transpose::kNo, Transpose::kNo, 1, a.matrix(), b.matrix(), 0.5f, c.matrix());
   for (const float value : c.data) EXPECT_EQ(value, kPadding / 2);
   Buffer no_rows(0, 3), weight(3, 4), nothing(0, 4);
-  stream_->Gemm(Transpose::kNo, Transpose::kNo, 1, no_rows.matrix(), weight.matrix(), 0, nothing.matrix());
+  stream_->Gemm(Factors::kFloat32, Transpose::kNo, Transpose::kNo, 1, no_rows.matrix(), weight.matrix(), 0,
+                nothing.matrix());
 }
 
 TEST_P(StreamContractTest, CopyReplacesOrAddsColumns) {
@@ -501,7 +555,7 @@ TEST_P(StreamContractTest, TheSameInputsGiveTheSameBits) {
     stream_->SumColumns(x.matrix(), to += 17 * 16);
     Buffer sums(500, 16);
     stream_->SumOfDots(x.matrix(), 16, sums.matrix(), to += 48);
-    stream_->Gemm(Transpose::kYes, Transpose::kNo, 1, x.matrix(), x.matrix(), 0, {to += 500, 48, 48, 48});
+    stream_->Gemm(Factors::kFloat32, Transpose::kYes, Transpose::kNo, 1, x.matrix(), x.matrix(), 0, {to += 500, 48, 48, 48});
     double loss = 0;
     stream_->SquaredLoss(labels.size(), x.data.data(), labels.data(), 1, gradient.data.data(), &loss);
     to[48 * 48] = static_cast<float>(loss);

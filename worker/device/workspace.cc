@@ -27,6 +27,7 @@ void Workspace::Reset() {
     FreeChunks();
   }
   used_in_last_ = 0;
+  used_bytes_ = 0;
 }
 
 absl::StatusOr<void*> Workspace::AllocateBytes(size_t count, size_t element_bytes) {
@@ -49,6 +50,8 @@ absl::StatusOr<void*> Workspace::AllocateBytes(size_t count, size_t element_byte
   }
   void* piece = chunks_.back().data + used_in_last_;
   used_in_last_ += bytes;
+  used_bytes_ += bytes;
+  peak_bytes_ = std::max(peak_bytes_, used_bytes_);
   return piece;
 }
 

@@ -27,6 +27,9 @@ class Workspace {
   // What was handed out before is no longer valid. REQUIRES: no stream uses it any more.
   void Reset();
 
+  // The most that was handed out between one Reset and the next.
+  size_t peak_bytes() const { return peak_bytes_; }
+
   // Uninitialised, aligned to 64 bytes. RESOURCE_EXHAUSTED beyond max_bytes or what the device has.
   template <typename T>
   absl::StatusOr<T*> Allocate(size_t count) {
@@ -52,6 +55,9 @@ class Workspace {
   std::vector<Chunk> chunks_;
   size_t used_in_last_ = 0;
   size_t total_bytes_ = 0;
+  // Handed out since Reset.
+  size_t used_bytes_ = 0;
+  size_t peak_bytes_ = 0;
   // The size of the next chunk that Reset found to be enough for everything.
   size_t next_chunk_bytes_ = size_t{1} << 20;
 };

@@ -71,6 +71,17 @@ TEST(WorkspaceTest, RefusesMoreThanItsLimitAndRecovers) {
   EXPECT_TRUE(workspace.Allocate<float>(250000).ok());
 }
 
+TEST(WorkspaceTest, ThePeakIsThatOfTheLargestStep) {
+  CpuDevice device;
+  Workspace workspace(device);
+  for (const size_t count : {1000, 300000, 20}) {
+    workspace.Reset();
+    ASSERT_TRUE(workspace.Allocate<float>(count).ok());
+    ASSERT_TRUE(workspace.Allocate<char>(1).ok());
+  }
+  EXPECT_EQ(workspace.peak_bytes(), 1200000u + 64u);
+}
+
 TEST(WorkspaceTest, ZeroElementsAreNoError) {
   CpuDevice device;
   Workspace workspace(device);

@@ -18,7 +18,7 @@ void LinearPart::Forward(ModelStep& step, Matrix outputs) const {
   if (numeric_table_.has_value()) {
     step.await(*numeric_table_);
     const ConstMatrix weights(step.parameters[*numeric_table_], numeric_count_, 1, 1);
-    step.stream.Gemm(Transpose::kNo, Transpose::kNo, 1, step.numerics, weights, 1, outputs);
+    step.Gemm(Transpose::kNo, Transpose::kNo, 1, step.numerics, weights, 1, outputs);
   }
   if (bias_table_.has_value()) {
     step.await(*bias_table_);
@@ -33,7 +33,7 @@ void LinearPart::Backward(ModelStep& step, ConstMatrix output_gradients) const {
   }
   if (numeric_table_.has_value()) {
     const Matrix gradient{step.gradients[*numeric_table_], numeric_count_, 1, 1};
-    step.stream.Gemm(Transpose::kYes, Transpose::kNo, 1, step.numerics, output_gradients, 0, gradient);
+    step.Gemm(Transpose::kYes, Transpose::kNo, 1, step.numerics, output_gradients, 0, gradient);
     step.finish(*numeric_table_);
   }
   if (sparse_table_.has_value()) {

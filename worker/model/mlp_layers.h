@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "google/protobuf/repeated_field.h"
 #include "worker/device/device.h"
 #include "worker/model/model_step.h"
@@ -17,6 +18,9 @@
 namespace pawl {
 
 // Layer i has the tables "<name>/i/weight" [in, out] (Xavier) and "<name>/i/bias" [out] (zero).
+//
+// Outputs of hidden layers are kept from Forward to Backward, unless the step recomputes them: then two of them at a time
+// are in memory, and n such layers in a row cost n (n + 1) / 2 computations of a layer. The last layer's is the caller's.
 class MlpLayers {
  public:
   // The widths of hidden layers and of the output.
@@ -46,13 +50,20 @@ class MlpLayers {
     uint32_t outputs;
     size_t weight_table;
     size_t bias_table;
-    // Of the last Forward.
-    ConstMatrix input;
-    ConstMatrix output;
+    // Of the last Forward; not set where it is to be computed again.
+    std::optional<ConstMatrix> output;
   };
+
+  // Layer i's result; `beta` is by what `result` is multiplied before it is added, 0 or 1.
+  void Compute(ModelStep& step, size_t i, ConstMatrix input, float beta, Matrix result) const;
+  // The output of layer i, which is not the last one, in a matrix of step.pool, from the nearest below it that was kept.
+  absl::StatusOr<Matrix> ComputeAgain(ModelStep& step, size_t i) const;
+  bool HasRelu(size_t i) const { return i + 1 < layers_.size() || last_layer_ == LastLayer::kRelu; }
 
   const LastLayer last_layer_;
   std::vector<Layer> layers_;
+  // Of the last Forward.
+  ConstMatrix input_;
 };
 
 }  // namespace pawl

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/device/device.h"
+#include "worker/device/matrix_pool.h"
 #include "worker/device/workspace.h"
 
 namespace pawl {
@@ -16,10 +17,13 @@ namespace pawl {
 // What a network works on: the batch, the parameters and where the gradients go,
 // all as device memory, and the stream and workspace to use. Lives for one step.
 struct ModelStep {
-  ModelStep(Stream& stream, Workspace& workspace) : stream(stream), workspace(workspace) {}
+  ModelStep(Stream& stream, Workspace& workspace, MatrixPool& pool, const std::vector<bool>& recomputes)
+      : stream(stream), workspace(workspace), pool(pool), recomputes(recomputes) {}
 
   Stream& stream;
   Workspace& workspace;
+  // For what a part of the step needs. Of `stream`.
+  MatrixPool& pool;
 
   size_t samples = 0;
   Entries entries;
@@ -34,6 +38,16 @@ struct ModelStep {
   // To be called once for each table when the last operation on its gradient has been given to the stream.
   std::function<void(size_t table)> finish;
 
+  // By the table of their weights: whether a fully connected layer's output is computed again in the backward pass.
+  const std::vector<bool>& recomputes;
+  // Products of matrices are made of factors of this type.
+  Factors factors = Factors::kFloat32;
+
+  void Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta, Matrix c) {
+    stream.Gemm(factors, transpose_a, transpose_b, alpha, a, b, beta, c);
+  }
+
+  // For all of the step.
   absl::StatusOr<Matrix> Allocate(size_t columns) { return workspace.AllocateMatrix(samples, columns); }
 };
 

@@ -4,9 +4,12 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/model_layers.h"
+#include "server/optimizer/finite.h"
 #include "worker/model/deep_fm.h"
 #include "worker/model/dlrm.h"
 #include "worker/model/factorization_machine.h"
@@ -67,6 +70,29 @@ size_t TableWidth(const TableSpec& table) {
   return elements;
 }
 
+Factors FactorsOf(ElementType type) {
+  if (type == BFLOAT16) return Factors::kBfloat16;
+  return type == FLOAT16 ? Factors::kFloat16 : Factors::kFloat32;
+}
+
+// By table, those of the weights of layers that model.recompute names.
+std::vector<bool> RecomputedWeights(const Model& model, const std::vector<TableSpec>& tables) {
+  std::vector<bool> recomputes(tables.size());
+  for (const std::string& layer : LayersOf(model)) {
+    const bool is_named = std::any_of(model.recompute().begin(), model.recompute().end(),
+                                      [&](const std::string& name) { return name == layer || name == "all"; });
+    for (size_t t = 0; t < tables.size(); ++t) {
+      if (is_named && tables[t].name() == absl::StrCat(layer, "/weight")) recomputes[t] = true;
+    }
+  }
+  return recomputes;
+}
+
+bool AllAreFinite(absl::Span<const absl::Span<float>> gradients) {
+  return std::all_of(gradients.begin(), gradients.end(),
+                     [](absl::Span<float> gradient) { return AllFinite(gradient.data(), gradient.size()); });
+}
+
 absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": must have ", expected, " elements, has ", actual));
 }
@@ -81,24 +107,35 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
   TableList tables(job.optimizer(), job.has_sparse_optimizer() ? job.sparse_optimizer() : job.optimizer());
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Network> network, CreateNetwork(job.model(), shape, tables));
   PAWL_ASSIGN_OR_RETURN(const Loss loss, ChooseLoss(job.model(), network->output_count()));
+  PAWL_RETURN_IF_ERROR(ValidateRecompute(job.model()));
+  Options options;
+  options.factors = FactorsOf(job.precision().compute());
+  options.recomputes = RecomputedWeights(job.model(), tables.specs());
+  if (options.factors == Factors::kFloat16) {
+    options.loss_scale = job.precision().loss_scale() == 0 ? kDefaultLossScale : job.precision().loss_scale();
+  }
   Streams streams;
   PAWL_ASSIGN_OR_RETURN(streams.compute, device.CreateStream());
   if (!device.SharesHostMemory()) {
     PAWL_ASSIGN_OR_RETURN(streams.upload, device.CreateStream());
     PAWL_ASSIGN_OR_RETURN(streams.download, device.CreateStream());
   }
-  return absl::WrapUnique(new TrainingModel(shape, loss, tables.specs(), std::move(network), device, std::move(streams)));
+  return absl::WrapUnique(
+      new TrainingModel(shape, loss, tables.specs(), std::move(options), std::move(network), device, std::move(streams)));
 }
 
-TrainingModel::TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables,
+TrainingModel::TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables, Options options,
                              std::unique_ptr<Network> network, Device& device, Streams streams)
     : shape_(shape),
       loss_(loss),
       tables_(std::move(tables)),
+      options_(std::move(options)),
       network_(std::move(network)),
       device_(device),
       streams_(std::move(streams)),
-      workspace_(device) {}
+      batches_{DeviceBatch(device), DeviceBatch(device)},
+      workspace_(device),
+      pool_(workspace_) {}
 
 size_t TrainingModel::SpanSize(size_t table, size_t keys) const {
   return TableWidth(tables_[table]) * (tables_[table].kind() == SPARSE ? keys : 1);
@@ -171,12 +208,25 @@ absl::Status TrainingModel::CheckLabels(const Batch& batch) const {
   return absl::OkStatus();
 }
 
-template <typename T>
-absl::StatusOr<const T*> TrainingModel::ToDevice(absl::Span<const T> host) {
-  if (device_.SharesHostMemory()) return host.data();
-  PAWL_ASSIGN_OR_RETURN(T * data, workspace_.Allocate<T>(host.size()));
-  Upload(host.data(), host.size() * sizeof(T), data);
-  return data;
+absl::StatusOr<const DeviceBatch*> TrainingModel::ToDevice(const Batch& batch) {
+  // Found: one more computation with the present batch, or one that was fetched before.
+  for (const size_t place : {present_, 1 - present_}) {
+    if (!batches_[place].Holds(batch)) continue;
+    present_ = place;
+    if (streams_.upload != nullptr) streams_.compute->WaitFor(*streams_.upload);
+    return &batches_[present_];
+  }
+  batches_[1 - present_].Forget();
+  PAWL_RETURN_IF_ERROR(batches_[present_].Load(batch, streams_.upload.get()));
+  if (streams_.upload != nullptr) streams_.compute->WaitFor(*streams_.upload);
+  return &batches_[present_];
+}
+
+void TrainingModel::Prefetch(const Batch* next) {
+  DeviceBatch& other = batches_[1 - present_];
+  other.Forget();
+  // Where nothing is copied there is nothing to be gained. What does not fit now may fit when it is its turn.
+  if (next != nullptr && streams_.upload != nullptr) other.Load(*next, streams_.upload.get()).IgnoreError();
 }
 
 void TrainingModel::Upload(const void* host, size_t bytes, void* to) {
@@ -195,17 +245,13 @@ absl::Status TrainingModel::Synchronize() {
 absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                                    const ParameterGate& gate, absl::Status* gate_status) {
   workspace_.Reset();
-  ModelStep step(*streams_.compute, workspace_);
+  pool_.Reset();
+  ModelStep step(*streams_.compute, workspace_, pool_, options_.recomputes);
+  step.factors = options_.factors;
+  PAWL_ASSIGN_OR_RETURN(const DeviceBatch* const there, ToDevice(batch));
   step.samples = batch.samples;
-  step.entries.samples = batch.samples;
-  step.entries.fields = batch.field_count;
-  step.entries.entries = batch.entry_key.size();
-  step.entries.keys = batch.keys.size();
-  PAWL_ASSIGN_OR_RETURN(step.entries.field_begin, ToDevice<uint32_t>(batch.field_begin));
-  PAWL_ASSIGN_OR_RETURN(step.entries.entry_key, ToDevice<uint32_t>(batch.entry_key));
-  PAWL_ASSIGN_OR_RETURN(step.entries.entry_value, ToDevice<float>(batch.entry_value));
-  PAWL_ASSIGN_OR_RETURN(const float* numerics, ToDevice<float>(batch.numerics));
-  step.numerics = ConstMatrix(numerics, batch.samples, batch.numeric_count, batch.numeric_count);
+  step.entries = there->entries();
+  step.numerics = there->numerics();
   if (device_.SharesHostMemory()) {
     for (const absl::Span<const float> values : parameters) step.parameters.push_back(values.data());
     step.await = [gate, gate_status](size_t table) {
@@ -230,7 +276,8 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Spa
 absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
                                                         absl::Span<const absl::Span<const float>> parameters,
                                                         float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                                        const GradientSink& sink, const ParameterGate& gate) {
+                                                        const GradientSink& sink, const ParameterGate& gate,
+                                                        const Batch* next) {
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   if (gradients.size() != tables_.size()) return WrongSize("gradients", tables_.size(), gradients.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
@@ -239,9 +286,46 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
     }
   }
 
+  // The caller may change the batch when this returns.
+  const absl::Cleanup forget = [this, &batch] {
+    for (DeviceBatch& there : batches_) {
+      if (there.Holds(batch)) there.Forget();
+    }
+  };
+  if (!options_.loss_scale.has_value()) return ComputeOnce(batch, parameters, gradient_scale, gradients, sink, gate, next);
+
+  LossSum result;
+  // In which the tables' gradients became final.
+  std::vector<size_t> order;
+  float scale = *options_.loss_scale;
+  while (true) {
+    order.clear();
+    PAWL_ASSIGN_OR_RETURN(
+        result, ComputeOnce(
+                    batch, parameters, gradient_scale * scale, gradients, [&order](size_t table) { order.push_back(table); },
+                    // What it let in stays in.
+                    scale == *options_.loss_scale ? gate : nullptr, next));
+    // The forward pass does not depend on the scale.
+    if (AllAreFinite(gradients) || !std::isfinite(result.loss_sum) || scale / 4 < 1) break;
+    scale /= 4;
+  }
+  result.loss_scale = scale;
+  for (const size_t table : order) {
+    // Both are powers of two: nothing is rounded, but what is then too small for its last digits.
+    for (float& value : gradients[table]) value *= 1 / scale;
+    if (sink) sink(table);
+  }
+  return result;
+}
+
+absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+                                                   float gradient_scale, absl::Span<const absl::Span<float>> gradients,
+                                                   const GradientSink& sink, const ParameterGate& gate, const Batch* next) {
   LossSum result;
   std::vector<InFlight> in_flight;
   absl::Status status = EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, gate, &result, &in_flight);
+  // After all that this step copies to the device.
+  Prefetch(next == &batch ? nullptr : next);
   // The gradients of the last layers travel on while the first ones' are computed.
   for (const InFlight& gradient : in_flight) {
     if (status.ok()) status = streams_.download->Await(gradient.mark);
@@ -277,7 +361,7 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
     in_flight->push_back({table, download.PlaceMark()});
   };
 
-  PAWL_ASSIGN_OR_RETURN(const float* labels, ToDevice<float>(batch.labels));
+  const float* const labels = batches_[present_].labels();
   PAWL_ASSIGN_OR_RETURN(double* loss_sum, workspace_.Allocate<double>(1));
   PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
   PAWL_ASSIGN_OR_RETURN(const Matrix output_gradients, step.Allocate(network_->output_count()));
@@ -303,8 +387,10 @@ absl::Status TrainingModel::Predict(const Batch& batch, absl::Span<const absl::S
                                     Predictions* predictions) {
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   std::vector<float> outputs(size_t{batch.samples} * network_->output_count());
+  for (DeviceBatch& there : batches_) there.Forget();
   absl::Status status = EnqueueOutputs(batch, parameters, absl::MakeSpan(outputs));
   status.Update(Synchronize());
+  batches_[present_].Forget();
   PAWL_RETURN_IF_ERROR(status);
   Evaluate(batch, outputs, predictions);
   return absl::OkStatus();

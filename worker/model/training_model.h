@@ -8,10 +8,12 @@
 #ifndef PAWL_WORKER_MODEL_TRAINING_MODEL_H_
 #define PAWL_WORKER_MODEL_TRAINING_MODEL_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,7 +22,9 @@
 #include "proto/job.pb.h"
 #include "worker/data/batch.h"
 #include "worker/device/device.h"
+#include "worker/device/matrix_pool.h"
 #include "worker/device/workspace.h"
+#include "worker/model/device_batch.h"
 #include "worker/model/model_step.h"
 #include "worker/model/network.h"
 #include "worker/model/predictions.h"
@@ -32,7 +36,12 @@ namespace pawl {
 struct LossSum {
   double loss_sum = 0;
   uint64_t samples = 0;
+  // By what the loss was multiplied when its gradients came out finite, or last; 1 without loss scaling.
+  float loss_scale = 1;
 };
+
+// Of precision.loss_scale.
+inline constexpr float kDefaultLossScale = 32768;
 
 // Called with the index of a table when its gradient is final, once for each
 // table, by the thread that computes. Of layers the last one comes first, so that
@@ -50,11 +59,16 @@ using ParameterGate = std::function<absl::Status(size_t table)>;
 // Labels: LOGISTIC takes 1 for yes and 0 or -1 for no, SOFTMAX_CROSS_ENTROPY the
 // class, 0 to classes - 1, SQUARED any finite number. Others are refused.
 //
+// With job.precision.compute FLOAT16 the loss is multiplied by precision.loss_scale, and by a quarter of that, and so on,
+// until its gradients are finite or that is below 1; they are divided by it again, and go to the sink together then. All
+// other values are float32's, but for what Stream::Gemm does.
+//
 // The same inputs give the same bits, also on another TrainingModel of the same
-// spec. Not thread-safe: one for each thread; they may share the device.
+// spec, and whatever model.recompute says. Not thread-safe: one for each thread; they may share the device.
 class TrainingModel {
  public:
-  // INVALID_ARGUMENT, naming the field, for a model that is impossible or does not fit the data.
+  // INVALID_ARGUMENT, naming the field, for a model that is impossible or does not fit the data. The job's precision is
+  // possible (ValidateJob).
   // `device` must outlive the model.
   static absl::StatusOr<std::unique_ptr<TrainingModel>> Create(const Job& job, const DataShape& shape, Device& device);
 
@@ -74,14 +88,29 @@ class TrainingModel {
   // through to the gradients. INVALID_ARGUMENT for a batch that is not of the
   // shape, bad labels or spans of a wrong size: nothing has been written then. The
   // gate's error: the same.
+  //
+  // `next`, if there is one, is copied to the device while this batch is computed with, for the call after this one if that
+  // is for the same object, which REQUIRES that it does not change until then.
   absl::StatusOr<LossSum> ComputeGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                            float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                           const GradientSink& sink = nullptr, const ParameterGate& gate = nullptr);
+                                           const GradientSink& sink = nullptr, const ParameterGate& gate = nullptr,
+                                           const Batch* next = nullptr);
 
   // Replaces *predictions. Errors as above.
   absl::Status Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters, Predictions* predictions);
 
+  // The most device memory that a step has taken so far.
+  size_t peak_bytes() const { return workspace_.peak_bytes() + batches_[0].peak_bytes() + batches_[1].peak_bytes(); }
+
  private:
+  // What of a job is about numbers and memory.
+  struct Options {
+    Factors factors = Factors::kFloat32;
+    // The first to be tried; unset: the loss is not multiplied.
+    std::optional<float> loss_scale;
+    // See ModelStep; by table.
+    std::vector<bool> recomputes;
+  };
   // What a device does at a time, each a stream of its own: what comes next is copied there, and what is done is copied
   // back, while it computes.
   struct Streams {
@@ -96,8 +125,8 @@ class TrainingModel {
     Stream::Mark mark;
   };
 
-  TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables, std::unique_ptr<Network> network,
-                Device& device, Streams streams);
+  TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables, Options options,
+                std::unique_ptr<Network> network, Device& device, Streams streams);
 
   absl::Status CheckInputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const;
   absl::Status CheckLabels(const Batch& batch) const;
@@ -105,12 +134,18 @@ class TrainingModel {
   // error.
   absl::StatusOr<ModelStep> BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                       const ParameterGate& gate, absl::Status* gate_status);
-  template <typename T>
-  absl::StatusOr<const T*> ToDevice(absl::Span<const T> host);
+  // The batch in the memory of the device, by now or by what the upload stream was given.
+  absl::StatusOr<const DeviceBatch*> ToDevice(const Batch& batch);
+  // Begins to copy the batch of the call after this one; only a call for that one finds it.
+  void Prefetch(const Batch* next);
   // Copies to the device what the next operation is the first to read.
   void Upload(const void* host, size_t bytes, void* to);
   // Waits for all streams, also after an error: they may still use the caller's memory. The first error.
   absl::Status Synchronize();
+  // ComputeGradients of checked inputs with one scale.
+  absl::StatusOr<LossSum> ComputeOnce(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
+                                      float gradient_scale, absl::Span<const absl::Span<float>> gradients,
+                                      const GradientSink& sink, const ParameterGate& gate, const Batch* next);
   // Gives the streams all of the work; the caller synchronizes. in_flight: the tables whose sink is to be called when their
   // mark of the download stream is reached, in the order of finishing.
   absl::Status EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
@@ -124,10 +159,15 @@ class TrainingModel {
   const DataShape shape_;
   const Loss loss_;
   const std::vector<TableSpec> tables_;
+  const Options options_;
   const std::unique_ptr<Network> network_;
   Device& device_;
   const Streams streams_;
+  // That of this call, and that of the next one.
+  std::array<DeviceBatch, 2> batches_;
+  size_t present_ = 0;
   Workspace workspace_;
+  MatrixPool pool_;
 };
 
 }  // namespace pawl

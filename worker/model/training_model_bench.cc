@@ -1,6 +1,7 @@
-// Samples a second that one core computes gradients for, without any transport:
+// Samples a second that one core computes gradients for, without any transport, and the memory of a step beside parameters
+// and gradients:
 //
-//   bazel run -c opt //worker/model:training_model_bench
+//   bazel run -c opt //worker/model:training_model_bench [-- WORD]     with WORD only the cases that have it in their names
 #include <chrono>
 #include <cstdio>
 #include <random>
@@ -14,9 +15,13 @@
 namespace pawl {
 namespace {
 
+// What the names of the cases are to have in them.
+std::string only;
 constexpr uint32_t kSamples = 4096;
 constexpr int kWarmUps = 5;
 constexpr int kRuns = 100;
+// Of the runs of one case.
+constexpr double kMaxSeconds = 5;
 
 // One category a field, of field_keys equally likely ones.
 Batch MakeBatch(const DataShape& shape, uint32_t field_keys) {
@@ -39,9 +44,13 @@ Batch MakeBatch(const DataShape& shape, uint32_t field_keys) {
   return batch;
 }
 
-void Measure(const std::string& name, const std::string& spec, const DataShape& shape, uint32_t field_keys) {
+void Measure(const std::string& name, const std::string& spec, const DataShape& shape, uint32_t field_keys,
+             ElementType compute = FLOAT32) {
+  if (name.find(only) == std::string::npos) return;
   CpuDevice device;
-  auto model = TrainingModel::Create(JobOf(spec), shape, device);
+  Job job = JobOf(spec);
+  job.mutable_precision()->set_compute(compute);
+  auto model = TrainingModel::Create(job, shape, device);
   const Batch batch = MakeBatch(shape, field_keys);
   TableValues parameters(**model, batch.keys.size(), 0), gradients = parameters;
   std::mt19937 random(2);
@@ -49,21 +58,23 @@ void Measure(const std::string& name, const std::string& spec, const DataShape& 
   const auto parameter_spans = parameters.spans();
   const auto gradient_spans = gradients.mutable_spans();
   // The best run: the others were disturbed.
-  double best_s = 1e9;
-  for (int run = -kWarmUps; run < kRuns; ++run) {
+  double best_s = 1e9, all_s = 0;
+  for (int run = -kWarmUps; run < kRuns && all_s < kMaxSeconds; ++run) {
     const auto begin = std::chrono::steady_clock::now();
     if (!(*model)->ComputeGradients(batch, parameter_spans, 1, gradient_spans).ok()) return;
     const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (run >= 0 && s < best_s) best_s = s;
+    if (run >= 0) all_s += s;
   }
-  std::printf("%-44s %6zu keys  %8.3f ms  %6.2f million samples/s\n", name.c_str(), batch.keys.size(), best_s * 1e3,
-              kSamples / best_s / 1e6);
+  std::printf("%-58s %6zu keys  %8.3f ms  %6.2f million samples/s  %7.1f MiB\n", name.c_str(), batch.keys.size(),
+              best_s * 1e3, kSamples / best_s / 1e6, static_cast<double>((*model)->peak_bytes()) / (1 << 20));
 }
 
 }  // namespace
 }  // namespace pawl
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) pawl::only = argv[1];
   for (const uint32_t field_keys : {100, 2000}) {
     pawl::Measure("logistic_regression, 8 fields", "logistic_regression {}", {0, 8}, field_keys);
     pawl::Measure("fm, 8 fields x 16", "fm { dim: 16 }", {0, 8}, field_keys);
@@ -73,5 +84,21 @@ int main() {
     pawl::Measure("matrix_factorization, 2 x 16", "matrix_factorization { dim: 16 } loss: LOGISTIC", {0, 2}, field_keys);
   }
   pawl::Measure("mlp 784-256-128-1", "mlp { hidden: [256, 128] }", {784, 0}, 0);
+  // What less memory costs, and factors of 16 bits.
+  const std::string deepfm = "deepfm { dim: 16 hidden: [400, 400, 400] }";
+  const std::string dlrm = "dlrm { dim: 64 bottom: [512, 256, 64] top: [512, 512, 256] }";
+  for (const auto& [name, recompute] : {std::pair<std::string, std::string>{"", ""},
+                                        {", recompute mlp/1 or top/1", "1"},
+                                        {", recompute all", " recompute: 'all'"}}) {
+    const bool one = recompute == "1";
+    pawl::Measure("large deepfm, 26 fields x 16, [400, 400, 400]" + name, deepfm + (one ? " recompute: 'mlp/1'" : recompute),
+                  {13, 26}, 100);
+    pawl::Measure("large dlrm, 26 fields x 64, 13 numbers" + name, dlrm + (one ? " recompute: 'top/1'" : recompute),
+                  {13, 26}, 100);
+  }
+  for (const pawl::ElementType compute : {pawl::BFLOAT16, pawl::FLOAT16}) {
+    pawl::Measure("large deepfm, 26 fields x 16, " + pawl::ElementType_Name(compute), deepfm, {13, 26}, 100, compute);
+    pawl::Measure("large dlrm, 26 fields x 64, " + pawl::ElementType_Name(compute), dlrm, {13, 26}, 100, compute);
+  }
   return 0;
 }

@@ -12,80 +12,15 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "client_lib/job/model_layers.h"
 #include "gtest/gtest.h"
+#include "worker/model/model_cases.h"
 #include "worker/model/model_test_util.h"
 #include "worker/model/reference_loss.h"
 #include "worker/model/test_devices.h"
 
 namespace pawl {
 namespace {
-
-struct Case {
-  std::string name;
-  std::string model;
-  DataShape shape;
-  Loss loss;
-};
-
-std::vector<Case> Cases() {
-  return {
-      {"LogisticRegression", "logistic_regression {}", {3, 4}, LOGISTIC},
-      {"LogisticRegressionOfFieldsAlone", "logistic_regression {}", {0, 4}, LOGISTIC},
-      {"LogisticRegressionOfNumbersAlone", "logistic_regression {}", {5, 0}, LOGISTIC},
-      {"LinearRegression", "logistic_regression {} loss: SQUARED", {3, 2}, SQUARED},
-      {"Fm", "fm { dim: 5 }", {2, 4}, LOGISTIC},
-      {"FmOfOneField", "fm { dim: 3 }", {0, 1}, LOGISTIC},
-      {"FmRegression", "fm { dim: 16 } loss: SQUARED", {0, 3}, SQUARED},
-      {"WideDeep", "wide_deep { dim: 4 hidden: 7 hidden: 5 }", {3, 4}, LOGISTIC},
-      {"WideDeepWithoutHidden", "wide_deep { dim: 4 }", {0, 3}, LOGISTIC},
-      {"DeepFm", "deepfm { dim: 4 hidden: 9 hidden: 6 }", {2, 3}, LOGISTIC},
-      {"DeepFmOfFieldsAlone", "deepfm { dim: 8 hidden: 5 }", {0, 5}, LOGISTIC},
-      {"DeepFmRegression", "deepfm { dim: 3 hidden: 5 } loss: SQUARED", {1, 2}, SQUARED},
-      {"Dlrm", "dlrm { dim: 4 bottom: 6 bottom: 4 top: 8 top: 5 }", {3, 3}, LOGISTIC},
-      {"DlrmWithoutNumbers", "dlrm { dim: 5 top: 6 }", {0, 4}, LOGISTIC},
-      {"DlrmWithoutTop", "dlrm { dim: 4 bottom: 4 }", {2, 2}, LOGISTIC},
-      {"Mlp", "mlp { hidden: 8 hidden: 6 classes: 4 }", {7, 0}, SOFTMAX_CROSS_ENTROPY},
-      {"SoftmaxRegression", "mlp { classes: 3 }", {5, 0}, SOFTMAX_CROSS_ENTROPY},
-      {"MlpWithOneOutput", "mlp { hidden: 6 }", {4, 0}, LOGISTIC},
-      {"MlpRegression", "mlp { hidden: 6 classes: 1 } loss: SQUARED", {4, 0}, SQUARED},
-      {"MatrixFactorization", "matrix_factorization { dim: 6 mean: 3.5 }", {0, 2}, SQUARED},
-      {"MatrixFactorizationOfClicks", "matrix_factorization { dim: 3 } loss: LOGISTIC", {0, 2}, LOGISTIC},
-  };
-}
-
-float RandomLabel(const Case& test_case, uint32_t classes, std::mt19937& random) {
-  switch (test_case.loss) {
-    case LOGISTIC:
-      return random() % 2;
-    case SOFTMAX_CROSS_ENTROPY:
-      return random() % classes;
-    default:
-      return std::normal_distribution<float>(3, 2)(random);
-  }
-}
-
-// Fields of 0, 1 or 2 entries with values; keys that come more than once.
-Batch RandomBatch(const Case& test_case, uint32_t samples, uint32_t keys, std::mt19937& random) {
-  std::normal_distribution<float> normal(0, 1);
-  Batch batch;
-  batch.samples = samples;
-  batch.numeric_count = test_case.shape.numeric_count;
-  batch.field_count = test_case.shape.field_count;
-  const Job job = JobOf(test_case.model);
-  for (uint32_t s = 0; s < samples; ++s) batch.labels.push_back(RandomLabel(test_case, job.model().mlp().classes(), random));
-  for (uint32_t i = 0; i < samples * batch.numeric_count; ++i) batch.numerics.push_back(normal(random));
-  if (batch.field_count == 0) keys = 0;
-  for (uint32_t k = 0; k < keys; ++k) batch.keys.push_back(random());
-  batch.field_begin.push_back(0);
-  for (uint32_t i = 0; i < samples * batch.field_count; ++i) {
-    for (uint32_t count = random() % 8 == 0 ? random() % 3 : 1; count > 0; --count) {
-      batch.entry_key.push_back(random() % keys);
-      batch.entry_value.push_back(random() % 2 == 0 ? 1 : normal(random));
-    }
-    batch.field_begin.push_back(batch.entry_key.size());
-  }
-  return batch;
-}
 
 ReferenceParameters InDouble(const TrainingModel& model, const TableValues& parameters) {
   ReferenceParameters reference;
@@ -124,6 +59,53 @@ TEST_P(TrainingModelTest, LossIsThatOfTheReference) {
   EXPECT_EQ(result->samples, 37u);
   const double expected = ReferenceLossSum(job_.model(), test_case().loss, batch, InDouble(*model_, parameters));
   EXPECT_NEAR(result->loss_sum, expected, 2e-6 * expected);
+}
+
+TEST_P(TrainingModelTest, BatchesThatAreFetchedBeforeTheirTurnGiveTheSameBits) {
+  Batch batches[] = {RandomBatch(test_case(), 9, 5, random_), RandomBatch(test_case(), 31, 8, random_),
+                     RandomBatch(test_case(), 4, 3, random_), RandomBatch(test_case(), 17, 6, random_)};
+  std::vector<TableValues> parameters;
+  for (const Batch& batch : batches) {
+    parameters.emplace_back(*model_, batch.keys.size(), 0);
+    parameters.back().Randomize(0.4f, random_);
+  }
+  const auto gradients_of = [&](TrainingModel& model, size_t i, const Batch* next) {
+    TableValues gradients(model, batches[i].keys.size(), 0);
+    const auto result =
+        model.ComputeGradients(batches[i], parameters[i].spans(), 1, gradients.mutable_spans(), nullptr, nullptr, next);
+    EXPECT_TRUE(result.ok()) << result.status();
+    return gradients;
+  };
+  std::vector<TableValues> expected;
+  for (size_t i = 0; i < std::size(batches); ++i) expected.push_back(gradients_of(*ModelOn(*device_), i, nullptr));
+  for (size_t i = 0; i < std::size(batches); ++i) {
+    const Batch* const next = i + 1 < std::size(batches) ? &batches[i + 1] : nullptr;
+    EXPECT_TRUE(gradients_of(*model_, i, next) == expected[i]) << i;
+  }
+  // One that was not the next one after all is not taken for what it has become.
+  gradients_of(*model_, 0, &batches[1]);
+  gradients_of(*model_, 2, nullptr);
+  batches[1] = batches[3];
+  parameters[1] = parameters[3];
+  EXPECT_TRUE(gradients_of(*model_, 1, nullptr) == expected[3]);
+}
+
+TEST_P(TrainingModelTest, TheNextBatchIsOnTheDeviceBeforeItsTurn) {
+  if (device_->SharesHostMemory()) GTEST_SKIP() << "nothing is copied";
+  if (test_case().shape.numeric_count == 0) GTEST_SKIP() << "what is changed below is not there";
+  const Batch first = RandomBatch(test_case(), 9, 5, random_);
+  Batch next = RandomBatch(test_case(), 9, 5, random_);
+  TableValues parameters(*model_, first.keys.size(), 0), of_next(*model_, next.keys.size(), 0);
+  parameters.Randomize(0.4f, random_);
+  of_next.Randomize(0.4f, random_);
+  TableValues gradients = parameters, expected = of_next, actual = of_next;
+  ASSERT_TRUE(ModelOn(*device_)->ComputeGradients(next, of_next.spans(), 1, expected.mutable_spans()).ok());
+  ASSERT_TRUE(
+      model_->ComputeGradients(first, parameters.spans(), 1, gradients.mutable_spans(), nullptr, nullptr, &next).ok());
+  // Against the contract: so it shows which numbers are computed with.
+  for (float& number : next.numerics) number += 1;
+  ASSERT_TRUE(model_->ComputeGradients(next, of_next.spans(), 1, actual.mutable_spans()).ok());
+  EXPECT_TRUE(actual == expected);
 }
 
 // The reference is in double, so the central difference is good to 1e-7 or so;
@@ -502,6 +484,27 @@ TEST_F(TrainingModelBatchTest, MinusOneCountsAsZero) {
   const auto minus_ones_loss = (*model)->ComputeGradients(batch, parameters.spans(), 1, minus_ones.mutable_spans());
   EXPECT_EQ(zeros_loss->loss_sum, minus_ones_loss->loss_sum);
   EXPECT_TRUE(zeros == minus_ones);
+}
+
+// Of the list by which job files are checked before there is a model.
+TEST_F(TrainingModelCreateTest, TheLayersOfAModelAreThoseThatItsTablesSay) {
+  for (const Case& test_case : Cases()) {
+    const Job job = JobOf(test_case.model);
+    const auto model = TrainingModel::Create(job, test_case.shape, device_);
+    ASSERT_TRUE(model.ok()) << model.status();
+    std::vector<std::string> layers;
+    for (const TableSpec& table : (*model)->tables()) {
+      if (absl::EndsWith(table.name(), "/weight")) layers.push_back(table.name());
+    }
+    std::vector<std::string> listed = LayersOf(job.model());
+    for (std::string& layer : listed) layer += "/weight";
+    EXPECT_EQ(listed, layers) << test_case.name;
+  }
+}
+
+TEST_F(TrainingModelCreateTest, RecomputedLayersThatThereAreNotAreRefused) {
+  EXPECT_TRUE(absl::StartsWith(Refusal("deepfm { dim: 4 hidden: 3 } recompute: 'mlp/2'", {0, 2}), "model.recompute[0]"));
+  EXPECT_EQ(Refusal("deepfm { dim: 4 hidden: 3 } recompute: 'mlp/1'", {0, 2}), "");
 }
 
 }  // namespace

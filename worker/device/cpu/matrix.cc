@@ -1,7 +1,9 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <vector>
 
+#include "client_lib/base/elements.h"
 #include "worker/device/cpu/stream.h"
 
 namespace pawl {
@@ -9,6 +11,16 @@ namespace {
 
 // OpenBLAS refuses a leading dimension of 0, even of a matrix without elements.
 int LeadingDimension(size_t stride) { return static_cast<int>(std::max<size_t>(stride, 1)); }
+
+// The matrix as numbers of 16 bits, which are floats again, in `memory`.
+ConstMatrix Rounded(Factors factors, ConstMatrix x, std::vector<float>& memory) {
+  const ElementType type = factors == Factors::kBfloat16 ? BFLOAT16 : FLOAT16;
+  if (memory.size() < x.rows * x.columns) memory.resize(x.rows * x.columns);
+  for (size_t r = 0; r < x.rows; ++r) {
+    RoundElements(type, x.data + r * x.stride, x.columns, memory.data() + r * x.columns);
+  }
+  return {memory.data(), x.rows, x.columns, x.columns};
+}
 
 }  // namespace
 
@@ -24,8 +36,8 @@ void CpuStream::Copy(ConstMatrix from, Write write, Matrix to) {
   }
 }
 
-void CpuStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
-                     Matrix c) {
+void CpuStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a,
+                     ConstMatrix b, float beta, Matrix c) {
   if (c.rows == 0 || c.columns == 0) return;
   const size_t inner = transpose_a == Transpose::kNo ? a.columns : a.rows;
   if (inner == 0) {
@@ -34,6 +46,10 @@ void CpuStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, 
       for (size_t i = 0; i < c.columns; ++i) row[i] = beta == 0 ? 0.0f : beta * row[i];
     }
     return;
+  }
+  if (factors != Factors::kFloat32) {
+    a = Rounded(factors, a, rounded_a_);
+    b = Rounded(factors, b, rounded_b_);
   }
   cblas_sgemm(CblasRowMajor, transpose_a == Transpose::kNo ? CblasNoTrans : CblasTrans,
               transpose_b == Transpose::kNo ? CblasNoTrans : CblasTrans, static_cast<int>(c.rows),

@@ -2,11 +2,13 @@
 #ifndef PAWL_WORKER_DEVICE_CPU_STREAM_H_
 #define PAWL_WORKER_DEVICE_CPU_STREAM_H_
 
+#include <vector>
+
 #include "worker/device/device.h"
 
 namespace pawl {
 
-// Everything is done when the call returns, and nothing fails. Stateless.
+// Everything is done when the call returns, and nothing fails. It keeps no state but scratch memory.
 class CpuStream final : public Stream {
  public:
   // stream.cc
@@ -20,8 +22,8 @@ class CpuStream final : public Stream {
 
   // matrix.cc
   void Copy(ConstMatrix from, Write write, Matrix to) override;
-  void Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
-            Matrix c) override;
+  void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
+            float beta, Matrix c) override;
   void AddBias(const float* bias, Matrix x) override;
   void SumColumns(ConstMatrix x, float* sums) override;
 
@@ -53,6 +55,11 @@ class CpuStream final : public Stream {
                    double* loss_sum) override;
   void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                    double* loss_sum) override;
+
+ private:
+  // The factors of products of 16 bits, as large as the largest so far.
+  std::vector<float> rounded_a_;
+  std::vector<float> rounded_b_;
 };
 
 }  // namespace pawl

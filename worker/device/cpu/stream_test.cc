@@ -43,7 +43,8 @@ TEST_F(CpuStreamTest, GemmGivesTheSameBitsAtAnyAlignment) {
       b_shifted.insert(b_shifted.end(), b.begin(), b.end());
       for (const Transpose transpose_a : {Transpose::kNo, Transpose::kYes}) {
         const bool yes = transpose_a == Transpose::kYes;
-        stream_.Gemm(transpose_a, Transpose::kNo, 1, {a_shifted.data() + shift, yes ? k : m, yes ? m : k, yes ? m : k},
+        stream_.Gemm(Factors::kFloat32, transpose_a, Transpose::kNo, 1,
+                     {a_shifted.data() + shift, yes ? k : m, yes ? m : k, yes ? m : k},
                      {b_shifted.data() + 15 - shift, k, n, n}, 0, {c.data() + shift, m, n, n});
       }
       std::vector<float> result(c.begin() + shift, c.end());

@@ -240,7 +240,7 @@ TEST_F(EmulatedCudaTest, MemoryIsGivenBack) {
     float* const x = Floats(100);
     auto stream = device_->CreateStream().value();
     stream->Zero(x, 400);
-    stream->Gemm(Transpose::kNo, Transpose::kNo, 1, {x, 10, 10, 10}, {x, 10, 10, 10}, 1, {x, 10, 10, 10});
+    stream->Gemm(Factors::kFloat32, Transpose::kNo, Transpose::kNo, 1, {x, 10, 10, 10}, {x, 10, 10, 10}, 1, {x, 10, 10, 10});
     ASSERT_TRUE(stream->Synchronize().ok());
     stream.reset();
     device_->Free(x);

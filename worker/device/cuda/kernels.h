@@ -37,6 +37,10 @@ void ReluBackward(const Queue& queue, ConstMatrix activation, Matrix gradient);
 void CopyRows(const Queue& queue, ConstMatrix from, Write write, Matrix to);
 // x *= factor; with 0, x may hold anything.
 void ScaleRows(const Queue& queue, float factor, Matrix x);
+// The stride of a matrix of numbers of 16 bits whose rows are aligned to 16 bytes.
+inline size_t HalfStride(size_t columns) { return (columns + 7) / 8 * 8; }
+// x as numbers of 16 bits, in memory of rows * stride of them; what is behind a row is not written.
+void RoundRows(const Queue& queue, Factors factors, ConstMatrix x, uint16_t* halves, size_t stride);
 void AddBias(const Queue& queue, const float* bias, Matrix x);
 // The floats of scratch memory that SumColumns needs.
 size_t SumColumnsScratch(size_t rows, size_t columns);

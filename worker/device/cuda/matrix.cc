@@ -30,8 +30,8 @@ absl::Status CudaStream::InitializeGemm() {
       Where());
 }
 
-void CudaStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
-                      Matrix c) {
+void CudaStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a,
+                      ConstMatrix b, float beta, Matrix c) {
   if (!Begin("Gemm") || c.rows == 0 || c.columns == 0) return;
   const size_t inner = transpose_a == Transpose::kNo ? a.columns : a.rows;
   if (inner == 0) {
@@ -43,10 +43,30 @@ void CudaStream::Gemm(Transpose transpose_a, Transpose transpose_b, float alpha,
     return Fail(absl::ResourceExhaustedError(absl::StrCat(Where(), ": a matrix with ", largest, " rows or columns")));
   }
   if (gemm_ == nullptr && !Check(InitializeGemm())) return;
+  if (factors != Factors::kFloat32) return GemmOf16Bits(factors, transpose_a, transpose_b, alpha, a, b, beta, c, inner);
   // The transposed of c is that of b times that of a.
   Check(cublasSgemm(gemm_, OperationOf(transpose_b), OperationOf(transpose_a), static_cast<int>(c.columns),
                     static_cast<int>(c.rows), static_cast<int>(inner), &alpha, b.data, static_cast<int>(b.stride), a.data,
                     static_cast<int>(a.stride), &beta, c.data, static_cast<int>(c.stride)));
+}
+
+void CudaStream::GemmOf16Bits(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a,
+                              ConstMatrix b, float beta, Matrix c, size_t inner) {
+  // Rows that begin at multiples of 16 bytes, which the tensor cores want.
+  const size_t a_stride = cuda::HalfStride(a.columns), b_stride = cuda::HalfStride(b.columns);
+  const size_t a_halves = a.rows * a_stride;
+  const Scratch scratch(*this, (a_halves + b.rows * b_stride) * sizeof(uint16_t));
+  if (!scratch.ok()) return;
+  uint16_t* const a_data = static_cast<uint16_t*>(scratch.data());
+  uint16_t* const b_data = a_data + a_halves;
+  cuda::RoundRows(queue(), factors, a, a_data, a_stride);
+  cuda::RoundRows(queue(), factors, b, b_data, b_stride);
+  Launched();
+  const cudaDataType_t type = factors == Factors::kBfloat16 ? CUDA_R_16BF : CUDA_R_16F;
+  Check(cublasGemmEx(gemm_, OperationOf(transpose_b), OperationOf(transpose_a), static_cast<int>(c.columns),
+                     static_cast<int>(c.rows), static_cast<int>(inner), &alpha, b_data, type, static_cast<int>(b_stride),
+                     a_data, type, static_cast<int>(a_stride), &beta, c.data, CUDA_R_32F, static_cast<int>(c.stride),
+                     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 void CudaStream::Copy(ConstMatrix from, Write write, Matrix to) {

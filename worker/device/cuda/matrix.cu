@@ -1,3 +1,4 @@
+#include "client_lib/base/half.h"
 #include "worker/device/cuda/launch.h"
 
 namespace pawl::cuda {
@@ -36,6 +37,18 @@ struct ScaleOf {
   __device__ void operator()(size_t r, size_t c) const {
     float* const at = x + r * stride + c;
     *at = factor == 0.0f ? 0.0f : factor * *at;
+  }
+};
+
+template <Factors kFactors>
+struct RoundOf {
+  const float* x;
+  size_t x_stride;
+  uint16_t* halves;
+  size_t stride;
+  __device__ void operator()(size_t r, size_t c) const {
+    const float value = x[r * x_stride + c];
+    halves[r * stride + c] = kFactors == Factors::kBfloat16 ? Bfloat16Of(value) : Float16Of(value);
   }
 };
 
@@ -98,6 +111,14 @@ void CopyRows(const Queue& queue, ConstMatrix from, Write write, Matrix to) {
 
 void ScaleRows(const Queue& queue, float factor, Matrix x) {
   ForEach(queue, x.rows, x.columns, ScaleOf{factor, x.data, x.stride});
+}
+
+void RoundRows(const Queue& queue, Factors factors, ConstMatrix x, uint16_t* halves, size_t stride) {
+  if (factors == Factors::kBfloat16) {
+    ForEach(queue, x.rows, x.columns, RoundOf<Factors::kBfloat16>{x.data, x.stride, halves, stride});
+  } else {
+    ForEach(queue, x.rows, x.columns, RoundOf<Factors::kFloat16>{x.data, x.stride, halves, stride});
+  }
 }
 
 void AddBias(const Queue& queue, const float* bias, Matrix x) {

@@ -60,8 +60,8 @@ class CudaStream final : public Stream {
 
   // matrix.cc
   void Copy(ConstMatrix from, Write write, Matrix to) override;
-  void Gemm(Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b, float beta,
-            Matrix c) override;
+  void Gemm(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
+            float beta, Matrix c) override;
   void AddBias(const float* bias, Matrix x) override;
   void SumColumns(ConstMatrix x, float* sums) override;
 
@@ -127,6 +127,9 @@ class CudaStream final : public Stream {
   explicit CudaStream(const Options& options) : options_(options) {}
   absl::Status Initialize();
   absl::Status InitializeGemm();
+  // Gemm of factors that are not float32, and of no empty matrix. `inner`: the elements that are summed for each of c's.
+  void GemmOf16Bits(Factors factors, Transpose transpose_a, Transpose transpose_b, float alpha, ConstMatrix a, ConstMatrix b,
+                    float beta, Matrix c, size_t inner);
 
   // To be asked before an operation: whether it is to be done. Its name is what errors are told by.
   bool Begin(const char* operation);

@@ -10,7 +10,9 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <vector>
 
+#include "client_lib/base/half.h"
 #include "cublas_v2.h"
 #include "worker/device/cuda/emulator/emulator.h"
 
@@ -380,6 +382,42 @@ cublasStatus_t cublasSgemm_v2(cublasHandle_t handle, cublasOperation_t transpose
   Give(handle->stream, [=, alpha = *alpha, beta = *beta] {
     cblas_sgemm(CblasColMajor, of(transpose_a), of(transpose_b), m, n, k, alpha, a, a_stride, b, b_stride, beta, c,
                 c_stride);
+  });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transpose_a, cublasOperation_t transpose_b, int m,
+                            int n, int k, const void* alpha, const void* a, cudaDataType a_type, int a_stride, const void* b,
+                            cudaDataType b_type, int b_stride, const void* beta, void* c, cudaDataType c_type, int c_stride,
+                            cublasComputeType_t compute, cublasGemmAlgo_t) {
+  const Lock lock(mutex);
+  const bool is_possible = m >= 0 && n >= 0 && k >= 0 && a_stride >= std::max(1, transpose_a == CUBLAS_OP_N ? m : k) &&
+                           b_stride >= std::max(1, transpose_b == CUBLAS_OP_N ? k : n) && c_stride >= std::max(1, m);
+  // Of what cuBLAS can do, what is used.
+  const bool is_known = (a_type == CUDA_R_16BF || a_type == CUDA_R_16F) && b_type == a_type && c_type == CUDA_R_32F &&
+                        compute == CUBLAS_COMPUTE_32F;
+  if (!is_possible || !is_known || !handle->has_workspace || handle->stream->gpu != current_gpu) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  const auto of = [](cublasOperation_t operation) { return operation == CUBLAS_OP_N ? CblasNoTrans : CblasTrans; };
+  // Column-major: a column after the other. What lies between them may be anything.
+  const auto floats = [a_type](const void* halves, int stride, int rows, int columns) {
+    std::vector<float> values(static_cast<size_t>(rows) * columns);
+    for (int column = 0; column < columns; ++column) {
+      for (int row = 0; row < rows; ++row) {
+        const uint16_t half = static_cast<const uint16_t*>(halves)[static_cast<size_t>(column) * stride + row];
+        values[static_cast<size_t>(column) * rows + row] =
+            a_type == CUDA_R_16BF ? pawl::FloatOfBfloat16(half) : pawl::FloatOfFloat16(half);
+      }
+    }
+    return values;
+  };
+  Give(handle->stream, [=, alpha = *static_cast<const float*>(alpha), beta = *static_cast<const float*>(beta)] {
+    const int a_rows = transpose_a == CUBLAS_OP_N ? m : k, b_rows = transpose_b == CUBLAS_OP_N ? k : n;
+    const std::vector<float> a_floats = floats(a, a_stride, a_rows, m + k - a_rows);
+    const std::vector<float> b_floats = floats(b, b_stride, b_rows, k + n - b_rows);
+    cblas_sgemm(CblasColMajor, of(transpose_a), of(transpose_b), m, n, k, alpha, a_floats.data(), a_rows, b_floats.data(),
+                b_rows, beta, static_cast<float*>(c), c_stride);
   });
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,0 +1,134 @@
+#include "client_lib/base/elements.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "client_lib/base/half.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+// What a number of 16 bits is worth by its definition: the sign, (1 or 0 and) the fraction, the exponent.
+double Worth(uint32_t half, int fraction_bits, int exponent_bits) {
+  const double sign = half >> 15 ? -1 : 1;
+  const int bias = (1 << (exponent_bits - 1)) - 1;
+  const int exponent = static_cast<int>(half >> fraction_bits & ((1u << exponent_bits) - 1));
+  const double fraction = std::ldexp(half & ((1u << fraction_bits) - 1), -fraction_bits);
+  if (exponent == (1 << exponent_bits) - 1) return fraction == 0 ? sign * INFINITY : std::nan("");
+  return exponent == 0 ? sign * std::ldexp(fraction, 1 - bias) : sign * std::ldexp(1 + fraction, exponent - bias);
+}
+
+struct Format {
+  ElementType type;
+  int fraction_bits;
+  int exponent_bits;
+  uint16_t (*half_of)(float);
+  float (*float_of)(uint16_t);
+};
+constexpr Format kFormats[] = {{BFLOAT16, 7, 8, Bfloat16Of, FloatOfBfloat16}, {FLOAT16, 10, 5, Float16Of, FloatOfFloat16}};
+
+TEST(ElementsTest, EachOfAll65536NumbersIsWhatItsDefinitionSaysAndComesBack) {
+  for (const Format& format : kFormats) {
+    std::vector<uint16_t> halves(65536), back(65536);
+    for (uint32_t i = 0; i < 65536; ++i) halves[i] = static_cast<uint16_t>(i);
+    std::vector<float> floats(65536);
+    DecodeElements(format.type, halves.data(), 65536, floats.data());
+    EncodeElements(format.type, floats.data(), 65536, back.data());
+    for (uint32_t i = 0; i < 65536; ++i) {
+      const double worth = Worth(i, format.fraction_bits, format.exponent_bits);
+      if (std::isnan(worth)) {
+        EXPECT_TRUE(std::isnan(floats[i])) << i;
+        EXPECT_TRUE(std::isnan(Worth(back[i], format.fraction_bits, format.exponent_bits))) << i;
+      } else {
+        EXPECT_EQ(floats[i], worth) << i;
+        EXPECT_EQ(std::signbit(floats[i]), i >> 15 == 1) << i;
+        EXPECT_EQ(back[i], i);
+      }
+      // The vector code has the bits of one at a time, of NaN too.
+      const float one = format.float_of(static_cast<uint16_t>(i));
+      EXPECT_EQ(std::memcmp(&one, &floats[i], sizeof(one)), 0) << i;
+      EXPECT_EQ(format.half_of(floats[i]), back[i]) << i;
+    }
+  }
+}
+
+// Between two neighbours: to the nearer one, and from the middle to the one whose last bit is 0.
+TEST(ElementsTest, RoundsToNearestAndTiesToEven) {
+  for (const Format& format : kFormats) {
+    const uint32_t infinity = ((1u << format.exponent_bits) - 1) << format.fraction_bits;
+    for (uint32_t i = 0; i < infinity; ++i) {
+      const double low = Worth(i, format.fraction_bits, format.exponent_bits);
+      // The next one, if numbers went on beyond the largest.
+      const double high = i + 1 < infinity ? Worth(i + 1, format.fraction_bits, format.exponent_bits)
+                                           : std::ldexp(1, (1 << (format.exponent_bits - 1)));
+      const float middle = static_cast<float>((low + high) / 2);
+      // Of BFLOAT16's subnormal numbers, which are binary32's too, there may be no more than the middle.
+      ASSERT_EQ(middle, (low + high) / 2) << i;
+      const uint32_t even = i % 2 == 0 ? i : i + 1;
+      for (const uint32_t sign : {0u, 0x8000u}) {
+        const auto half = [&](float x) { return format.half_of(sign ? -x : x); };
+        EXPECT_EQ(half(middle), even | sign) << i;
+        EXPECT_EQ(half(std::nextafter(middle, 0.0f)), i | sign) << i;
+        EXPECT_EQ(half(std::nextafter(middle, INFINITY)), (i + 1) | sign) << i;
+      }
+    }
+    const float floats[] = {std::numeric_limits<float>::max(), INFINITY, -INFINITY, 0.0f, -0.0f, 1e-45f};
+    uint16_t halves[6];
+    EncodeElements(format.type, floats, 6, halves);
+    EXPECT_EQ(halves[0], infinity);
+    EXPECT_EQ(halves[1], infinity);
+    EXPECT_EQ(halves[2], infinity | 0x8000u);
+    EXPECT_EQ(halves[3], 0u);
+    EXPECT_EQ(halves[4], 0x8000u);
+    EXPECT_EQ(halves[5], 0u);
+  }
+}
+
+// Lengths around those of vectors, at odd addresses, with nothing written beyond.
+TEST(ElementsTest, AnyLengthAndAlignmentGivesTheSame) {
+  std::vector<float> floats(100);
+  for (size_t i = 0; i < floats.size(); ++i) floats[i] = std::ldexp(1.0f + i / 77.0f, static_cast<int>(i) / 3 - 20);
+  for (const Format& format : kFormats) {
+    for (size_t count = 0; count <= 70; ++count) {
+      for (const size_t shift : {0, 1, 3}) {
+        std::vector<char> from(count * 4 + shift), to(count * 2 + shift + 1, 'x'), back(count * 4 + shift + 1, 'x');
+        if (count > 0) std::memcpy(from.data() + shift, floats.data(), count * 4);
+        EncodeElements(format.type, from.data() + shift, count, to.data() + shift);
+        DecodeElements(format.type, to.data() + shift, count, back.data() + shift);
+        EXPECT_EQ(to.back(), 'x');
+        EXPECT_EQ(back.back(), 'x');
+        std::vector<float> rounded(count + 1, -1);
+        RoundElements(format.type, floats.data(), count, rounded.data());
+        EXPECT_EQ(rounded.back(), -1);
+        for (size_t i = 0; i < count; ++i) {
+          float value;
+          std::memcpy(&value, back.data() + shift + i * 4, 4);
+          ASSERT_EQ(value, format.float_of(format.half_of(floats[i])));
+          ASSERT_EQ(rounded[i], value);
+        }
+      }
+    }
+  }
+}
+
+TEST(ElementsTest, Float32IsCopiedAndOtherNumbersAreNoTypes) {
+  const float floats[] = {1.00000012f, -3};
+  for (const ElementType type : {ELEMENT_TYPE_UNSPECIFIED, FLOAT32}) {
+    float copy[2], back[2];
+    EncodeElements(type, floats, 2, copy);
+    DecodeElements(type, copy, 2, back);
+    EXPECT_EQ(std::memcmp(floats, back, sizeof(floats)), 0);
+    EXPECT_EQ(ElementBytes(type), 4u);
+  }
+  EXPECT_EQ(ElementBytes(BFLOAT16), 2u);
+  EXPECT_EQ(ElementBytes(FLOAT16), 2u);
+  for (const int type : {0, 1, 2, 3}) EXPECT_TRUE(IsElementType(static_cast<ElementType>(type)));
+  for (const int type : {-1, 4, 9}) EXPECT_FALSE(IsElementType(static_cast<ElementType>(type)));
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,54 @@
+#include "client_lib/job/model_layers.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace pawl {
+namespace {
+
+void Append(const std::string& part, int layers, std::vector<std::string>& names) {
+  for (int i = 0; i < layers; ++i) names.push_back(absl::StrCat(part, "/", i));
+}
+
+}  // namespace
+
+std::vector<std::string> LayersOf(const Model& model) {
+  std::vector<std::string> names;
+  // The last one, of the output, is in no list of hidden ones.
+  switch (model.kind_case()) {
+    case Model::kWideDeep:
+      Append("mlp", model.wide_deep().hidden_size() + 1, names);
+      break;
+    case Model::kDeepfm:
+      Append("mlp", model.deepfm().hidden_size() + 1, names);
+      break;
+    case Model::kDlrm:
+      Append("bottom", model.dlrm().bottom_size(), names);
+      Append("top", model.dlrm().top_size() + 1, names);
+      break;
+    case Model::kMlp:
+      Append("mlp", model.mlp().hidden_size() + 1, names);
+      break;
+    default:
+      break;
+  }
+  return names;
+}
+
+absl::Status ValidateRecompute(const Model& model) {
+  const std::vector<std::string> layers = LayersOf(model);
+  for (int i = 0; i < model.recompute_size(); ++i) {
+    const std::string& name = model.recompute(i);
+    if (name == "all" || std::find(layers.begin(), layers.end(), name) != layers.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.recompute[", i, "] is '", absl::CEscape(name.substr(0, 100)), "', which is no layer; ",
+                     layers.empty() ? "the model has no fully connected layers, leave it out"
+                                    : absl::StrCat("there are ", absl::StrJoin(layers, ", "), ", or write \"all\"")));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace pawl

@@ -1,0 +1,226 @@
+// Steps whose products have factors of 16 bits, whose losses are multiplied, and whose activations are computed again.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client_lib/job/model_layers.h"
+#include "gtest/gtest.h"
+#include "worker/model/model_cases.h"
+#include "worker/model/model_test_util.h"
+#include "worker/model/test_devices.h"
+#include "worker/model/training_model.h"
+
+namespace pawl {
+namespace {
+
+class TrainingPrecisionTest : public ::testing::TestWithParam<std::tuple<Case, TestDevice>> {
+ protected:
+  TrainingPrecisionTest()
+      : batch_(RandomBatch(test_case(), 60, 20, random_)),
+        parameters_(*ModelOf(JobOf(test_case().model)), batch_.keys.size(), 0),
+        none_(parameters_) {
+    parameters_.Randomize(0.4f, random_);
+  }
+
+  const Case& test_case() const { return std::get<0>(GetParam()); }
+  std::unique_ptr<TrainingModel> ModelOf(const Job& job) {
+    auto model = TrainingModel::Create(job, test_case().shape, *device_);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return *std::move(model);
+  }
+  Job JobWith(ElementType compute, float loss_scale = 0) const {
+    Job job = JobOf(test_case().model);
+    job.mutable_precision()->set_compute(compute);
+    job.mutable_precision()->set_loss_scale(loss_scale);
+    return job;
+  }
+  TableValues Gradients(const Job& job, float gradient_scale, LossSum* loss = nullptr) {
+    TableValues gradients(none_);
+    const auto result =
+        ModelOf(job)->ComputeGradients(batch_, parameters_.spans(), gradient_scale, gradients.mutable_spans());
+    EXPECT_TRUE(result.ok()) << result.status();
+    if (loss != nullptr) *loss = *result;
+    return gradients;
+  }
+  // The largest difference between elements, as a share of the largest element.
+  double Difference(const TableValues& a, const TableValues& b) const {
+    double largest = 0, difference = 0;
+    for (size_t t = 0; t < a.size(); ++t) {
+      for (size_t i = 0; i < a[t].size(); ++i) {
+        largest = std::max<double>(largest, std::abs(a[t][i]));
+        if (!(std::abs(a[t][i] - b[t][i]) <= difference)) difference = std::abs(a[t][i] - b[t][i]);
+      }
+    }
+    return difference / largest;
+  }
+  bool MultipliesMatrices() const {
+    return test_case().shape.numeric_count > 0 || !LayersOf(JobOf(test_case().model).model()).empty();
+  }
+
+  const std::unique_ptr<Device> device_ = std::get<1>(GetParam()).open();
+  std::mt19937 random_{7};
+  const Batch batch_;
+  TableValues parameters_;
+  const TableValues none_;
+};
+
+TEST_P(TrainingPrecisionTest, Float32IsWhatItIsWithoutPrecision) {
+  EXPECT_TRUE(Gradients(JobWith(FLOAT32), 0.5f) == Gradients(JobOf(test_case().model), 0.5f));
+}
+
+TEST_P(TrainingPrecisionTest, FactorsOf16BitsGiveNearlyTheSameGradientsAndTheSameBitsAgain) {
+  const TableValues exact = Gradients(JobWith(FLOAT32), 0.05f);
+  for (const auto& [type, bound] : {std::pair(BFLOAT16, 0.06), std::pair(FLOAT16, 0.01)}) {
+    LossSum loss;
+    const TableValues gradients = Gradients(JobWith(type), 0.05f, &loss);
+    EXPECT_LE(Difference(exact, gradients), bound) << ElementType_Name(type);
+    if (MultipliesMatrices() && test_case().model.find("matrix_factorization") == std::string::npos &&
+        test_case().model.find("fm { dim: 5 }") == std::string::npos) {
+      EXPECT_GT(Difference(exact, gradients), 0);
+    }
+    EXPECT_TRUE(Gradients(JobWith(type), 0.05f) == gradients);
+    EXPECT_EQ(loss.loss_scale, type == FLOAT16 ? kDefaultLossScale : 1);
+  }
+}
+
+// A step of one scale is one of all larger ones.
+TEST_P(TrainingPrecisionTest, GradientsThatAreNotFiniteAreComputedAgainWithAQuarterOfTheScale) {
+  // Beyond 65504, the largest number of FLOAT16, with the scale that is tried first.
+  constexpr float kGradientScale = 1000;
+  LossSum loss;
+  const TableValues gradients = Gradients(JobWith(FLOAT16, 16777216), kGradientScale, &loss);
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    for (const float gradient : gradients[t]) ASSERT_TRUE(std::isfinite(gradient));
+  }
+  EXPECT_LE(Difference(Gradients(JobWith(FLOAT32), kGradientScale), gradients), 0.01);
+  if (loss.loss_scale == 16777216) return;
+  EXPECT_EQ(std::remainder(std::log2(loss.loss_scale), 2), 0) << loss.loss_scale;
+  // The one that it came to is the first that is possible.
+  LossSum again;
+  EXPECT_TRUE(Gradients(JobWith(FLOAT16, loss.loss_scale), kGradientScale, &again) == gradients);
+  EXPECT_EQ(again.loss_scale, loss.loss_scale);
+  EXPECT_EQ(again.loss_sum, loss.loss_sum);
+  Gradients(JobWith(FLOAT16, loss.loss_scale * 4), kGradientScale, &again);
+  EXPECT_EQ(again.loss_scale, loss.loss_scale);
+}
+
+TEST_P(TrainingPrecisionTest, TablesGoToTheSinkOnceWhenAllAreFiniteAndGatesAreOpenedOnce) {
+  const auto model = ModelOf(JobWith(FLOAT16, 16777216));
+  TableValues gradients(none_), seen(none_);
+  std::vector<int> sunk(none_.size()), opened(none_.size());
+  const auto result = model->ComputeGradients(
+      batch_, parameters_.spans(), 1000, gradients.mutable_spans(),
+      [&](size_t table) {
+        ++sunk[table];
+        seen[table] = gradients[table];
+        for (const float gradient : gradients[table]) ASSERT_TRUE(std::isfinite(gradient));
+      },
+      [&](size_t table) {
+        ++opened[table];
+        return absl::OkStatus();
+      });
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(sunk, std::vector<int>(sunk.size(), 1));
+  EXPECT_EQ(opened, std::vector<int>(opened.size(), 1));
+  EXPECT_TRUE(seen == gradients);
+}
+
+TEST_P(TrainingPrecisionTest, WhatIsFiniteWithNoScaleGoesThrough) {
+  const auto model = ModelOf(JobWith(FLOAT16, 64));
+  TableValues gradients(none_);
+  int sunk = 0;
+  const auto result = model->ComputeGradients(batch_, parameters_.spans(), std::numeric_limits<float>::infinity(),
+                                              gradients.mutable_spans(), [&](size_t) { ++sunk; });
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->loss_scale, 1);
+  EXPECT_EQ(sunk, static_cast<int>(none_.size()));
+  bool all_finite = true;
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    for (const float gradient : gradients[t]) all_finite = all_finite && std::isfinite(gradient);
+  }
+  EXPECT_FALSE(all_finite);
+}
+
+TEST_P(TrainingPrecisionTest, LayersThatAreComputedAgainGiveTheSameBits) {
+  for (const ElementType type : {FLOAT32, BFLOAT16}) {
+    const Job kept = JobWith(type);
+    LossSum expected;
+    const TableValues gradients = Gradients(kept, 0.5f, &expected);
+    std::vector<std::vector<std::string>> choices = {{"all"}};
+    const std::vector<std::string> layers = LayersOf(kept.model());
+    for (size_t i = 0; i < layers.size(); ++i) {
+      choices.push_back({layers[i]});
+      if (i > 0) choices.push_back({layers[i - 1], layers[i]});
+    }
+    for (const std::vector<std::string>& choice : choices) {
+      Job job = kept;
+      for (const std::string& layer : choice) job.mutable_model()->add_recompute(layer);
+      LossSum loss;
+      EXPECT_TRUE(Gradients(job, 0.5f, &loss) == gradients) << choice[0];
+      EXPECT_EQ(loss.loss_sum, expected.loss_sum);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TrainingPrecisionTest,
+                         ::testing::Combine(::testing::ValuesIn(Cases()), ::testing::ValuesIn(TestDevices())),
+                         [](const ::testing::TestParamInfo<std::tuple<Case, TestDevice>>& info) {
+                           return std::get<0>(info.param).name + "On" + std::get<1>(info.param).name;
+                         });
+
+// Small gradients that FLOAT16 has no numbers for come through with a scale, and are lost without one.
+TEST(LossScaleTest, KeepsSmallGradientsFromBeingLost) {
+  const Case test_case{"Mlp", "mlp { hidden: 8 hidden: 6 }", {7, 0}, LOGISTIC};
+  CpuDevice device;
+  std::mt19937 random(3);
+  const Batch batch = RandomBatch(test_case, 64, 0, random);
+  const auto norm = [&](ElementType compute, float loss_scale) {
+    Job job = JobOf(test_case.model);
+    job.mutable_precision()->set_compute(compute);
+    job.mutable_precision()->set_loss_scale(loss_scale);
+    const auto model = TrainingModel::Create(job, test_case.shape, device).value();
+    TableValues parameters(*model, 0, 0), gradients = parameters;
+    std::mt19937 same(5);
+    parameters.Randomize(0.3f, same);
+    EXPECT_TRUE(model->ComputeGradients(batch, parameters.spans(), 1e-8f, gradients.mutable_spans()).ok());
+    double sum = 0;
+    // Of the first layer's weights.
+    for (const float gradient : gradients[0]) sum += double{gradient} * gradient;
+    return std::sqrt(sum);
+  };
+  const double exact = norm(FLOAT32, 0);
+  EXPECT_GT(exact, 0);
+  EXPECT_NEAR(norm(FLOAT16, 0), exact, 0.01 * exact);
+  EXPECT_EQ(norm(FLOAT16, 1), 0);
+}
+
+TEST(RecomputeTest, TakesLessMemory) {
+  const Case test_case{"Mlp", "mlp { hidden: [64, 64, 64, 64, 64, 64] }", {8, 0}, LOGISTIC};
+  std::mt19937 random(3);
+  const Batch batch = RandomBatch(test_case, 256, 0, random);
+  CpuDevice device;
+  const auto peak = [&](const std::string& recompute) {
+    const auto model = TrainingModel::Create(JobOf(test_case.model + recompute), test_case.shape, device).value();
+    TableValues parameters(*model, 0, 0.1f), gradients = parameters;
+    EXPECT_TRUE(model->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans()).ok());
+    return model->peak_bytes();
+  };
+  constexpr size_t kMatrix = 256 * 64 * sizeof(float);
+  const size_t kept = peak(""), all = peak(" recompute: 'all'"), some = peak(" recompute: ['mlp/1', 'mlp/3']");
+  // Six outputs and two gradients; of recomputed ones two at a time, whose place is the gradients' too.
+  EXPECT_GE(kept, 8 * kMatrix);
+  EXPECT_LE(kept, 9 * kMatrix);
+  EXPECT_LE(all, 5 * kMatrix);
+  EXPECT_LT(some, kept);
+  EXPECT_LT(all, some);
+}
+
+}  // namespace
+}  // namespace pawl
