@@ -90,7 +90,8 @@ class DenseReplica final : public DenseSource {
     uint64_t bucket_bytes = uint64_t{1} << 20;
     // Each member makes the updates of its share alone. Needs an elementwise rule, and is the same for all members.
     bool sharded = false;
-    // With that: whether WriteBack is to be called after so many steps. By the replica's thread, once a rank has begun.
+    // With that: whether WriteBack is to be called after so many steps. By the replica's thread, once a rank has begun, and by
+    // ranks. REQUIRES: not null if sharded.
     std::function<bool(uint64_t steps)> is_write_back;
     // How long a collective operation may wait for the slowest member's gradients.
     MonotonicDuration timeout = std::chrono::minutes(10);

@@ -492,5 +492,25 @@ TEST(ShardedDenseReplicaTest, ARuleThatNeedsWholeRowsIsRefused) {
   }
 }
 
+// A process with which nobody can form a group.
+class RefusedFormer final : public GroupFormer {
+ public:
+  absl::StatusOr<Group> Form(const std::vector<GroupRank>&, std::optional<uint64_t>, const Interrupt&) override {
+    return absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl");
+  }
+};
+
+TEST(DenseReplicaRefusalTest, ProcessThatCanBeInNoGroupSaysSoToItsRanks) {
+  RefusedFormer former;
+  DenseReplica::Options options;
+  options.elements = kElements;
+  options.optimizer = Momentum();
+  const auto replica = *DenseReplica::Create(std::move(options), former);
+  replica->Expect(0, 1);
+  replica->Begin(0, 0);
+  EXPECT_EQ(replica->AwaitSteps(0, kLimit, Interrupt()),
+            absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl"));
+}
+
 }  // namespace
 }  // namespace pawl
