@@ -33,7 +33,7 @@ struct WorkerOptions {
   // See RankTrainer::Shared.
   MonotonicDuration step_delay = MonotonicDuration::zero();
   // In each step, for each element of a dense table: so long before the forward pass reads it, and twice as long before its
-  // gradient is handed in.
+  // gradient is handed in. With dense_path: ALLREDUCE and without micro-batches.
   MonotonicDuration element_delay = MonotonicDuration::zero();
   // Called when everything is loaded and the training begins. May be null.
   std::function<void()> on_training;

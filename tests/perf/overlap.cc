@@ -197,10 +197,10 @@ absl::StatusOr<Turn> MeasureTurn(ProcessCluster& cluster, NetworkNamespaces& net
   const auto steps = static_cast<double>(end.steps - begin.steps);
   const double training_s = end.training_s - begin.training_s;
   const Turn turn = {.step_ms = 1e3 * training_s / steps,
-                     .computing_ms = 1e3 * (training_s - (end.waiting_s - begin.waiting_s)) / steps,
-                     .cpu_ms = 1e3 * (end.cpu_s - begin.cpu_s) / steps,
-                     .sent_bytes = (end.sent_bytes - begin.sent_bytes) / steps,
-                     .others_processors = (end.others_cpu_s - begin.others_cpu_s) / Seconds(end.time - begin.time)};
+      .computing_ms = 1e3 * (training_s - (end.waiting_s - begin.waiting_s)) / steps,
+      .cpu_ms = 1e3 * (end.cpu_s - begin.cpu_s) / steps,
+      .sent_bytes = (end.sent_bytes - begin.sent_bytes) / steps,
+      .others_processors = (end.others_cpu_s - begin.others_cpu_s) / Seconds(end.time - begin.time)};
   std::fprintf(stderr, "%.0f steps of %.1f ms, %.1f ms computing; others keep %.1f processors busy\n", steps, turn.step_ms,
                turn.computing_ms, turn.others_processors);
   return turn;

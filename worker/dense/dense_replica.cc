@@ -215,7 +215,9 @@ absl::Status DenseReplica::Synchronize(GroupOperations& group) {
 
   StateExchange exchange(layout_, state_, shares_.get(), group);
   const absl::Status status = exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, state_); });
-  return exchange.failed() ? Fatal(status) : status;
+  if (exchange.failed()) return Fatal(status);
+  if (status.ok()) state_.SetTakenIn(changes_);
+  return status;
 }
 
 std::optional<size_t> DenseReplica::Ready(uint64_t step) const {

@@ -362,6 +362,46 @@ TEST_P(DenseReplicaTest, WhoLeavesLetsTheOthersEndWhatHasEndedHere) {
   b.Join();
 }
 
+TEST_P(DenseReplicaTest, WhatARankTwoEndsBehindReadsIsNotWrittenMeanwhile) {
+  constexpr uint64_t kSteps = 8;
+  FakeGroups groups(kRanks);
+  DenseServers servers;
+  int buckets = 0;
+  // Of step 3 all have the end but b.
+  groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
+    if (GetParam().EndsABucket(operation) && buckets++ == 3) groups.HoldEnds("b");
+    return {};
+  });
+  DenseSetting setting = GetParam();
+  setting.bucket_bytes = 1 << 20;
+  DenseProcess a(groups, servers, "a", kSteps, setting);
+  DenseProcess b(groups, servers, "b", kSteps, setting);
+  DenseProcess c(groups, servers, "c", kSteps, setting);
+  std::atomic<bool> waits = false;
+  // a's rank has given its gradients of step 3, and its ends of steps 2 and 3 are lost.
+  a.end_lag = 2;
+  a.in_step = [&](uint32_t rank, uint64_t step) {
+    if (step != 4) return;
+    waits = true;
+    while (a.interrupt(rank).reason().ok()) std::this_thread::yield();
+  };
+  // Its successor computes step 2 again until b has what the others have.
+  b.in_step = [&](uint32_t rank, uint64_t step) {
+    if (rank == 1 && step == 2) {
+      EXPECT_TRUE(b.replica().AwaitSteps(4, kLimit, Interrupt()).ok());
+    }
+  };
+  a.Host({1});
+  b.Host({2, 3});
+  c.Host({0});
+  while (!waits) std::this_thread::yield();
+  a.Kill();
+  ASSERT_EQ(servers.clocks[1], 2u);
+  b.Host({1});
+  ExpectAfterADeath({&b, &c}, kSteps);
+  for (DenseProcess* process : {&b, &c}) process->Join();
+}
+
 TEST_P(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
   FakeGroups groups(kRanks);
   DenseServers servers;
