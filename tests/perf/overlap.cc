@@ -42,8 +42,8 @@ ABSL_FLAG(uint32_t, element_delay_ns, 0,
           "if set, most of the computation is played: so long for each parameter in the forward pass, twice as long in the "
           "backward pass; for a machine without a free core for each worker, with --rank_batch=1");
 ABSL_FLAG(std::string, optimizer, "adam { learning_rate: 0.0001 }", "the job's, made by the workers");
-ABSL_FLAG(std::vector<std::string>, bucket_bytes, std::vector<std::string>({"262144", "1048576", "1073741824"}),
-          "the job's all_reduce.bucket_bytes, one case each; one that is larger than the dense part shows what is gained by "
+ABSL_FLAG(std::vector<std::string>, bucket_bytes, std::vector<std::string>({"0", "1048576", "1073741824"}),
+          "the job's all_reduce.bucket_bytes, one case each (0: what a job has that says none); one that is larger than the dense part shows what is gained by "
           "sending it in pieces");
 ABSL_FLAG(uint64_t, bytes_per_s, 0, "of a worker's link; 0: so that a step's bytes take as long as its computation");
 ABSL_FLAG(uint32_t, rounds, 7, "of each case: the link is limited and not limited in turns");
