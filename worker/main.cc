@@ -26,6 +26,7 @@
 #include "client_lib/daemon/health_endpoint.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
+#include "worker/collective/open_collectives.h"
 #include "worker/device/open_device.h"
 #include "worker/interrupt.h"
 #include "worker/worker.h"
@@ -38,6 +39,10 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
 ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU, cuda:0 being the first");
 ABSL_FLAG(std::string, cuda_math, "float32",
           "how a GPU multiplies matrices: float32, or tf32, which is several times faster and rounds factors to 11 bits");
+ABSL_FLAG(std::string, collectives, "auto",
+          "how dense gradients travel between workers (dense_path: ALLREDUCE): gloo, by TCP; nccl, by NVIDIA's NCCL, which "
+          "needs --device=cuda:N, libpawl_nccl.so and NCCL; or auto: by NCCL if all workers can, each with a GPU of its own, "
+          "else by Gloo. Workers without a way in common are refused");
 ABSL_FLAG(
     std::string, collective_host, "",
     "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "
@@ -50,7 +55,7 @@ ABSL_FLAG(int, connect_timeout_s, 300, "how long to try to reach the scheduler a
 ABSL_FLAG(
     int, element_delay_ns, 0,
     "for tests and measurements: wait so long for each dense parameter in the forward pass of a step, and twice as long "
-    "in the backward pass, to play a model that takes long to compute");
+    "in the backward pass, to play a model that takes long to compute (dense_path: ALLREDUCE, no micro_batches)");
 ABSL_FLAG(int, step_delay_ms, 0,
           "for tests and demonstrations: wait so long in each step before ending it, to play a slow worker");
 
@@ -152,6 +157,9 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<CudaMath> cuda_math = ParseCudaMath(absl::GetFlag(FLAGS_cuda_math));
   if (!cuda_math.ok()) return UsageError(absl::StrCat("--cuda_math: ", cuda_math.status().message()));
   options.cuda_math = *cuda_math;
+  const absl::StatusOr<CollectivesChoice> collectives = ParseCollectives(absl::GetFlag(FLAGS_collectives));
+  if (!collectives.ok()) return UsageError(absl::StrCat("--collectives: ", collectives.status().message()));
+  options.collectives = *collectives;
   options.collective_host = absl::GetFlag(FLAGS_collective_host);
   if (absl::StrContains(options.collective_host, "://") || absl::StrContains(options.collective_host, ' ')) {
     return UsageError(absl::StrCat("--collective_host=", options.collective_host, " is no IP address or name"));

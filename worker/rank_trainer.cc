@@ -86,6 +86,10 @@ absl::Status RankTrainer::RunSteps() {
 absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
   source_ = shared_.dense;
   PAWL_RETURN_IF_ERROR(StartPull(slots_[begin % kSlots], *train_stream_, begin));
+  if (shared_.replica != nullptr) {
+    PAWL_RETURN_IF_ERROR(
+        Wait([&] { return shared_.replica->AwaitTakenIn(rank_, shared_.step_timeout, shared_.interrupt); }));
+  }
   for (uint64_t step = begin; step < end; ++step) {
     Slot& slot = slots_[step % kSlots];
     const MonotonicTime began = Clock::Real().Now();

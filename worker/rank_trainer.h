@@ -97,7 +97,8 @@ class RankTrainer {
     Interrupt& abandon;
     // Waited in each step before it is ended, to play a slow worker.
     MonotonicDuration step_delay = MonotonicDuration::zero();
-    // For each element of a dense table in the forward pass, twice as long in the backward pass: to play a slow model.
+    // For each element of a dense table in the forward pass, twice as long in the backward pass: to play a slow model. With
+    // dense_path: ALLREDUCE and without micro-batches.
     MonotonicDuration element_delay = MonotonicDuration::zero();
     // Longer than the scheduler lets the job stand still: it is the scheduler that gives the job up.
     MonotonicDuration step_timeout = kStepTimeout;

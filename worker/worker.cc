@@ -24,6 +24,8 @@
 #include "worker/collective/gloo/collective.h"
 #include "worker/collective/group_former.h"
 #include "worker/collective/local_address.h"
+#include "worker/collective/nccl_loader.h"
+#include "worker/collective/open_collectives.h"
 #include "worker/collective/scheduler_group_former.h"
 #include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
@@ -192,13 +194,17 @@ class EndWatcher {
   std::thread thread_;
 };
 
-// For collectives in the host's memory, over TCP.
-absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions& options, Client& client) {
+// For collectives in the host's memory.
+absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions& options, Client& client, Device& device) {
   std::string host = options.collective_host;
   if (host.empty()) {
     PAWL_ASSIGN_OR_RETURN(host, LocalAddressTowards(options.scheduler));
   }
-  return std::make_unique<SchedulerGroupFormer>(client, GlooCollectives(host));
+  const auto nccl = [&] { return OpenNcclKind(options.device, device, NcclLibraryPaths()); };
+  PAWL_ASSIGN_OR_RETURN(std::vector<CollectiveKind> kinds,
+                        OpenCollectives(options.collectives, options.device, nccl,
+                                        {.name = "gloo", .exclusive = "", .make = GlooCollectives(host)}));
+  return std::make_unique<SchedulerGroupFormer>(client, std::move(kinds));
 }
 
 absl::StatusOr<Table> CreateTable(Client& client, const TableSpec& spec, const Interrupt& interrupt) {
@@ -254,7 +260,7 @@ absl::Status PrepareTables(const WorkerOptions& options, Client& client, const T
     replica.load = [&client, &training, timeout = replica.timeout](const Interrupt& interrupt, DenseState& state) {
       return training.dense_store->Load(client.free_running(), timeout, interrupt, state);
     };
-    PAWL_ASSIGN_OR_RETURN(training.group_former, MakeGroupFormer(options, client));
+    PAWL_ASSIGN_OR_RETURN(training.group_former, MakeGroupFormer(options, client, *training.device));
     PAWL_ASSIGN_OR_RETURN(training.replica, DenseReplica::Create(std::move(replica), *training.group_former));
     training.dense_store =
         std::make_unique<DenseStore>(training.replica->layout(), training.replica->rule(), std::move(dense_tables));
@@ -389,6 +395,11 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
 WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrupt& abandon) {
   auto device = OpenDevice(options.device, options.cuda_math);
   if (!device.ok()) return {WorkerEnd::kUnable, Annotate(device.status(), "--device")};
+  if (options.collectives == CollectivesChoice::kNccl) {
+    // What was asked for is missed at once, and not when others wait for this worker.
+    const auto nccl = OpenNcclKind(options.device, **device, NcclLibraryPaths());
+    if (!nccl.ok()) return {WorkerEnd::kUnable, Annotate(nccl.status(), "--collectives=nccl")};
+  }
 
   ClientOptions client_options;
   client_options.scheduler = options.scheduler;

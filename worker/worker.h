@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
+#include "worker/collective/open_collectives.h"
 #include "worker/device/cuda_math.h"
 #include "worker/interrupt.h"
 
@@ -19,6 +20,8 @@ struct WorkerOptions {
   // A name for OpenDevice.
   std::string device = "cpu";
   CudaMath cuda_math = CudaMath::kFloat32;
+  // How the dense parts of a job with dense_path: ALLREDUCE travel. kNccl without what it needs is an error for any job.
+  CollectivesChoice collectives = CollectivesChoice::kAuto;
   // At which other workers reach this one for collectives, an IP address or a name; empty: that of the way to the scheduler.
   std::string collective_host;
   // Where it keeps who it is, so that it is the same worker when it is started again; empty: nowhere.
@@ -30,7 +33,7 @@ struct WorkerOptions {
   // See RankTrainer::Shared.
   MonotonicDuration step_delay = MonotonicDuration::zero();
   // In each step, for each element of a dense table: so long before the forward pass reads it, and twice as long before its
-  // gradient is handed in.
+  // gradient is handed in. With dense_path: ALLREDUCE and without micro-batches.
   MonotonicDuration element_delay = MonotonicDuration::zero();
   // Called when everything is loaded and the training begins. May be null.
   std::function<void()> on_training;

@@ -174,7 +174,6 @@ void FillDefaults(Job& job, uint32_t workers) {
   if (job.dense_path() == DENSE_PATH_UNSPECIFIED) job.set_dense_path(SERVER);
   if (job.dense_path() == ALLREDUCE) {
     AllReduce& all_reduce = *job.mutable_all_reduce();
-    if (all_reduce.bucket_bytes() == 0) all_reduce.set_bucket_bytes(uint64_t{1} << 20);
     if (all_reduce.write_back_steps() == 0) all_reduce.set_write_back_steps(100);
   }
   if (job.micro_batches() == 0) job.set_micro_batches(1);

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -50,9 +51,10 @@ std::string AddressOfNumber(uint32_t number) { return absl::StrCat("10.77.0.", n
 
 // What a program says with these arguments, separated by spaces.
 absl::StatusOr<std::string> OutputOf(const char* program, absl::string_view arguments) {
-  PAWL_ASSIGN_OR_RETURN(const std::string folder, MakeOutputFolder("ip"));
-  const std::string log = absl::StrCat(folder, "/ip.log");
-  PAWL_ASSIGN_OR_RETURN(const auto child, ChildProcess::Start({"ip", program, absl::StrSplit(arguments, ' '), log}));
+  const std::string name = std::filesystem::path(program).filename().string();
+  PAWL_ASSIGN_OR_RETURN(const std::string folder, MakeOutputFolder(name));
+  const std::string log = absl::StrCat(folder, "/", name, ".log");
+  PAWL_ASSIGN_OR_RETURN(const auto child, ChildProcess::Start({name, program, absl::StrSplit(arguments, ' '), log}));
   const std::string command = absl::StrCat(program, " ", arguments);
   if (!child->WaitUntil(Clock::Real().Now() + kIpTimeout)) return absl::DeadlineExceededError(command);
   std::ifstream file(log);

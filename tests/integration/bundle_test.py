@@ -140,7 +140,7 @@ class BundleTest(unittest.TestCase):
         carried = {path[len(self.root):] for path in self.elf_files()}
         programs = {path for path in carried if path.startswith("/opt/pawl/bin/")}
         # Opened by its name when a GPU is asked for.
-        plugins = {path for path in carried if path.endswith("/libpawl_cuda.so")}
+        plugins = {path for path in carried if re.search(r"/libpawl_(cuda|nccl)\.so$", path)}
         used = set()
         for path in programs | plugins:
             may_lack_cuda = os.path.basename(path) not in CPU_PROGRAMS
@@ -208,6 +208,11 @@ class BundleTest(unittest.TestCase):
         code, out, err = self.inside("/opt/pawl/bin/pawl-worker", "--device=cuda:0", "--scheduler=127.0.0.1:1")
         self.assertEqual(code, 2, out + err)
         self.assertRegex(out + err, r"cuda:0|CUDA|libcuda")
+
+    def test_nccl_that_cannot_be_used_is_named(self):
+        code, out, err = self.inside("/opt/pawl/bin/pawl-worker", "--collectives=nccl", "--scheduler=127.0.0.1:1")
+        self.assertEqual(code, 2, out + err)
+        self.assertIn("--device=cuda:N", out + err)
 
     def test_the_script_for_gpus_finds_the_bundle_that_it_lies_in(self):
         done = subprocess.run([os.path.join(self.pawl, "tests/gpu/run"), "--device=cpu", "--part=train", "--set=epochs=1",

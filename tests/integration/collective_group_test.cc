@@ -49,20 +49,24 @@ class CollectiveGroupTest : public ClusterTest {
  protected:
   // A cluster with all members in a group.
   void Begin(bool fixed_ports = false) {
+    ASSERT_NO_FATAL_FAILURE(BeginWithout(fixed_ports));
+    for (size_t i = 0; i < kMembers; ++i) StartMember();
+    ASSERT_TRUE(WaitForGroup(kMembers, MonotonicTime(), 2).has_value());
+  }
+  // A cluster without members, of which so many are expected.
+  void BeginWithout(bool fixed_ports = false, size_t members = kMembers) {
     const std::string data = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
     ASSERT_TRUE(WriteClicks({.samples = 100}, data).ok());
     ProcessClusterOptions options;
     options.job = absl::StrCat("name: 'group' data { train: '", data, "' eval: '", data, "' format: LIBSVM }\n",
                                "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } }\n",
                                "batch_size: 6 logical_workers: 6 partitions: 4 elastic: true\n");
-    options.expected_workers = kMembers;
+    options.expected_workers = static_cast<uint32_t>(members);
     options.fixed_ports = fixed_ports;
     options.lease = Lease();
     options.flags["scheduler"] = {"--worker_takeover_grace_s=0.2"};
     cluster_ = StartCluster(options);
     ASSERT_NE(cluster_, nullptr);
-    for (size_t i = 0; i < kMembers; ++i) StartMember();
-    ASSERT_TRUE(WaitForGroup(kMembers, MonotonicTime(), 2).has_value());
   }
   // They are asked to, and do.
   void EndMembers() {
@@ -200,6 +204,30 @@ TEST_F(CollectiveGroupTest, SchedulerThatIsAwayEndsNoGroupAndAnotherOneIsFormedW
   EXPECT_TRUE(Eventually([&] { return Notes(living_[0]).back().generation > generation; }, kWaitTimeout));
   EXPECT_TRUE(WaitForGroup(kMembers, Clock::Real().Now(), 2).has_value());
   EndMembers();
+}
+
+TEST_F(CollectiveGroupTest, MembersTakeAKindThatAllHave) {
+  ASSERT_NO_FATAL_FAILURE(BeginWithout());
+  StartMember({"--kinds=fast,gloo"});
+  StartMember({"--kinds=gloo"});
+  StartMember({"--kinds=fast,gloo"});
+  ASSERT_TRUE(WaitForGroup(kMembers, MonotonicTime(), 2).has_value());
+  EndMembers();
+}
+
+// Neither waits for the other, or tries for ever.
+TEST_F(CollectiveGroupTest, MembersWithoutAKindInCommonSayWhoHasWhatAndEnd) {
+  ASSERT_NO_FATAL_FAILURE(BeginWithout(/*fixed_ports=*/false, 2));
+  StartMember({"--kinds=gloo"});
+  StartMember({"--kinds=nccl"});
+  for (const std::string& name : living_) {
+    ASSERT_TRUE(cluster_->node(name).WaitUntil(Clock::Real().Now() + kWaitTimeout)) << name;
+    EXPECT_FALSE(cluster_->node(name).Succeeded()) << name;
+  }
+  const std::string said = cluster_->Describe();
+  for (const char* const part : {"has gloo", "has nccl", "--collectives"}) {
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+  }
 }
 
 }  // namespace

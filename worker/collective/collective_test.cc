@@ -1,4 +1,4 @@
-// What every back end promises (collective.h), tried on Gloo's.
+// What every back end promises (collective.h), tried on Gloo's, and on what stages for it (tested_members.h).
 #include "worker/collective/collective.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 #include "gtest/gtest.h"
 #include "worker/collective/gloo/reduction_function.h"
-#include "worker/collective/members_in_threads.h"
+#include "worker/collective/tested_members.h"
 
 namespace pawl {
 namespace {
@@ -103,7 +103,7 @@ class CollectiveTest : public testing::TestWithParam<size_t> {};
 
 TEST_P(CollectiveTest, EveryOperationDoesWhatAPlainLoopDoesForEveryTypeAndSize) {
   const size_t k = GetParam();
-  MembersInThreads members(k);
+  TestedMembers members(k);
   for (const CollectiveType type : kTypes) {
     for (const size_t count : kCounts) {
       for (const Reduction reduction : kReductions) {
@@ -118,7 +118,7 @@ TEST_P(CollectiveTest, EveryOperationDoesWhatAPlainLoopDoesForEveryTypeAndSize) 
           const std::vector<char> part = Encode(Input(place, count), type);
           gathered.insert(gathered.end(), part.begin(), part.end());
         }
-        members.ForEach([&](GlooCollective& member) {
+        members.ForEach([&](ConnectableCollective& member) {
           const size_t place = member.place();
           const std::vector<char> input = Encode(Input(place, count), type);
           const auto all_reduce = [&](const void* from, void* to) {
@@ -198,11 +198,11 @@ TEST_P(CollectiveTest, ResultsHaveTheSameBitsOnAllMembersAndWheneverTheyAreCompu
   std::vector<float> first_sum, first_shares;
   // Two groups of the same members, each twice.
   for (int group = 0; group < 2; ++group) {
-    MembersInThreads members(k);
+    TestedMembers members(k);
     for (int run = 0; run < 2; ++run) {
       std::vector<std::vector<float>> sums(k, std::vector<float>(kCount));
       std::vector<float> shares(kCount * k);
-      members.ForEach([&](GlooCollective& member) {
+      members.ForEach([&](ConnectableCollective& member) {
         const size_t place = member.place();
         // Members come at different times.
         std::this_thread::sleep_for(milliseconds((place * 5 + run * 3) % 7));
@@ -227,9 +227,9 @@ TEST_P(CollectiveTest, ResultsHaveTheSameBitsOnAllMembersAndWheneverTheyAreCompu
 }
 
 TEST_P(CollectiveTest, OperationsThatAreCalledAtOnceEndInOrder) {
-  MembersInThreads members(GetParam());
+  TestedMembers members(GetParam());
   constexpr int kOperations = 200;
-  members.ForEach([&](GlooCollective& member) {
+  members.ForEach([&](ConnectableCollective& member) {
     std::vector<int32_t> values(kOperations, 1);
     std::vector<int> order;
     std::promise<void> all;
@@ -250,10 +250,10 @@ TEST_P(CollectiveTest, OperationsThatAreCalledAtOnceEndInOrder) {
 }
 
 TEST_P(CollectiveTest, NobodyLeavesABarrierBeforeAllHaveCome) {
-  MembersInThreads members(GetParam());
+  TestedMembers members(GetParam());
   std::atomic<size_t> came{0};
   for (size_t round = 1; round <= 20; ++round) {
-    members.ForEach([&](GlooCollective& member) {
+    members.ForEach([&](ConnectableCollective& member) {
       ++came;
       EXPECT_TRUE(Wait([&](Done done) { member.Barrier(kTestTimeout, std::move(done)); }).ok());
       EXPECT_EQ(came, round * members.size());
@@ -275,10 +275,10 @@ absl::Status Sum(Collective& member, MonotonicDuration timeout = kTestTimeout, s
 }
 
 TEST(CollectiveErrorTest, MemberThatDoesNotComeIsNotWaitedForBeyondTheDeadline) {
-  MembersInThreads members(3);
+  TestedMembers members(3);
   std::vector<absl::Status> results(3);
   const MonotonicTime begin = Clock::Real().Now();
-  members.ForEach([&](GlooCollective& member) {
+  members.ForEach([&](ConnectableCollective& member) {
     if (member.place() == 2) return;
     results[member.place()] = Sum(member, milliseconds(300));
   });
@@ -295,10 +295,10 @@ TEST(CollectiveErrorTest, MemberThatDoesNotComeIsNotWaitedForBeyondTheDeadline) 
 }
 
 TEST(CollectiveErrorTest, DeadlineHoldsForTheWholeOperationAndNotForEachWait) {
-  MembersInThreads members(2);
+  TestedMembers members(2);
   absl::Status result;
   const MonotonicTime begin = Clock::Real().Now();
-  members.ForEach([&](GlooCollective& member) {
+  members.ForEach([&](ConnectableCollective& member) {
     // 160 MiB take longer, but each wait in it, for a piece of 1 MiB, is short.
     const absl::Status status = Sum(member, member.place() == 0 ? milliseconds(20) : kTestTimeout, size_t{40} << 20);
     if (member.place() == 0) result = status;
@@ -308,11 +308,11 @@ TEST(CollectiveErrorTest, DeadlineHoldsForTheWholeOperationAndNotForEachWait) {
 }
 
 TEST(CollectiveErrorTest, AbortEndsWhatIsUnderWayAtOnceWithItsReasonAndTheOthersHearOfIt) {
-  MembersInThreads members(3);
+  TestedMembers members(3);
   const absl::Status reason = absl::AbortedError("worker-1 died");
   std::vector<absl::Status> results(3);
   std::atomic<int> waiting{0};
-  members.ForEach([&](GlooCollective& member) {
+  members.ForEach([&](ConnectableCollective& member) {
     if (member.place() == 2) {
       while (waiting < 2) std::this_thread::yield();
       members.member(0).Abort(reason);
@@ -329,7 +329,7 @@ TEST(CollectiveErrorTest, AbortEndsWhatIsUnderWayAtOnceWithItsReasonAndTheOthers
 }
 
 TEST(CollectiveErrorTest, AbortOfOneThatIsIdleCountsToo) {
-  MembersInThreads members(2);
+  TestedMembers members(2);
   EXPECT_TRUE(members.member(0).status().ok());
   members.member(0).Abort(absl::AbortedError("over"));
   EXPECT_EQ(members.member(0).status(), absl::AbortedError("over"));
@@ -342,7 +342,7 @@ TEST(CollectiveErrorTest, AbortOfOneThatIsIdleCountsToo) {
 }
 
 TEST(CollectiveErrorTest, PeerThatIsGoneIsNoticedAtOnce) {
-  MembersInThreads members(3);
+  TestedMembers members(3);
   std::vector<absl::Status> results(3);
   std::atomic<int> waiting{0};
   std::thread dropping([&] {
@@ -365,7 +365,7 @@ TEST(CollectiveErrorTest, PeerThatIsGoneIsNoticedAtOnce) {
 TEST(CollectiveErrorTest, DestructionEndsAllThatWasCalled) {
   int ended = 0;
   {
-    MembersInThreads members(2);
+    TestedMembers members(2);
     std::vector<float> values(1000);
     for (int i = 0; i < 10; ++i) {
       members.member(0).AllReduce(values.data(), values.data(), values.size(), CollectiveType::kFloat32, Reduction::kSum,
@@ -380,24 +380,24 @@ TEST(CollectiveErrorTest, DestructionEndsAllThatWasCalled) {
 }
 
 TEST(CollectiveErrorTest, WhatThereIsNotIsRefused) {
-  const auto fails = [](const std::function<void(GlooCollective&, char*, Done)>& call) {
-    MembersInThreads members(2);
+  const auto fails = [](const std::function<void(ConnectableCollective&, char*, Done)>& call) {
+    TestedMembers members(2);
     char data[64] = {};
     return Wait([&](Done done) { call(members.member(0), data, std::move(done)); });
   };
-  EXPECT_TRUE(absl::IsInvalidArgument(fails([](GlooCollective& member, char* data, Done done) {
+  EXPECT_TRUE(absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
     member.AllReduce(data, data, 1, static_cast<CollectiveType>(77), Reduction::kSum, kTestTimeout, std::move(done));
   })));
-  EXPECT_TRUE(absl::IsInvalidArgument(fails([](GlooCollective& member, char* data, Done done) {
+  EXPECT_TRUE(absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
     member.AllReduce(data, data, 1, CollectiveType::kInt8, static_cast<Reduction>(77), kTestTimeout, std::move(done));
   })));
-  EXPECT_TRUE(absl::IsInvalidArgument(fails([](GlooCollective& member, char* data, Done done) {
+  EXPECT_TRUE(absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
     member.Broadcast(data, 1, CollectiveType::kInt8, 2, kTestTimeout, std::move(done));
   })));
-  EXPECT_TRUE(absl::IsInvalidArgument(fails([](GlooCollective& member, char* data, Done done) {
+  EXPECT_TRUE(absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
     member.Reduce(data, data + 8, 1, CollectiveType::kInt8, Reduction::kSum, 9, kTestTimeout, std::move(done));
   })));
-  EXPECT_TRUE(absl::IsInvalidArgument(fails([](GlooCollective& member, char* data, Done done) {
+  EXPECT_TRUE(absl::IsInvalidArgument(fails([](ConnectableCollective& member, char* data, Done done) {
     member.AllGather(data, data + 8, SIZE_MAX / 4, CollectiveType::kInt64, kTestTimeout, std::move(done));
   })));
 }
@@ -405,7 +405,7 @@ TEST(CollectiveErrorTest, WhatThereIsNotIsRefused) {
 // Connecting --------------------------------------------------------------------
 
 TEST(CollectiveConnectTest, AbortEndsTheWaitForAMemberThatDoesNotConnect) {
-  MembersInThreads members(2, /*connect=*/false);
+  TestedMembers members(2, /*connect=*/false);
   std::promise<absl::Status> connected;
   members.member(0).Connect(members.introductions(), std::chrono::hours(1),
                             [&](absl::Status status) { connected.set_value(status); });
@@ -425,10 +425,10 @@ TEST(CollectiveConnectTest, MemberThatDoesNotConnectIsNotWaitedForLong) {
 }
 
 TEST(CollectiveConnectTest, MemberThatIsGoneDoesNotConnect) {
-  MembersInThreads members(3, /*connect=*/false, milliseconds(300));
+  TestedMembers members(3, /*connect=*/false, milliseconds(300));
   members.Drop(2);
   std::vector<absl::Status> results(3);
-  members.ForEach([&](GlooCollective& member) {
+  members.ForEach([&](ConnectableCollective& member) {
     results[member.place()] = Wait([&](Done done) { member.Connect(members.introductions(), seconds(2), std::move(done)); });
   });
   for (const int place : {0, 1}) {
@@ -444,19 +444,19 @@ TEST(CollectiveConnectTest, MalformedIntroductionsAreRefused) {
                                  std::string("\x01"
                                              "a\x01"
                                              "b")}) {
-    MembersInThreads members(2, /*connect=*/false);
+    TestedMembers members(2, /*connect=*/false);
     const absl::Status status = Wait([&](Done done) {
       members.member(0).Connect({members.introductions()[0], bad}, kTestTimeout, std::move(done));
     });
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   }
-  MembersInThreads members(2, /*connect=*/false);
+  TestedMembers members(2, /*connect=*/false);
   EXPECT_TRUE(absl::IsInvalidArgument(
       Wait([&](Done done) { members.member(0).Connect({members.introductions()[0]}, kTestTimeout, std::move(done)); })));
 }
 
 TEST(CollectiveConnectTest, NothingRunsBeforeItIsConnected) {
-  MembersInThreads members(1, /*connect=*/false);
+  TestedMembers members(1, /*connect=*/false);
   EXPECT_TRUE(absl::IsFailedPrecondition(Sum(members.member(0))));
 }
 

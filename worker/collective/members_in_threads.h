@@ -12,6 +12,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "worker/collective/gloo/collective.h"
 
@@ -26,18 +27,21 @@ inline absl::Status Wait(const std::function<void(Collective::Done)>& call) {
   return promise->get_future().get();
 }
 
-class MembersInThreads {
+template <typename Member>
+class MembersOf {
  public:
+  using Make = std::function<absl::StatusOr<std::unique_ptr<Member>>(const GlooCollective::Options&)>;
+
   // Connected, unless `connect` is false.
-  explicit MembersInThreads(size_t size, bool connect = true, std::chrono::milliseconds pair_timeout = kTestTimeout) {
+  MembersOf(const Make& make, size_t size, bool connect, std::chrono::milliseconds pair_timeout) {
     for (size_t place = 0; place < size; ++place) {
-      auto member = GlooCollective::Create({.size = size, .place = place, .pair_timeout = pair_timeout});
+      auto member = make({.size = size, .place = place, .pair_timeout = pair_timeout});
       EXPECT_TRUE(member.ok()) << member.status();
       members_.push_back(*std::move(member));
       introductions_.push_back(members_.back()->introduction());
     }
     if (!connect) return;
-    ForEach([this](GlooCollective& member) {
+    ForEach([this](Member& member) {
       const absl::Status status =
           Wait([&](Collective::Done done) { member.Connect(introductions_, kTestTimeout, std::move(done)); });
       EXPECT_TRUE(status.ok()) << status;
@@ -45,13 +49,13 @@ class MembersInThreads {
   }
 
   size_t size() const { return members_.size(); }
-  GlooCollective& member(size_t place) { return *members_[place]; }
+  Member& member(size_t place) { return *members_[place]; }
   const std::vector<std::string>& introductions() const { return introductions_; }
   // As if the process had died, as far as the others see.
   void Drop(size_t place) { members_[place].reset(); }
 
   // At the same time; returns when all have.
-  void ForEach(const std::function<void(GlooCollective&)>& action) {
+  void ForEach(const std::function<void(Member&)>& action) {
     std::vector<std::thread> threads;
     for (const auto& member : members_) {
       if (member != nullptr) threads.emplace_back([&] { action(*member); });
@@ -60,8 +64,15 @@ class MembersInThreads {
   }
 
  private:
-  std::vector<std::unique_ptr<GlooCollective>> members_;
+  std::vector<std::unique_ptr<Member>> members_;
   std::vector<std::string> introductions_;
+};
+
+// Gloo's.
+class MembersInThreads : public MembersOf<GlooCollective> {
+ public:
+  explicit MembersInThreads(size_t size, bool connect = true, std::chrono::milliseconds pair_timeout = kTestTimeout)
+      : MembersOf<GlooCollective>(GlooCollective::Create, size, connect, pair_timeout) {}
 };
 
 }  // namespace pawl

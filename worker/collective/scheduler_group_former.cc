@@ -13,6 +13,7 @@
 namespace pawl {
 namespace {
 
+constexpr char kKinds[] = "kinds";
 constexpr char kIntroductions[] = "introductions";
 
 // Keeps a WatchGroup call under way, and aborts the collective when that says that the group is over. Thread-safe. Held
@@ -138,24 +139,20 @@ absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& for
     return absl::InternalError("the scheduler's answer is malformed: it has no place for this worker");
   }
   const MonotonicTime deadline = Clock::Real().Now() + options_.connect_timeout;
-  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ConnectableCollective> made, factory_(size, formed.place()));
+  PAWL_ASSIGN_OR_RETURN(const CollectiveKind* const kind, Agree(formed, interrupt));
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ConnectableCollective> made, kind->make(size, formed.place()));
   auto collective =
       std::make_unique<WatchedCollective>(std::move(made), client_, formed.generation(), options_.watch_timeout);
 
-  ExchangeInGroupRequest request;
-  request.set_generation(formed.generation());
-  request.set_name(kIntroductions);
-  request.set_value(collective->introduction());
-  auto exchanged = client_.ExchangeInGroup(std::move(request), {.timeout = options_.connect_timeout});
-  PAWL_ASSIGN_OR_RETURN(const ExchangeInGroupResponse introductions,
-                        Await(exchanged, options_.connect_timeout + kLibraryGrace, interrupt, "ExchangeInGroup"));
-
+  PAWL_ASSIGN_OR_RETURN(std::vector<std::string> introductions,
+                        Exchange(formed.generation(), kIntroductions, collective->introduction(), interrupt));
   auto connected = std::make_shared<std::promise<absl::Status>>();
   std::future<absl::Status> ready = connected->get_future();
-  collective->Connect({introductions.values().begin(), introductions.values().end()}, deadline - Clock::Real().Now(),
+  collective->Connect(std::move(introductions), deadline - Clock::Real().Now(),
                       [connected](absl::Status status) { connected->set_value(std::move(status)); });
   absl::Status status = Await(ready, options_.connect_timeout + kLibraryGrace, interrupt, "connection of the members");
   if (!status.ok()) return status;
+  spdlog::info("group {:x}: {} members do collective operations by {}", formed.generation(), size, kind->name);
 
   Group group;
   group.generation = formed.generation();
@@ -163,6 +160,37 @@ absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& for
   group.place = formed.place();
   group.collective = std::move(collective);
   return group;
+}
+
+absl::StatusOr<const CollectiveKind*> SchedulerGroupFormer::Agree(const JoinGroupResponse& formed,
+                                                                  const Interrupt& interrupt) {
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> offers,
+                        Exchange(formed.generation(), kKinds, OfferOf(kinds_), interrupt));
+  if (offers.size() != static_cast<size_t>(formed.members_size())) {
+    return absl::InternalError("the scheduler's answer is malformed: it is not of all members");
+  }
+  std::vector<OfferingMember> members;
+  for (size_t p = 0; p < offers.size(); ++p) {
+    const GroupMember& member = formed.members(static_cast<int>(p));
+    members.push_back({.node = member.node(), .has_state = member.has_state(), .offer = offers[p]});
+  }
+  PAWL_ASSIGN_OR_RETURN(const std::string name, ChooseKind(members, formed.place()));
+  for (const CollectiveKind& kind : kinds_) {
+    if (kind.name == name) return &kind;
+  }
+  return absl::InternalError(absl::StrCat("the members have agreed on ", name, ", which this one has not offered"));
+}
+
+absl::StatusOr<std::vector<std::string>> SchedulerGroupFormer::Exchange(uint64_t generation, const std::string& name,
+                                                                        std::string value, const Interrupt& interrupt) {
+  ExchangeInGroupRequest request;
+  request.set_generation(generation);
+  request.set_name(name);
+  request.set_value(std::move(value));
+  auto exchanged = client_.ExchangeInGroup(std::move(request), {.timeout = options_.connect_timeout});
+  PAWL_ASSIGN_OR_RETURN(const ExchangeInGroupResponse all,
+                        Await(exchanged, options_.connect_timeout + kLibraryGrace, interrupt, "ExchangeInGroup"));
+  return std::vector<std::string>(all.values().begin(), all.values().end());
 }
 
 }  // namespace pawl

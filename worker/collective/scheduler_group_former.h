@@ -3,11 +3,13 @@
 #define PAWL_WORKER_COLLECTIVE_SCHEDULER_GROUP_FORMER_H_
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "client_lib/client.h"
-#include "worker/collective/connectable_collective.h"
+#include "worker/collective/collective_kind.h"
 #include "worker/collective/group_former.h"
 
 namespace pawl {
@@ -15,8 +17,8 @@ namespace pawl {
 // Of groups that are over before they are connected, so many are tried in one Form.
 inline constexpr int kMaxFormAttempts = 8;
 
-// Asks the scheduler for a group (JoinGroup), makes this member's end of it, hands out its introduction (ExchangeInGroup)
-// and connects. As long as the group lives a WatchGroup call is under way, whose answer aborts the collective. A scheduler
+// Asks the scheduler for a group (JoinGroup), agrees with the members on a kind of collective that all of them have (by
+// ExchangeInGroup, and ChooseKind), makes this member's end of it, hands out its introduction (ExchangeInGroup) and connects. As long as the group lives a WatchGroup call is under way, whose answer aborts the collective. A scheduler
 // that is away ends no group: it is asked again, and if it is another one then, which knows no such group, that is the end.
 class SchedulerGroupFormer final : public GroupFormer {
  public:
@@ -29,20 +31,26 @@ class SchedulerGroupFormer final : public GroupFormer {
     MonotonicDuration watch_timeout = std::chrono::seconds(60);
   };
 
-  // `client` is a worker's, and outlives this and all of its groups.
-  SchedulerGroupFormer(Client& client, CollectiveFactory factory, const Options& options)
-      : client_(client), factory_(std::move(factory)), options_(options) {}
-  SchedulerGroupFormer(Client& client, CollectiveFactory factory)
-      : SchedulerGroupFormer(client, std::move(factory), Options()) {}
+  // `kinds`: what this member offers, in the order of preference. `client` is a worker's, and outlives this and all of its
+  // groups.
+  SchedulerGroupFormer(Client& client, std::vector<CollectiveKind> kinds, const Options& options)
+      : client_(client), kinds_(std::move(kinds)), options_(options) {}
+  SchedulerGroupFormer(Client& client, std::vector<CollectiveKind> kinds)
+      : SchedulerGroupFormer(client, std::move(kinds), Options()) {}
 
   absl::StatusOr<Group> Form(const std::vector<GroupRank>& ranks, std::optional<uint64_t> dense_steps,
                              const Interrupt& interrupt) override;
 
  private:
   absl::StatusOr<Group> Connect(const JoinGroupResponse& formed, const Interrupt& interrupt);
+  // Of the members' offers, the one to be made use of.
+  absl::StatusOr<const CollectiveKind*> Agree(const JoinGroupResponse& formed, const Interrupt& interrupt);
+  // What each of the members hands out by this name, by place.
+  absl::StatusOr<std::vector<std::string>> Exchange(uint64_t generation, const std::string& name, std::string value,
+                                                    const Interrupt& interrupt);
 
   Client& client_;
-  const CollectiveFactory factory_;
+  const std::vector<CollectiveKind> kinds_;
   const Options options_;
 };
 

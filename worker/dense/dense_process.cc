@@ -141,6 +141,7 @@ absl::Status DenseProcess::RunSteps(uint32_t rank) {
   NeverSession session;
   const uint64_t first_step = servers_.clocks[rank];
   given_[rank] = first_step;
+  if (absl::Status status = replica_->AwaitTakenIn(rank, kLimit, interrupts_[rank]); !status.ok()) return status;
   for (uint64_t step = first_step; step < last_step_; ++step) {
     auto view = *replica_->At(step, session, kLimit);
     Interrupt& interrupt = interrupts_[rank];
@@ -148,7 +149,12 @@ absl::Status DenseProcess::RunSteps(uint32_t rank) {
     for (size_t t = 0; t < kElements.size(); ++t) {
       if (absl::Status status = view->AwaitTable(t, interrupt); !status.ok()) return status;
     }
-    if (in_step != nullptr) in_step(rank, step);
+    if (in_step != nullptr) {
+      std::vector<float> before(view->values(0).begin(), view->values(0).end());
+      in_step(rank, step);
+      const std::vector<float> after(view->values(0).begin(), view->values(0).end());
+      EXPECT_EQ(before, after) << "parameters that rank " << rank << " reads in step " << step << " have changed";
+    }
     if (absl::Status status = interrupt.reason(); !status.ok()) return status;
     for (size_t t = kElements.size(); t-- > 0;) {
       const auto values = view->values(t);

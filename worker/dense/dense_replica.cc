@@ -73,7 +73,7 @@ class ChangeWatcher {
 absl::StatusOr<std::unique_ptr<DenseReplica>> DenseReplica::Create(Options options, GroupFormer& former) {
   auto rule = UpdateRule::Create(options.optimizer);
   if (!rule.ok()) return Annotate(rule.status(), "optimizer");
-  if (options.sharded && (!(*rule)->IsElementwise() || options.is_write_back == nullptr)) {
+  if (options.sharded && !(*rule)->IsElementwise()) {
     return absl::InvalidArgumentError(
         "optimizer: its rule needs whole rows, which all_reduce.sharded_optimizer cuts into shares; leave one of them out");
   }
@@ -152,6 +152,8 @@ void DenseReplica::Drive() {
       }
       group->collective.reset();
     }
+    // It would be the same with every group.
+    if (absl::IsInvalidArgument(group.status())) Fatal(group.status()).IgnoreError();
     if (!stop_.reason().ok() || failed_) return;
     spdlog::info("dense parameters: {}: {}", group.ok() ? "the group is over" : "no group", std::string(status.message()));
     // Where the ranks have changed there is nothing to wait for.
@@ -213,7 +215,9 @@ absl::Status DenseReplica::Synchronize(GroupOperations& group) {
 
   StateExchange exchange(layout_, state_, shares_.get(), group);
   const absl::Status status = exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, state_); });
-  return exchange.failed() ? Fatal(status) : status;
+  if (exchange.failed()) return Fatal(status);
+  if (status.ok()) state_.SetTakenIn(changes_);
+  return status;
 }
 
 std::optional<size_t> DenseReplica::Ready(uint64_t step) const {

@@ -362,6 +362,48 @@ TEST_P(DenseReplicaTest, WhoLeavesLetsTheOthersEndWhatHasEndedHere) {
   b.Join();
 }
 
+TEST_P(DenseReplicaTest, WhatARankTwoEndsBehindReadsIsNotWrittenMeanwhile) {
+  constexpr uint64_t kSteps = 8;
+  FakeGroups groups(kRanks);
+  DenseServers servers;
+  int buckets = 0;
+  // Of step 3 all have the end but b.
+  groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
+    if (GetParam().EndsABucket(operation) && buckets++ == 3) groups.HoldEnds("b");
+    return {};
+  });
+  DenseSetting setting = GetParam();
+  setting.bucket_bytes = 1 << 20;
+  DenseProcess a(groups, servers, "a", kSteps, setting);
+  DenseProcess b(groups, servers, "b", kSteps, setting);
+  DenseProcess c(groups, servers, "c", kSteps, setting);
+  std::atomic<bool> waits = false;
+  // a's rank has given its gradients of step 3, and its ends of steps 2 and 3 are lost.
+  a.end_lag = 2;
+  a.in_step = [&](uint32_t rank, uint64_t step) {
+    if (step != 4) return;
+    waits = true;
+    while (a.interrupt(rank).reason().ok()) std::this_thread::yield();
+  };
+  // Its successor computes step 2 again until b has what the others have.
+  b.in_step = [&](uint32_t rank, uint64_t step) {
+    if (rank == 1 && step == 2) {
+      EXPECT_TRUE(b.replica().AwaitSteps(4, kLimit, Interrupt()).ok());
+    }
+  };
+  a.Host({1});
+  b.Host({2, 3});
+  c.Host({0});
+  while (!waits) std::this_thread::yield();
+  a.Kill();
+  // b has an error in place of the end; what comes then is not held.
+  groups.ReleaseEnds();
+  ASSERT_EQ(servers.clocks[1], 2u);
+  b.Host({1});
+  ExpectAfterADeath({&b, &c}, kSteps);
+  for (DenseProcess* process : {&b, &c}) process->Join();
+}
+
 TEST_P(DenseReplicaTest, ABucketsNextForwardPassBeginsWhileAnotherTravels) {
   FakeGroups groups(kRanks);
   DenseServers servers;
@@ -490,6 +532,26 @@ TEST(ShardedDenseReplicaTest, ARuleThatNeedsWholeRowsIsRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find("all_reduce.sharded_optimizer"), absl::string_view::npos) << status;
   }
+}
+
+// A process with which nobody can form a group.
+class RefusedFormer final : public GroupFormer {
+ public:
+  absl::StatusOr<Group> Form(const std::vector<GroupRank>&, std::optional<uint64_t>, const Interrupt&) override {
+    return absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl");
+  }
+};
+
+TEST(DenseReplicaRefusalTest, ProcessThatCanBeInNoGroupSaysSoToItsRanks) {
+  RefusedFormer former;
+  DenseReplica::Options options;
+  options.elements = kElements;
+  options.optimizer = Momentum();
+  const auto replica = *DenseReplica::Create(std::move(options), former);
+  replica->Expect(0, 1);
+  replica->Begin(0, 0);
+  EXPECT_EQ(replica->AwaitSteps(0, kLimit, Interrupt()),
+            absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl"));
 }
 
 }  // namespace

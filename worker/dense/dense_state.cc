@@ -56,6 +56,16 @@ absl::StatusOr<uint64_t> DenseState::VersionFor(uint64_t step, MonotonicDuration
   return static_cast<uint64_t>(std::max(wanted, oldest));
 }
 
+absl::Status DenseState::AwaitTakenIn(uint64_t changes, MonotonicDuration limit, const Interrupt& interrupt) const {
+  return AwaitCondition([&]() PAWL_REQUIRES(mu_) { return taken_in_ >= changes; }, limit, interrupt);
+}
+
+void DenseState::SetTakenIn(uint64_t changes) {
+  MutexLock lock(mu_);
+  taken_in_ = changes;
+  changed_.NotifyAll();
+}
+
 absl::Status DenseState::Await(size_t table, uint64_t version, MonotonicDuration limit, const Interrupt& interrupt) const {
   return AwaitCondition(
       [&]() PAWL_REQUIRES(mu_) {

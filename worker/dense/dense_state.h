@@ -32,7 +32,10 @@ namespace pawl {
 //    older one first.
 // 3. A rank whose gradients are needed no more reads the oldest version of which all buckets are there (VersionFor).
 //
-// Slots have one place; they are the newest version's, but where SlotShares keeps the record of which are.
+// 4. A rank that this process has taken over may be at a step of which others have the version two steps later already; that
+//    comes when a group forms with the rank, over what the rank would have read. So it reads nothing before (AwaitTakenIn).
+//
+// Slots have one place; they are the newest version's, or, where shares are updated, SlotShares knows which of them are.
 //
 // Thread-safe, where the methods do not say otherwise. Published weights may be read without a lock.
 class DenseState {
@@ -53,6 +56,8 @@ class DenseState {
   // step's gradients had been reduced), the oldest there is. Waits until there is a state after step - 1 steps at least.
   // The interrupt's reason, that of Fail, DEADLINE_EXCEEDED.
   absl::StatusOr<uint64_t> VersionFor(uint64_t step, MonotonicDuration limit, const Interrupt& interrupt) const;
+  // Waits until SetTakenIn has been called with this number or a higher one.
+  absl::Status AwaitTakenIn(uint64_t changes, MonotonicDuration limit, const Interrupt& interrupt) const;
   // Waits until the table, or all of them, have this version.
   absl::Status Await(size_t table, uint64_t version, MonotonicDuration limit, const Interrupt& interrupt) const;
   absl::Status AwaitAll(uint64_t version, MonotonicDuration limit, const Interrupt& interrupt) const;
@@ -70,6 +75,8 @@ class DenseState {
 
   // The rest is for one thread, the one that writes.
 
+  // A group has formed, and its members have the same state; so many changes of this process's ranks were made before.
+  void SetTakenIn(uint64_t changes);
   // Gives the bucket its next version by one update with scale * gradient, and publishes it.
   void Apply(size_t bucket, float scale, const float* gradient);
   // Where the bucket's next update stands.
@@ -104,6 +111,7 @@ class DenseState {
   // The oldest version of which all buckets are there.
   int64_t oldest_ PAWL_GUARDED_BY(mu_) = kNone;
   uint64_t lost_steps_ PAWL_GUARDED_BY(mu_) = 0;
+  uint64_t taken_in_ PAWL_GUARDED_BY(mu_) = 0;
   bool retired_ PAWL_GUARDED_BY(mu_) = false;
   absl::Status failure_ PAWL_GUARDED_BY(mu_);
 };

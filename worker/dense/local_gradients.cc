@@ -22,7 +22,7 @@ void LocalGradients::Begin(uint32_t rank, uint64_t first_step) {
   begun.first_step = first_step;
   begun.given.assign(layout_.tables(), false);
   begun.gradients = std::move(gradients);
-  ++changes_;
+  begun.changes_at_begin = ++changes_;
   Notify();
 }
 
@@ -42,6 +42,11 @@ bool LocalGradients::End(uint32_t rank, uint64_t next_step) {
 uint64_t LocalGradients::changes() const {
   MutexLock lock(mu_);
   return changes_;
+}
+
+uint64_t LocalGradients::ChangesAtBegin(uint32_t rank) const {
+  MutexLock lock(mu_);
+  return ranks_.at(rank).changes_at_begin;
 }
 
 std::optional<std::vector<GroupRank>> LocalGradients::Ranks() const {

@@ -32,8 +32,9 @@ class LocalGradients {
   void Begin(uint32_t rank, uint64_t first_step);
   // True: it was the last one.
   bool End(uint32_t rank, uint64_t next_step);
-  // Grows with each of these.
+  // Grows with each of these; and what it was when the rank, which has begun, had.
   uint64_t changes() const;
+  uint64_t ChangesAtBegin(uint32_t rank) const;
   // Ascending; nothing while one that is expected has not begun.
   std::optional<std::vector<GroupRank>> Ranks() const;
   // The earliest step to which a rank of this process contributes or has contributed; nothing if there is no such rank.
@@ -64,6 +65,7 @@ class LocalGradients {
   struct Rank {
     uint64_t incarnation = 0;
     bool begun = false;
+    uint64_t changes_at_begin = 0;
     uint64_t first_step = 0;
     // The last step it gave something for.
     std::optional<uint64_t> step;

@@ -122,11 +122,14 @@ std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t member
   for (size_t p = 0; p < members; ++p) newest = std::max(newest, of(p)[kVersion]);
 
   bool all_have_it = true;
-  std::vector<Source> offers;
+  struct Offer : Source {
+    bool is_prepared = false;
+  };
+  std::vector<Offer> offers;
   std::vector<size_t> ends = {whole.begin, whole.end};
-  const auto offer = [&](size_t place, const DenseRange& range, int64_t version) {
+  const auto offer = [&](size_t place, const DenseRange& range, int64_t version, bool is_prepared = false) {
     if (range.size() == 0) return;
-    offers.push_back({.range = range, .place = place, .version = version});
+    offers.push_back({{.range = range, .place = place, .version = version}, is_prepared});
     ends.insert(ends.end(), {range.begin, range.end});
   };
   for (size_t p = 0; p < members; ++p) {
@@ -135,7 +138,7 @@ std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t member
     all_have_it = all_have_it && has[kVersion] == newest && fresh.Contains(whole);
     if (has[kVersion] == DenseState::kNone) continue;
     // Prepared for a version that nobody has, they are of an update that was not made.
-    if (has[kVersion] + 1 == newest) offer(p, RangeAt(has + kPreparedBegin), newest);
+    if (has[kVersion] + 1 == newest) offer(p, RangeAt(has + kPreparedBegin), newest, /*is_prepared=*/true);
     offer(p, fresh, has[kVersion]);
     if (has[kKept] != DenseState::kNone) offer(p, whole, has[kKept]);
   }
@@ -146,9 +149,15 @@ std::vector<SlotShares::Source> SlotShares::Sources(size_t bucket, size_t member
   std::vector<Source> sources;
   for (size_t i = 0; i + 1 < ends.size(); ++i) {
     const DenseRange range = {.begin = ends[i], .end = ends[i + 1]};
-    const Source* best = nullptr;
-    for (const Source& each : offers) {
-      if (each.range.Contains(range) && (best == nullptr || each.version > best->version)) best = &each;
+    // Prepared ones name a version and not the update that they are of: where somebody has made an update to that version,
+    // his are of it for certain.
+    const auto is_better = [](const Offer& one, const Offer& other) {
+      if (one.version != other.version) return one.version > other.version;
+      return other.is_prepared && !one.is_prepared;
+    };
+    const Offer* best = nullptr;
+    for (const Offer& each : offers) {
+      if (each.range.Contains(range) && (best == nullptr || is_better(each, *best))) best = &each;
     }
     // Whoever has a version of the bucket has some of all its slots.
     if (best == nullptr) continue;

@@ -126,6 +126,21 @@ TEST_F(SlotSharesTest, WhoHasNotSeenTheEndHasPreparedItsShare) {
   EXPECT_EQ(Sources({1, 2}), Rows());
 }
 
+TEST_F(SlotSharesTest, WhatIsPreparedComesAfterWhatAnUpdateHasLeft) {
+  Begin(3);
+  Member& outsider = *members_[0];
+  std::vector<float> gradient(11, 1.0f), weights(11);
+  outsider.shares.Prepare(0, {0, 4}, 1.0f, gradient.data(), weights.data());
+  // The others make another update, in a group of two.
+  for (const size_t p : {1, 2}) {
+    Member& member = *members_[p];
+    member.shares.Prepare(0, member.shares.Share(0, 2, p - 1), 1.0f, gradient.data(), weights.data());
+    member.shares.Commit(0);
+    member.state.Publish(0, 4);
+  }
+  EXPECT_EQ(Sources({0, 1, 2}), (Rows{{0, 4, 1, 4}, {4, 6, 1, 4}, {6, 11, 2, 4}}));
+}
+
 TEST_F(SlotSharesTest, WhatIsPreparedIsGivenInParts) {
   Begin(3);
   const DenseRange range = {2, 9};

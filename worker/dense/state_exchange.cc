@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,9 +30,13 @@ absl::Status StateExchange::Run(uint64_t earliest, const Load& load) {
     lowest = std::min(lowest, newest.back().version);
   }
   int64_t steps_before = 0;
+  std::optional<uint64_t> lost_steps;
   for (size_t b = 0; b < layout_.buckets().size(); ++b) {
     PAWL_RETURN_IF_ERROR(ExchangeBucket(b, newest[b], lowest, steps_before));
+    if (newest[b].takes) lost_steps = static_cast<uint64_t>(LostStepsAt(newest[b].source));
   }
+  // Of the whole state: before all of it is here they would be counted again.
+  if (lost_steps.has_value()) state_.set_lost_steps(*lost_steps);
   if (steps_before > 0) {
     spdlog::warn(
         "dense parameters: a worker is gone with the optimizer slots of its share; those of up to {} steps before "
@@ -94,8 +99,11 @@ StateExchange::Newest StateExchange::NewestOf(size_t bucket) const {
 
 absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, int64_t lowest, int64_t& steps_before) {
   const int64_t own = VersionAt(group_.place(), bucket);
-  // Two steps without this process's ranks: their successors' hosts have gone on, and it was told too late.
-  if (newest.takes && !newest.has_nothing && own + 1 < newest.version) {
+  // Two updates without this process's ranks: their successors' hosts have gone on, and it was told too late. Steps that were
+  // lost brought none: it may not have heard that they are counted, and no rank reads what was there before them.
+  const int64_t missed =
+      (newest.version - LostStepsAt(newest.source)) - (own - LostStepsAt(group_.place()));
+  if (newest.takes && !newest.has_nothing && missed > 1) {
     failed_ = true;
     return absl::AbortedError(absl::StrCat("the dense parameters of this worker are after ", own,
                                            " steps, those of others after ", newest.version));
@@ -115,7 +123,6 @@ absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, 
 
   change_slots();
   if (!newest.takes) return absl::OkStatus();
-  state_.set_lost_steps(static_cast<uint64_t>(LostStepsAt(newest.source)));
   if (with_version_before && newest.has_nothing) {
     std::copy(weights_before.begin(), weights_before.end(), state_.weights(bucket, version - 1));
     state_.Publish(bucket, version - 1);

@@ -21,17 +21,19 @@ namespace pawl {
 // 1. If nobody has anything, member 0 loads what the servers keep.
 // 2. Each bucket's weights go from the member with the highest version (of those the lowest place) to those with lower ones:
 //    that serves whoever has joined, and whoever lacks the end of a step that others have. A member that is further behind
-//    than one step cannot go on: its ranks may be reading.
+//    than one update cannot go on: its ranks may be reading.
 // 3. Whoever has nothing gets, of a bucket that is ahead of others, the version before it too: its ranks may be those whose
 //    gradients the others wait for.
 // 4. The slots of a bucket come with its weights. Where members update shares alone, all slots go to all: each share's from
 //    whoever has made its updates, and those of a share whose member is gone as they were at the last write-back or change
-//    of the group. The log says how many steps before. Weights are never older.
+//    of the group. The log says how many steps before, as far back as the last change of the group. Weights are never
+//    older.
 // 5. Steps that no rank is before any more, and whose gradients nobody has, brought no update: what there is becomes that of
 //    the first step that a rank contributes to, and all count the same lost steps.
 //
-// What is here of a bucket changes when all of it has come: whatever breaks meanwhile, it is of one version, and the one
-// before is there if it was. Who has the newest version gets nothing written: its ranks may be reading.
+// What is here of a bucket changes when all of it has come, and the count of lost steps when all buckets have: whatever breaks
+// meanwhile, a bucket is of one version, and the one before is there if it was. Who has the newest version gets no weights
+// written, and no slots that it has: its ranks may be reading.
 //
 // For the thread that writes the state, once.
 class StateExchange {

@@ -215,6 +215,30 @@ TEST_P(StateExchangeTest, WhoIsTwoStepsBehindCannotGoOn) {
   EXPECT_FALSE(members_[0]->failed);
 }
 
+TEST_P(StateExchangeTest, WhereverItBreaksLostStepsAreCountedOnceAndByAll) {
+  uint64_t number = 0;
+  do {
+    members_.clear();
+    reached_ = false;
+    for (int i = 0; i < 2; ++i) Add({2, 2}).state.set_lost_steps(1);
+    Add({kNone, kNone});
+    // The others see the end of the operation, and have counted then if it was the last one.
+    Run(7, number, {"m1"});
+    const bool broke = reached_;
+    Run(7);
+    for (const auto& member : members_) {
+      EXPECT_TRUE(member->status.ok()) << member->status << " after a break at operation " << number;
+      EXPECT_FALSE(member->failed);
+      EXPECT_EQ(member->state.versions(), (std::vector<int64_t>{7, 7}));
+      EXPECT_EQ(member->state.lost_steps(), 6u);
+      for (const size_t b : {0, 1}) EXPECT_EQ(member->state.Values(b, 7)[0], Weight(b, 2));
+    }
+    reached_ = broke;
+    ++number;
+  } while (reached_);
+  EXPECT_GT(number, 4u);
+}
+
 TEST_P(StateExchangeTest, ServersThatAreAwayMayComeBack) {
   for (const bool away : {true, false}) {
     members_.clear();

@@ -3,6 +3,7 @@
 #define PAWL_WORKER_DEVICE_OPEN_DEVICE_H_
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -13,6 +14,9 @@ namespace pawl {
 
 // "cpu", or "cuda:N" for the N-th GPU. INVALID_ARGUMENT for another name; for a GPU the errors of OpenCudaDevice.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(absl::string_view name, CudaMath math = CudaMath::kFloat32);
+
+// N of "cuda:N"; nothing for any other name.
+std::optional<int> GpuNumber(absl::string_view name);
 
 // "float32" or "tf32". INVALID_ARGUMENT for another name.
 absl::StatusOr<CudaMath> ParseCudaMath(absl::string_view name);

@@ -28,6 +28,12 @@ TEST(OpenDeviceTest, RefusesUnknownNames) {
   }
 }
 
+TEST(OpenDeviceTest, KnowsTheNumbersOfGpus) {
+  EXPECT_EQ(GpuNumber("cuda:0"), 0);
+  EXPECT_EQ(GpuNumber("cuda:12"), 12);
+  for (const char* const other : {"cpu", "cuda:", "cuda:-1", ""}) EXPECT_FALSE(GpuNumber(other).has_value()) << other;
+}
+
 TEST(OpenDeviceTest, ParsesTheWaysToMultiply) {
   EXPECT_EQ(*ParseCudaMath("float32"), CudaMath::kFloat32);
   EXPECT_EQ(*ParseCudaMath("tf32"), CudaMath::kTf32);

@@ -38,6 +38,7 @@
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler");
 ABSL_FLAG(std::string, notes, "", "file for a line after each all-reduce");
 ABSL_FLAG(uint64_t, elements, uint64_t{2} << 20, "float32 elements of an all-reduce");
+ABSL_FLAG(std::vector<std::string>, kinds, {"gloo"}, "by what names it offers its collectives, which are Gloo's, to the others");
 ABSL_FLAG(std::string, node, "", "come back as this node");
 ABSL_FLAG(uint64_t, node_job_id, 0, "of this job");
 
@@ -144,6 +145,7 @@ class Member {
       PAWL_RETURN_IF_ERROR(ranks_.Adopt(ranks_.Get().empty() ? kInterruptInterval : MonotonicDuration::zero(), interrupt_));
       if (ranks_.Get().empty()) continue;
       absl::StatusOr<Group> group = former_.Form(ranks_.Get(), steps_, interrupt_);
+      if (absl::IsInvalidArgument(group.status())) return group.status();
       if (!group.ok()) {
         spdlog::info("no group: {}", group.status().ToString());
         // Other ranks, of which it will hear.
@@ -224,7 +226,11 @@ int Run(EndSignal& signal) {
   });
   absl::Status status;
   {
-    SchedulerGroupFormer former(**client, GlooCollectives(*host));
+    std::vector<CollectiveKind> kinds;
+    for (const std::string& name : absl::GetFlag(FLAGS_kinds)) {
+      kinds.push_back({.name = name, .exclusive = "", .make = GlooCollectives(*host)});
+    }
+    SchedulerGroupFormer former(**client, std::move(kinds));
     Member member(**client, former, interrupt);
     status = member.Run();
   }

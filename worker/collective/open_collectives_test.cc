@@ -1,0 +1,60 @@
+#include "worker/collective/open_collectives.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "worker/device/remote_memory_device.h"
+
+namespace pawl {
+namespace {
+
+CollectiveKind Named(const std::string& name) { return {.name = name, .exclusive = "", .make = nullptr}; }
+
+// The names of the kinds that come of a choice.
+std::vector<std::string> Names(CollectivesChoice choice, const std::string& device, bool has_nccl) {
+  const auto nccl = [&]() -> absl::StatusOr<CollectiveKind> {
+    if (!has_nccl) return absl::UnimplementedError("no libpawl_nccl.so");
+    return Named("nccl");
+  };
+  const auto kinds = OpenCollectives(choice, device, nccl, Named("gloo"));
+  if (!kinds.ok()) return {std::string(kinds.status().message())};
+  std::vector<std::string> names;
+  for (const CollectiveKind& kind : *kinds) names.push_back(kind.name);
+  return names;
+}
+
+using Strings = std::vector<std::string>;
+
+TEST(OpenCollectivesTest, ParsesTheChoices) {
+  EXPECT_EQ(*ParseCollectives("auto"), CollectivesChoice::kAuto);
+  EXPECT_EQ(*ParseCollectives("gloo"), CollectivesChoice::kGloo);
+  EXPECT_EQ(*ParseCollectives("nccl"), CollectivesChoice::kNccl);
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseCollectives("mpi").status()));
+}
+
+TEST(OpenCollectivesTest, AutoPrefersNcclOnAGpuAndDoesWithout) {
+  EXPECT_EQ(Names(CollectivesChoice::kAuto, "cuda:1", true), (Strings{"nccl", "gloo"}));
+  EXPECT_EQ(Names(CollectivesChoice::kAuto, "cuda:1", false), Strings{"gloo"});
+  EXPECT_EQ(Names(CollectivesChoice::kAuto, "cpu", true), Strings{"gloo"});
+}
+
+TEST(OpenCollectivesTest, WhoeverAsksForOneGetsThatOneOrAnError) {
+  EXPECT_EQ(Names(CollectivesChoice::kGloo, "cuda:1", true), Strings{"gloo"});
+  EXPECT_EQ(Names(CollectivesChoice::kNccl, "cuda:1", true), Strings{"nccl"});
+  EXPECT_EQ(Names(CollectivesChoice::kNccl, "cuda:1", false), Strings{"no libpawl_nccl.so"});
+}
+
+TEST(OpenCollectivesTest, NcclSaysWhatItLacks) {
+  RemoteMemoryDevice device(RemoteMemoryDevice::Reads::kLate);
+  const auto without_gpu = OpenNcclKind("cpu", device, {"/nowhere/libpawl_nccl.so"});
+  EXPECT_TRUE(absl::IsInvalidArgument(without_gpu.status()));
+  EXPECT_TRUE(absl::StrContains(without_gpu.status().message(), "--device=cuda:N")) << without_gpu.status();
+  const auto without_library = OpenNcclKind("cuda:0", device, {"/nowhere/libpawl_nccl.so"});
+  EXPECT_TRUE(absl::IsUnimplemented(without_library.status()));
+  EXPECT_TRUE(absl::StrContains(without_library.status().message(), "libpawl_nccl.so")) << without_library.status();
+}
+
+}  // namespace
+}  // namespace pawl

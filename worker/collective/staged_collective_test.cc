@@ -1,0 +1,269 @@
+// What collective_test cannot see: when pieces travel, and how operations end that are cut short in the middle.
+#include "worker/collective/staged_collective.h"
+
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/base/mutex.h"
+#include "gtest/gtest.h"
+#include "worker/device/remote_memory_device.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr seconds kLimit{30};
+constexpr size_t kElementsOfAPiece = 100;
+constexpr size_t kPieceBytes = kElementsOfAPiece * sizeof(float);
+
+// A group of one, of which the test says when operations end. An all-reduce doubles, so that what it did shows.
+class HeldCollective final : public ConnectableCollective {
+ public:
+  struct Call {
+    std::function<void()> work;
+    MonotonicDuration timeout;
+    Done done;
+  };
+
+  // `real`: where an address of the device is.
+  explicit HeldCollective(std::function<float*(const void*, size_t)> real) : real_(std::move(real)) {}
+
+  const std::string& introduction() const override { return introduction_; }
+  void Connect(std::vector<std::string>, MonotonicDuration, Done done) override { done(absl::OkStatus()); }
+  size_t size() const override { return 1; }
+  size_t place() const override { return 0; }
+  void AllReduce(const void* input, void* output, size_t count, CollectiveType, Reduction, MonotonicDuration timeout,
+                 Done done) override {
+    Take({[=, this] {
+            for (size_t i = 0; i < count; ++i) real_(output, 4 * count)[i] = 2 * real_(input, 4 * count)[i];
+          },
+          timeout, std::move(done)});
+  }
+  void Reduce(const void*, void*, size_t, CollectiveType, Reduction, size_t, MonotonicDuration, Done) override {}
+  void Broadcast(void*, size_t, CollectiveType, size_t, MonotonicDuration, Done) override {}
+  void AllGather(const void*, void*, size_t, CollectiveType, MonotonicDuration, Done) override {}
+  void ReduceScatter(const void*, void*, size_t, CollectiveType, Reduction, MonotonicDuration, Done) override {}
+  void Barrier(MonotonicDuration timeout, Done done) override { Take({[] {}, timeout, std::move(done)}); }
+  void Abort(const absl::Status& reason) override {
+    MutexLock lock(mu_);
+    if (aborted_.ok()) aborted_ = reason;
+    changed_.NotifyAll();
+  }
+  absl::Status status() const override {
+    MutexLock lock(mu_);
+    return aborted_;
+  }
+
+  // Waits until so many calls are under way.
+  bool AwaitCalls(size_t count) {
+    MutexLock lock(mu_);
+    const MonotonicTime limit = Clock::Real().Now() + kLimit;
+    while (calls_.size() != count && Clock::Real().Now() < limit) changed_.WaitUntil(mu_, limit);
+    return calls_.size() == count;
+  }
+  bool AwaitAbort() {
+    MutexLock lock(mu_);
+    const MonotonicTime limit = Clock::Real().Now() + kLimit;
+    while (aborted_.ok() && Clock::Real().Now() < limit) changed_.WaitUntil(mu_, limit);
+    return !aborted_.ok();
+  }
+  size_t calls() const {
+    MutexLock lock(mu_);
+    return calls_.size();
+  }
+  MonotonicDuration timeout_of_first() const {
+    MutexLock lock(mu_);
+    return calls_.front().timeout;
+  }
+  // Ends the first call under way.
+  void End(absl::Status status) {
+    Call call;
+    {
+      MutexLock lock(mu_);
+      call = std::move(calls_.front());
+      calls_.pop_front();
+    }
+    if (status.ok()) call.work();
+    call.done(std::move(status));
+  }
+
+ private:
+  void Take(Call call) {
+    MutexLock lock(mu_);
+    calls_.push_back(std::move(call));
+    changed_.NotifyAll();
+  }
+
+  const std::string introduction_ = "I am";
+  const std::function<float*(const void*, size_t)> real_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::deque<Call> calls_ PAWL_GUARDED_BY(mu_);
+  absl::Status aborted_ PAWL_GUARDED_BY(mu_);
+};
+
+class StagedCollectiveTest : public testing::Test {
+ protected:
+  StagedCollectiveTest() {
+    auto inner = std::make_unique<HeldCollective>([this](const void* address, size_t bytes) {
+      return const_cast<float*>(static_cast<const float*>(device_.Real(address, bytes)));
+    });
+    inner_ = inner.get();
+    auto made = StagedCollective::Create(std::move(inner), device_, {.piece_bytes = kPieceBytes});
+    EXPECT_TRUE(made.ok()) << made.status();
+    collective_ = *std::move(made);
+    std::promise<absl::Status> connected;
+    collective_->Connect({"I am"}, kLimit, [&](absl::Status status) { connected.set_value(status); });
+    EXPECT_TRUE(connected.get_future().get().ok());
+    std::iota(values_.begin(), values_.end(), 1.0f);
+  }
+
+  // Of all values, into sums_.
+  std::future<absl::Status> Begin(MonotonicDuration timeout = hours(1)) {
+    auto promise = std::make_shared<std::promise<absl::Status>>();
+    collective_->AllReduce(values_.data(), sums_.data(), values_.size(), CollectiveType::kFloat32, Reduction::kSum, timeout,
+                           [promise](absl::Status status) { promise->set_value(std::move(status)); });
+    return promise->get_future();
+  }
+  static bool HasEnded(const std::future<absl::Status>& end) {
+    return end.wait_for(seconds(0)) == std::future_status::ready;
+  }
+  // How many of the sums are there, from the beginning; the rest must be as it was.
+  size_t Summed() const {
+    size_t summed = 0;
+    while (summed < sums_.size() && sums_[summed] == 2 * values_[summed]) ++summed;
+    for (size_t i = summed; i < sums_.size(); ++i) EXPECT_EQ(sums_[i], -1) << i;
+    return summed;
+  }
+
+  RemoteMemoryDevice device_{RemoteMemoryDevice::Reads::kInTheCall};
+  HeldCollective* inner_ = nullptr;
+  std::unique_ptr<StagedCollective> collective_;
+  // Five pieces, the last of which is short.
+  std::vector<float> values_ = std::vector<float>(4 * kElementsOfAPiece + 7);
+  std::vector<float> sums_ = std::vector<float>(values_.size(), -1);
+};
+
+TEST_F(StagedCollectiveTest, TwoPiecesAreUnderWayAndNeverMore) {
+  std::future<absl::Status> end = Begin();
+  for (size_t piece = 0; piece < 4; ++piece) {
+    ASSERT_TRUE(inner_->AwaitCalls(2)) << "while one is under way, the next one waits for it: piece " << piece;
+    EXPECT_EQ(Summed(), piece * kElementsOfAPiece);
+    inner_->End(absl::OkStatus());
+  }
+  ASSERT_TRUE(inner_->AwaitCalls(1));
+  EXPECT_FALSE(HasEnded(end));
+  inner_->End(absl::OkStatus());
+  EXPECT_TRUE(end.get().ok());
+  EXPECT_EQ(Summed(), values_.size());
+}
+
+TEST_F(StagedCollectiveTest, AbortInTheMiddleEndsItWithTheReasonWhenInnerHasLetGoOfItsMemory) {
+  std::future<absl::Status> end = Begin();
+  ASSERT_TRUE(inner_->AwaitCalls(2));
+  inner_->End(absl::OkStatus());
+  ASSERT_TRUE(inner_->AwaitCalls(2));
+  const absl::Status reason = absl::AbortedError("the group is over");
+  collective_->Abort(reason);
+  ASSERT_TRUE(inner_->AwaitAbort());
+  EXPECT_EQ(collective_->status(), reason);
+  inner_->End(absl::CancelledError("aborted"));
+  EXPECT_EQ(end.wait_for(milliseconds(20)), std::future_status::timeout) << "another piece is under way still";
+  inner_->End(absl::CancelledError("aborted"));
+  EXPECT_EQ(end.get(), reason);
+  EXPECT_EQ(Summed(), kElementsOfAPiece);
+  EXPECT_EQ(Begin().get(), reason) << "for good";
+  EXPECT_EQ(inner_->calls(), 0u);
+}
+
+TEST_F(StagedCollectiveTest, ErrorOfAPieceIsTheEndOfTheOperationAndOfTheGroup) {
+  std::future<absl::Status> end = Begin();
+  ASSERT_TRUE(inner_->AwaitCalls(2));
+  inner_->End(absl::OkStatus());
+  ASSERT_TRUE(inner_->AwaitCalls(2));
+  inner_->End(absl::UnavailableError("the connection broke"));
+  ASSERT_TRUE(inner_->AwaitAbort());
+  EXPECT_FALSE(HasEnded(end));
+  inner_->End(absl::UnavailableError("the group is broken"));
+  EXPECT_EQ(end.get(), absl::UnavailableError("the connection broke"));
+  EXPECT_EQ(inner_->calls(), 0u) << "no piece was begun after that";
+  EXPECT_EQ(Summed(), kElementsOfAPiece);
+  EXPECT_EQ(collective_->status(), absl::UnavailableError("the connection broke"));
+}
+
+TEST_F(StagedCollectiveTest, DeadlineIsThatOfAllPiecesTogether) {
+  std::future<absl::Status> end = Begin(milliseconds(300));
+  ASSERT_TRUE(inner_->AwaitCalls(2));
+  EXPECT_LE(inner_->timeout_of_first(), milliseconds(300));
+  inner_->End(absl::OkStatus());
+  // The rest does not come.
+  ASSERT_TRUE(inner_->AwaitAbort());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(inner_->status())) << inner_->status();
+  while (inner_->calls() > 0) inner_->End(inner_->status());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(end.get()));
+}
+
+TEST_F(StagedCollectiveTest, BarrierHasADeadlineToo) {
+  std::promise<absl::Status> ended;
+  collective_->Barrier(milliseconds(10), [&](absl::Status status) { ended.set_value(status); });
+  ASSERT_TRUE(inner_->AwaitAbort());
+  inner_->End(inner_->status());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ended.get_future().get()));
+}
+
+TEST_F(StagedCollectiveTest, GroupThatInnerKnowsToBeBrokenIsBroken) {
+  EXPECT_TRUE(collective_->status().ok());
+  inner_->Abort(absl::UnavailableError("a member is gone"));
+  EXPECT_EQ(collective_->status(), absl::UnavailableError("a member is gone"));
+}
+
+TEST_F(StagedCollectiveTest, IntroducesWhatIsBelowIt) { EXPECT_EQ(collective_->introduction(), "I am"); }
+
+// A device with memory for so many pieces.
+class SmallDevice final : public Device {
+ public:
+  absl::StatusOr<void*> Allocate(size_t bytes) override {
+    if (pieces_left == 0) return absl::ResourceExhaustedError("there is no more memory");
+    --pieces_left;
+    ++allocated;
+    return inner_.Allocate(bytes);
+  }
+  void Free(void* data) override {
+    --allocated;
+    inner_.Free(data);
+  }
+  bool SharesHostMemory() const override { return false; }
+  absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return inner_.CreateStream(); }
+
+  size_t pieces_left = 3;
+  int allocated = 0;
+
+ private:
+  RemoteMemoryDevice inner_{RemoteMemoryDevice::Reads::kLate};
+};
+
+TEST(StagedCollectiveCreateTest, DeviceWithoutSoMuchMemoryIsRefusedAndKeepsNothing) {
+  SmallDevice device;
+  EXPECT_TRUE(
+      absl::IsResourceExhausted(StagedCollective::Create(std::make_unique<HeldCollective>(nullptr), device, {}).status()));
+  EXPECT_EQ(device.allocated, 0);
+  EXPECT_EQ(device.pieces_left, 0u);
+}
+
+TEST(StagedCollectiveCreateTest, PiecesThatAreTooSmallForOneElementOfEachMemberAreRefused) {
+  SmallDevice device;
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      StagedCollective::Create(std::make_unique<HeldCollective>(nullptr), device, {.piece_bytes = 7}).status()));
+}
+
+}  // namespace
+}  // namespace pawl
