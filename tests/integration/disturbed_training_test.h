@@ -26,6 +26,8 @@ class DisturbedTrainingTest : public ClusterTest {
     uint32_t servers = 3;
     uint32_t replicas = 2;
     std::string durability = "MEMORY";
+    // As what gradients are pushed.
+    std::string gradients = "FLOAT32";
   };
 
   void SetUp() override {
@@ -35,10 +37,11 @@ class DisturbedTrainingTest : public ClusterTest {
 
   ProcessCluster* StartTraining(const Cluster& cluster) {
     ProcessClusterOptions options;
-    options.job = absl::StrCat(
-        "name: 'disturbed' seed: 5 data { train: '", train_, "' format: LIBSVM }\n",
-        "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
-        "batch_size: 64 epochs: 2 logical_workers: 2 partitions: ", kPartitions, " durability: ", cluster.durability);
+    options.job =
+        absl::StrCat("name: 'disturbed' seed: 5 data { train: '", train_, "' format: LIBSVM }\n",
+                     "model { fm { dim: 4 } } optimizer { adam { learning_rate: 0.01 } } consistency { mode: SYNC }\n",
+                     "batch_size: 64 epochs: 2 logical_workers: 2 partitions: ", kPartitions,
+                     " durability: ", cluster.durability, " precision { gradients: ", cluster.gradients, " }");
     options.servers = cluster.servers;
     options.workers = 2;
     options.lease = std::chrono::seconds(3);

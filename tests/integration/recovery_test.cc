@@ -32,6 +32,18 @@ TEST_F(RecoveryTest, AllServersAreKilledAtOnceAndComeBackFromTheirLogs) {
   });
 }
 
+// They are floats in the log and at the backups.
+TEST_F(RecoveryTest, GradientsOf16BitsAreRecoveredFromLogsAndBackups) {
+  ExpectTheSameBits({.servers = 3, .replicas = 2, .durability = "LOG", .gradients = "BFLOAT16"},
+                    [&](ProcessCluster& cluster) {
+                      ASSERT_TRUE(cluster.Kill("server-2").ok());
+                      ExpectRepair(cluster);
+                      for (const char* server : {"server-0", "server-1"}) cluster.node(server).Signal(SIGKILL);
+                      for (const char* name : {"server-0", "server-1", "worker-1"}) ASSERT_TRUE(cluster.Kill(name).ok());
+                      for (const char* name : {"server-1", "server-0", "worker-1"}) Restart(cluster, name);
+                    });
+}
+
 TEST_F(RecoveryTest, AWorkerTakesItsRanksOverAgain) {
   ExpectTheSameBits({.servers = 2, .replicas = 1}, [](ProcessCluster& cluster) {
     ASSERT_TRUE(cluster.Kill("worker-0").ok());
