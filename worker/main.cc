@@ -39,10 +39,11 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
 ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU, cuda:0 being the first");
 ABSL_FLAG(std::string, cuda_math, "float32",
           "how a GPU multiplies matrices: float32, or tf32, which is several times faster and rounds factors to 11 bits");
-ABSL_FLAG(std::string, collectives, "auto",
-          "how dense gradients travel between workers (dense_path: ALLREDUCE): gloo, by TCP; nccl, by NVIDIA's NCCL, which "
-          "needs --device=cuda:N, libpawl_nccl.so and NCCL; or auto: by NCCL if all workers can, each with a GPU of its own, "
-          "else by Gloo. Workers without a way in common are refused");
+ABSL_FLAG(
+    std::string, collectives, "auto",
+    "how dense gradients travel between workers (dense_path: ALLREDUCE): gloo, by TCP; nccl, by NVIDIA's NCCL, which "
+    "needs --device=cuda:N, libpawl_nccl.so and NCCL; or auto: by NCCL if all workers can, each with a GPU of its own, "
+    "else by Gloo. Workers without a way in common are refused");
 ABSL_FLAG(
     std::string, collective_host, "",
     "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "

@@ -89,6 +89,7 @@ class RunTest(unittest.TestCase):
         self.program("bundle/bin/gpu_kernels", GPU_KERNELS)
         self.program("bundle/bin/training_step", STEP)
         self.program("bundle/lib/libpawl_cuda.so", "")
+        self.program("bundle/lib/libpawl_nccl.so", "")
         self.program("tools/nvidia-smi", "#!/bin/sh\necho 'NVIDIA X, 580.1, 1000 MiB'\n")
         self.program("tools/compute-sanitizer", SANITIZER)
         self.program("tools/python3", "#!/bin/sh\nexit 1\n")
@@ -156,6 +157,12 @@ class RunTest(unittest.TestCase):
     def test_hybrid_without_nccl_is_no_pass(self):
         self.environment["NCCL_LINE"] = "by gloo"
         self.assertEqual(self.outcome("--part=hybrid"), (1, {"hybrid": "failed"}))
+
+    def test_a_bundle_built_without_nccl_skips_the_hybrid_part(self):
+        os.remove(self.path("bundle/lib/libpawl_nccl.so"))
+        code, _, _, parts = self.run_it("--part=hybrid", "--part=kernels")
+        self.assertEqual((code, parts["hybrid"]["result"], parts["kernels"]["result"]), (0, "skipped", "passed"))
+        self.assertIn("libpawl_nccl.so", parts["hybrid"]["why"])
 
     def test_kernels_and_sanitizer_that_find_something_fail(self):
         self.environment["KERNELS_EXIT"] = "1"

@@ -43,8 +43,8 @@ ABSL_FLAG(uint32_t, element_delay_ns, 0,
           "backward pass; for a machine without a free core for each worker, with --rank_batch=1");
 ABSL_FLAG(std::string, optimizer, "adam { learning_rate: 0.0001 }", "the job's, made by the workers");
 ABSL_FLAG(std::vector<std::string>, bucket_bytes, std::vector<std::string>({"0", "1048576", "1073741824"}),
-          "the job's all_reduce.bucket_bytes, one case each (0: what a job has that says none); one that is larger than the dense part shows what is gained by "
-          "sending it in pieces");
+          "the job's all_reduce.bucket_bytes, one case each (0: what a job has that says none); one that is larger than the "
+          "dense part shows what is gained by sending it in pieces");
 ABSL_FLAG(uint64_t, bytes_per_s, 0, "of a worker's link; 0: so that a step's bytes take as long as its computation");
 ABSL_FLAG(uint32_t, rounds, 7, "of each case: the link is limited and not limited in turns");
 ABSL_FLAG(double, seconds, 10, "how long each turn is measured; its steps are counted to one, so that it should have many");
@@ -197,10 +197,10 @@ absl::StatusOr<Turn> MeasureTurn(ProcessCluster& cluster, NetworkNamespaces& net
   const auto steps = static_cast<double>(end.steps - begin.steps);
   const double training_s = end.training_s - begin.training_s;
   const Turn turn = {.step_ms = 1e3 * training_s / steps,
-      .computing_ms = 1e3 * (training_s - (end.waiting_s - begin.waiting_s)) / steps,
-      .cpu_ms = 1e3 * (end.cpu_s - begin.cpu_s) / steps,
-      .sent_bytes = (end.sent_bytes - begin.sent_bytes) / steps,
-      .others_processors = (end.others_cpu_s - begin.others_cpu_s) / Seconds(end.time - begin.time)};
+                     .computing_ms = 1e3 * (training_s - (end.waiting_s - begin.waiting_s)) / steps,
+                     .cpu_ms = 1e3 * (end.cpu_s - begin.cpu_s) / steps,
+                     .sent_bytes = (end.sent_bytes - begin.sent_bytes) / steps,
+                     .others_processors = (end.others_cpu_s - begin.others_cpu_s) / Seconds(end.time - begin.time)};
   std::fprintf(stderr, "%.0f steps of %.1f ms, %.1f ms computing; others keep %.1f processors busy\n", steps, turn.step_ms,
                turn.computing_ms, turn.others_processors);
   return turn;

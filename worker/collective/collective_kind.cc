@@ -80,8 +80,9 @@ absl::StatusOr<std::string> ChooseKind(absl::Span<const OfferingMember> members,
     offers.push_back(absl::StrCat(member.node, " has ", names.empty() ? "none" : absl::StrJoin(names, " and ")));
     if (member.has_state) with_state.push_back(member);
   }
-  const std::string why = absl::StrCat("the workers have no way in common of doing collective operations: ",
-                                       absl::StrJoin(offers, ", "), sharing, "; start them with the same --collectives");
+  const std::string why =
+      absl::StrCat("the workers have no way in common of doing collective operations: ", absl::StrJoin(offers, ", "),
+                   sharing, "; start them with the same --collectives");
   std::string ignored;
   if (members[place].has_state && FirstOfAll(with_state, &ignored).has_value()) return absl::UnavailableError(why);
   return absl::InvalidArgumentError(why);

@@ -54,9 +54,8 @@ TEST(CollectiveKindTest, MixedMembersAreRefusedSayingWhoHasWhat) {
 }
 
 TEST(CollectiveKindTest, WhoJoinsOthersInVainIsRefusedAndTheyAreToTryAgain) {
-  const auto refused = ChooseAll({{"worker-0", true, OfferOf({Gloo()})},
-                                  {"worker-1", true, Both("a/0")},
-                                  {"worker-2", false, OfferOf({Nccl("a/1")})}});
+  const auto refused = ChooseAll(
+      {{"worker-0", true, OfferOf({Gloo()})}, {"worker-1", true, Both("a/0")}, {"worker-2", false, OfferOf({Nccl("a/1")})}});
   EXPECT_TRUE(absl::IsUnavailable(refused[0].status()));
   EXPECT_TRUE(absl::IsUnavailable(refused[1].status()));
   EXPECT_TRUE(absl::IsInvalidArgument(refused[2].status()));

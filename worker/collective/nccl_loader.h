@@ -16,9 +16,9 @@ namespace pawl {
 // Where libpawl_nccl.so may lie, in the order in which it is looked for (LibraryPaths).
 std::vector<std::string> NcclLibraryPaths();
 
-// Loads the first of `paths` that there is, for good, for the GPU of this number. Errors say what is to be done: UNIMPLEMENTED
-// without the library, UNAVAILABLE without a driver or such a GPU, FAILED_PRECONDITION for a library of another build, or one
-// whose own libraries (NCCL) are missing.
+// Loads the first of `paths` that there is, for good, for the GPU of this number. Errors say what is to be done:
+// UNIMPLEMENTED without the library, UNAVAILABLE without a driver or such a GPU, FAILED_PRECONDITION for a library of
+// another build, or one whose own libraries (NCCL) are missing.
 absl::StatusOr<NcclBackEnd> OpenNccl(int gpu, absl::Span<const std::string> paths);
 
 // Why the library at `path` could not be loaded, from what the loader says. For OpenNccl.

@@ -18,8 +18,9 @@ namespace pawl {
 inline constexpr int kMaxFormAttempts = 8;
 
 // Asks the scheduler for a group (JoinGroup), agrees with the members on a kind of collective that all of them have (by
-// ExchangeInGroup, and ChooseKind), makes this member's end of it, hands out its introduction (ExchangeInGroup) and connects. As long as the group lives a WatchGroup call is under way, whose answer aborts the collective. A scheduler
-// that is away ends no group: it is asked again, and if it is another one then, which knows no such group, that is the end.
+// ExchangeInGroup, and ChooseKind), makes this member's end of it, hands out its introduction (ExchangeInGroup) and
+// connects. As long as the group lives a WatchGroup call is under way, whose answer aborts the collective. A scheduler that
+// is away ends no group: it is asked again, and if it is another one then, which knows no such group, that is the end.
 class SchedulerGroupFormer final : public GroupFormer {
  public:
   struct Options {

@@ -219,8 +219,8 @@ void StagedCollective::AllGather(const void* input, void* output, size_t count, 
   Add(count, size(), type, timeout, std::move(stages), std::move(done));
 }
 
-void StagedCollective::ReduceScatter(const void* input, void* output, size_t count, CollectiveType type,
-                                     Reduction reduction, MonotonicDuration timeout, Done done) {
+void StagedCollective::ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+                                     MonotonicDuration timeout, Done done) {
   const size_t element = BytesOf(type);
   const char* const from = static_cast<const char*>(input);
   char* const to = static_cast<char*>(output);

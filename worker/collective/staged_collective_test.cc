@@ -52,7 +52,9 @@ class HeldCollective final : public ConnectableCollective {
   void Broadcast(void*, size_t, CollectiveType, size_t, MonotonicDuration, Done) override {}
   void AllGather(const void*, void*, size_t, CollectiveType, MonotonicDuration, Done) override {}
   void ReduceScatter(const void*, void*, size_t, CollectiveType, Reduction, MonotonicDuration, Done) override {}
-  void Barrier(MonotonicDuration timeout, Done done) override { Take({[] {}, timeout, std::move(done)}); }
+  void Barrier(MonotonicDuration timeout, Done done) override {
+    Take({[] {}, timeout, std::move(done)});
+  }
   void Abort(const absl::Status& reason) override {
     MutexLock lock(mu_);
     if (aborted_.ok()) aborted_ = reason;

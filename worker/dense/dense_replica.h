@@ -91,8 +91,8 @@ class DenseReplica final : public DenseSource {
     uint64_t bucket_bytes = 0;
     // Each member makes the updates of its share alone. Needs an elementwise rule, and is the same for all members.
     bool sharded = false;
-    // With that: whether WriteBack is to be called after so many steps. By the replica's thread, once a rank has begun, and by
-    // ranks. REQUIRES: not null if sharded.
+    // With that: whether WriteBack is to be called after so many steps. By the replica's thread, once a rank has begun, and
+    // by ranks. REQUIRES: not null if sharded.
     std::function<bool(uint64_t steps)> is_write_back;
     // How long a collective operation may wait for the slowest member's gradients.
     MonotonicDuration timeout = std::chrono::minutes(10);
@@ -115,8 +115,8 @@ class DenseReplica final : public DenseSource {
   void Begin(uint32_t rank, uint64_t first_step) { gradients_.Begin(rank, first_step); }
   // `next_step`: what it gave for this one and later ones its successor gives again.
   void End(uint32_t rank, uint64_t next_step);
-  // By the thread of a rank that has begun, before its first step: waits until a group with the rank has formed, and its members
-  // have the same state. What it would read earlier may be written over while it does (dense_state.h).
+  // By the thread of a rank that has begun, before its first step: waits until a group with the rank has formed, and its
+  // members have the same state. What it would read earlier may be written over while it does (dense_state.h).
   absl::Status AwaitTakenIn(uint32_t rank, MonotonicDuration limit, const Interrupt& interrupt) const {
     return state_.AwaitTakenIn(gradients_.ChangesAtBegin(rank), limit, interrupt);
   }

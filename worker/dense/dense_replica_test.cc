@@ -550,8 +550,7 @@ TEST(DenseReplicaRefusalTest, ProcessThatCanBeInNoGroupSaysSoToItsRanks) {
   const auto replica = *DenseReplica::Create(std::move(options), former);
   replica->Expect(0, 1);
   replica->Begin(0, 0);
-  EXPECT_EQ(replica->AwaitSteps(0, kLimit, Interrupt()),
-            absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl"));
+  EXPECT_EQ(replica->AwaitSteps(0, kLimit, Interrupt()), absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl"));
 }
 
 }  // namespace

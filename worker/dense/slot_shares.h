@@ -68,8 +68,8 @@ class SlotShares {
     int64_t version = 0;
   };
   // The freshest there are for each run, the bucket being at the highest version that a member has; of equal ones those of
-  // an update that was made, and then of the lowest place. `all` are the members' descriptions, one after the other. Nothing if all members have all fresh. The
-  // same result on all members.
+  // an update that was made, and then of the lowest place. `all` are the members' descriptions, one after the other. Nothing
+  // if all members have all fresh. The same result on all members.
   std::vector<Source> Sources(size_t bucket, size_t members, absl::Span<const int64_t> all) const;
   // This member's part of it, packed. REQUIRES: source.place is this member, and `all` says what it has.
   std::vector<float> Give(size_t bucket, const Source& source) const;

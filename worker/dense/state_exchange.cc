@@ -99,10 +99,9 @@ StateExchange::Newest StateExchange::NewestOf(size_t bucket) const {
 
 absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, int64_t lowest, int64_t& steps_before) {
   const int64_t own = VersionAt(group_.place(), bucket);
-  // Two updates without this process's ranks: their successors' hosts have gone on, and it was told too late. Steps that were
-  // lost brought none: it may not have heard that they are counted, and no rank reads what was there before them.
-  const int64_t missed =
-      (newest.version - LostStepsAt(newest.source)) - (own - LostStepsAt(group_.place()));
+  // Two updates without this process's ranks: their successors' hosts have gone on, and it was told too late. Steps that
+  // were lost brought none: it may not have heard that they are counted, and no rank reads what was there before them.
+  const int64_t missed = (newest.version - LostStepsAt(newest.source)) - (own - LostStepsAt(group_.place()));
   if (newest.takes && !newest.has_nothing && missed > 1) {
     failed_ = true;
     return absl::AbortedError(absl::StrCat("the dense parameters of this worker are after ", own,

@@ -31,9 +31,9 @@ namespace pawl {
 // 5. Steps that no rank is before any more, and whose gradients nobody has, brought no update: what there is becomes that of
 //    the first step that a rank contributes to, and all count the same lost steps.
 //
-// What is here of a bucket changes when all of it has come, and the count of lost steps when all buckets have: whatever breaks
-// meanwhile, a bucket is of one version, and the one before is there if it was. Who has the newest version gets no weights
-// written, and no slots that it has: its ranks may be reading.
+// What is here of a bucket changes when all of it has come, and the count of lost steps when all buckets have: whatever
+// breaks meanwhile, a bucket is of one version, and the one before is there if it was. Who has the newest version gets no
+// weights written, and no slots that it has: its ranks may be reading.
 //
 // For the thread that writes the state, once.
 class StateExchange {

@@ -39,10 +39,9 @@ std::vector<std::string> LibraryPaths(const LoadableLibrary& library) {
 }
 
 absl::Status LibraryLoadError(const LoadableLibrary& library, absl::string_view path, absl::string_view message) {
-  const bool lacks_another =
-      absl::StrContains(message, "cannot open shared object file") &&
-      std::any_of(library.needs.begin(), library.needs.end(),
-                  [&](const std::string& needed) { return absl::StrContains(message, needed); });
+  const bool lacks_another = absl::StrContains(message, "cannot open shared object file") &&
+                             std::any_of(library.needs.begin(), library.needs.end(),
+                                         [&](const std::string& needed) { return absl::StrContains(message, needed); });
   if (lacks_another) {
     return absl::FailedPreconditionError(absl::StrCat(path, " needs NVIDIA's libraries, and one was not found: ", message,
                                                       "; ", library.remedy, ", or name their folder in LD_LIBRARY_PATH"));
@@ -63,9 +62,9 @@ absl::StatusOr<LoadedLibrary> Load(const LoadableLibrary& library, absl::Span<co
     break;
   }
   if (found == nullptr) {
-    return absl::UnimplementedError(absl::StrCat("this build has no ", library.file,
-                                                 " (it is built where NVIDIA's toolkit is; looked for: ",
-                                                 absl::StrJoin(paths, ", "), "); ", library.instead));
+    return absl::UnimplementedError(absl::StrCat(
+        "this build has no ", library.file,
+        " (it is built where NVIDIA's toolkit is; looked for: ", absl::StrJoin(paths, ", "), "); ", library.instead));
   }
   if (dlopen(kDriver, RTLD_LAZY | RTLD_LOCAL) == nullptr) {
     return absl::UnavailableError(absl::StrCat("no NVIDIA driver on this machine: ", kDriver, " was not found (",

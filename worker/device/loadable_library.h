@@ -36,8 +36,8 @@ struct LoadedLibrary {
 };
 
 // Loads the first of `paths` that there is, for good: what it makes, a status too, may lie there. Errors say what is to be
-// done: UNIMPLEMENTED without the library, UNAVAILABLE without NVIDIA's driver, FAILED_PRECONDITION for one whose own libraries
-// are missing, or that is another library.
+// done: UNIMPLEMENTED without the library, UNAVAILABLE without NVIDIA's driver, FAILED_PRECONDITION for one whose own
+// libraries are missing, or that is another library.
 absl::StatusOr<LoadedLibrary> Load(const LoadableLibrary& library, absl::Span<const std::string> paths);
 
 // Why the library at `path` could not be loaded, from what the loader says.

@@ -38,7 +38,8 @@
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler");
 ABSL_FLAG(std::string, notes, "", "file for a line after each all-reduce");
 ABSL_FLAG(uint64_t, elements, uint64_t{2} << 20, "float32 elements of an all-reduce");
-ABSL_FLAG(std::vector<std::string>, kinds, {"gloo"}, "by what names it offers its collectives, which are Gloo's, to the others");
+ABSL_FLAG(std::vector<std::string>, kinds, {"gloo"},
+          "by what names it offers its collectives, which are Gloo's, to the others");
 ABSL_FLAG(std::string, node, "", "come back as this node");
 ABSL_FLAG(uint64_t, node_job_id, 0, "of this job");
 

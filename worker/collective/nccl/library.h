@@ -23,8 +23,8 @@ struct NcclBackEnd {
 };
 
 // Sets *opened, or its status to why there is none. `interface` is the caller's kCollectiveInterface: with another one than
-// the library's, what both mean by a Collective is not the same, and nothing else is touched: returns the library's. Otherwise
-// returns null.
+// the library's, what both mean by a Collective is not the same, and nothing else is touched: returns the library's.
+// Otherwise returns null.
 using NcclLibraryFunction = const char*(const char* interface, int gpu, absl::StatusOr<NcclBackEnd>* opened);
 
 }  // namespace pawl
