@@ -108,9 +108,6 @@ std::set<ServerNumber> DropSilent(ServerNumber primary, const std::set<ServerNum
 // The first backup is primary from `epoch` on. What others have learned from its predecessor is void.
 void Promote(ReplicaSet& set, uint64_t epoch);
 
-// Whether the server is in no set any more, not even as a holder.
-bool HoldsNothing(ServerNumber server, const Placement& placement);
-
 }  // namespace pawl
 
 #endif  // PAWL_SCHEDULER_PLACEMENT_H_
