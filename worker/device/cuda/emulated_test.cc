@@ -176,6 +176,58 @@ TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAnewAreOrderedAnew) {
   }
 }
 
+TEST_F(EmulatedCudaTest, ARecordingIsPlayedWithWhatIsInItsMemoryThen) {
+  float* const x = Floats(4);
+  const float ones[4] = {1, 1, 1, 1}, fours[4] = {4, 4, 4, 4};
+  float result[4];
+  stream_->CopyToDevice(ones, 16, x);
+  ASSERT_TRUE(stream_->BeginRecording());
+  stream_->AddConstant(4, 1, x);
+  // With scratch memory.
+  stream_->SumColumns({x, 4, 1, 1}, x);
+  const std::unique_ptr<Recording> recording = stream_->EndRecording();
+  ASSERT_NE(recording, nullptr);
+  stream_->CopyToHost(x, 4, result);
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(result[0], 1) << "recording does nothing";
+  stream_->Play(*recording);
+  stream_->CopyToHost(x, 4, result);
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(result[0], 8);
+  stream_->CopyToDevice(fours, 16, x);
+  stream_->Play(*recording);
+  stream_->Play(*recording);
+  stream_->CopyToHost(x, 4, result);
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(result[0], 20 + 3 * 5 + 4);
+  device_->Free(x);
+}
+
+TEST_F(EmulatedCudaTest, ARecordingThatFailsIsToldAndTheStreamGoesOn) {
+  float* const x = Floats(4);
+  emulator::FailNext("cudaStreamBeginCapture", cudaErrorInvalidValue);
+  EXPECT_FALSE(stream_->BeginRecording());
+  EXPECT_TRUE(absl::StrContains(stream_->Synchronize().message(), "BeginRecording"));
+  ASSERT_TRUE(stream_->BeginRecording());
+  emulator::FailNext("launch", cudaErrorLaunchOutOfResources);
+  stream_->AddConstant(4, 1, x);
+  EXPECT_EQ(stream_->EndRecording(), nullptr);
+  EXPECT_FALSE(stream_->Synchronize().ok());
+  ASSERT_TRUE(stream_->BeginRecording());
+  stream_->Zero(x, 16);
+  const std::unique_ptr<Recording> recording = stream_->EndRecording();
+  ASSERT_NE(recording, nullptr) << stream_->Synchronize();
+  emulator::FailNext("cudaGraphLaunch", cudaErrorLaunchFailure);
+  stream_->Play(*recording);
+  EXPECT_TRUE(absl::StrContains(stream_->Synchronize().message(), "Play"));
+  stream_->Play(*recording);
+  float result[4];
+  stream_->CopyToHost(x, 16, result);
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(result[3], 0);
+  device_->Free(x);
+}
+
 TEST_F(EmulatedCudaTest, AnErrorIsToldOnceAndByTheOperationsName) {
   float* const x = Floats(8);
   emulator::FailNext("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
