@@ -36,6 +36,10 @@ ABSL_FLAG(std::string, scheduler, "",
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
           "host:port for the gRPC health service and reflection; port 0 takes a free one");
 ABSL_FLAG(std::string, device, "cpu", "what computes: cpu, or cuda:N for the N-th GPU, cuda:0 being the first");
+ABSL_FLAG(
+    bool, cuda_graphs, false,
+    "on a GPU, record the steps of a model without categorical fields as CUDA graphs, which are launched as a whole: for "
+    "models so small that launching their kernels one by one takes longer than running them");
 ABSL_FLAG(std::string, cuda_math, "float32",
           "how a GPU multiplies matrices: float32, or tf32, which is several times faster and rounds factors to 11 bits");
 ABSL_FLAG(
@@ -159,6 +163,7 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<CollectivesChoice> collectives = ParseCollectives(absl::GetFlag(FLAGS_collectives));
   if (!collectives.ok()) return UsageError(absl::StrCat("--collectives: ", collectives.status().message()));
   options.collectives = *collectives;
+  options.records_steps = absl::GetFlag(FLAGS_cuda_graphs);
   options.collective_host = absl::GetFlag(FLAGS_collective_host);
   if (absl::StrContains(options.collective_host, "://") || absl::StrContains(options.collective_host, ' ')) {
     return UsageError(absl::StrCat("--collective_host=", options.collective_host, " is no IP address or name"));

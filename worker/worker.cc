@@ -303,8 +303,8 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   PAWL_ASSIGN_OR_RETURN(training.sampler, Sampler::Create(sampling));
   training.plan.emplace(job, training.sampler->steps_per_epoch());
 
-  const auto make_model = [&training] {
-    return TrainingModel::Create(training.job, training.data.train->shape(), *training.device);
+  const auto make_model = [&training, records_steps = options.records_steps] {
+    return TrainingModel::Create(training.job, training.data.train->shape(), *training.device, records_steps);
   };
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model, make_model());
   PAWL_RETURN_IF_ERROR(PrepareTables(options, client, *model, logical_workers, training));

@@ -20,6 +20,8 @@ struct WorkerOptions {
   // A name for OpenDevice.
   std::string device = "cpu";
   CudaMath cuda_math = CudaMath::kFloat32;
+  // See TrainingModel::Create.
+  bool records_steps = false;
   // How the dense parts of a job with dense_path: ALLREDUCE travel. kNccl without what it needs is an error for any job.
   CollectivesChoice collectives = CollectivesChoice::kAuto;
   // At which other workers reach this one for collectives, an IP address or a name; empty: that of the way to the scheduler.

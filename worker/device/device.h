@@ -15,6 +15,12 @@
 
 namespace pawl {
 
+// Operations of a stream that it can do again as a whole, at less cost than one by one. The stream must outlive it.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
 // A sequence of operations on one device, done in the order of the calls, perhaps
 // after the call has returned. An operation that fails makes the next Synchronize
 // fail; the ones after it then have no meaning.
@@ -39,6 +45,14 @@ class Stream {
   virtual absl::Status Await(Mark mark) = 0;
   // What is called on this stream from now on is done after what `other` was given so far. Same device.
   virtual void WaitFor(Stream& other) = 0;
+
+  // From here on until EndRecording operations are recorded instead of done: those on the device's memory alone, no copies
+  // from or to the host, no marks, and no waiting. False: the back end cannot, or it failed, which Synchronize tells.
+  virtual bool BeginRecording() { return false; }
+  // Null if something failed, which Synchronize tells. REQUIRES: BeginRecording returned true.
+  virtual std::unique_ptr<Recording> EndRecording() { return nullptr; }
+  // Does what this stream has recorded, with what is in the same memory now.
+  virtual void Play(Recording& recording) { static_cast<void>(recording); }
 
   // Host memory may be read at any time until Synchronize or Await, and is written in these alone, or in the call itself.
   virtual void CopyToDevice(const void* host, size_t bytes, void* to) = 0;

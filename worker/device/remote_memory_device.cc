@@ -24,6 +24,11 @@ namespace {
 
 size_t Extent(ConstMatrix x) { return x.rows == 0 || x.columns == 0 ? 0 : (x.rows - 1) * x.stride + x.columns; }
 
+[[noreturn]] void Misuse(absl::string_view message) {
+  std::fprintf(stderr, "RemoteMemoryDevice: %s\n", std::string(message).c_str());
+  std::abort();
+}
+
 class RemoteStream final : public Stream {
  public:
   explicit RemoteStream(RemoteMemoryDevice& device) : device_(device) {}
@@ -32,18 +37,33 @@ class RemoteStream final : public Stream {
     RunUntil(*state_, state_->given);
     return absl::OkStatus();
   }
-  Mark PlaceMark() override { return state_->given; }
+  Mark PlaceMark() override {
+    CheckIsNotRecording();
+    return state_->given;
+  }
   absl::Status Await(Mark mark) override {
     RunUntil(*state_, mark);
     return absl::OkStatus();
   }
   void WaitFor(Stream& other) override {
+    CheckIsNotRecording();
+    static_cast<RemoteStream&>(other).CheckIsNotRecording();
     std::shared_ptr<State> before = static_cast<RemoteStream&>(other).state_;
     const uint64_t place = before->given;
     Give([before, place] { RunUntil(*before, place); });
   }
 
+  bool BeginRecording() override {
+    recording_ = std::make_unique<RemoteRecording>();
+    return true;
+  }
+  std::unique_ptr<Recording> EndRecording() override { return std::move(recording_); }
+  void Play(Recording& recording) override {
+    for (const auto& work : static_cast<RemoteRecording&>(recording).work) Give(work);
+  }
+
   void CopyToDevice(const void* host, size_t bytes, void* to) override {
+    CheckIsNotRecording();
     const char* const from = device_.OfHost(static_cast<const char*>(host), bytes);
     char* const address = static_cast<char*>(to);
     if (device_.reads() == RemoteMemoryDevice::Reads::kInTheCall) {
@@ -54,6 +74,7 @@ class RemoteStream final : public Stream {
     Do([=](auto real) { std::copy_n(from, bytes, real(address, bytes)); });
   }
   void CopyToHost(const void* from, size_t bytes, void* host) override {
+    CheckIsNotRecording();
     const char* const address = static_cast<const char*>(from);
     char* const to = device_.OfHost(static_cast<char*>(host), bytes);
     Do([=](auto real) { std::copy_n(real(address, bytes), bytes, to); });
@@ -150,6 +171,10 @@ class RemoteStream final : public Stream {
     uint64_t done = 0;
   };
 
+  struct RemoteRecording final : Recording {
+    std::vector<std::function<void()>> work;
+  };
+
   // Device addresses of an operation, as what lies behind them.
   struct Translation {
     template <typename T>
@@ -177,7 +202,12 @@ class RemoteStream final : public Stream {
     }
   }
 
+  void CheckIsNotRecording() const {
+    if (recording_ != nullptr) Misuse("what cannot be recorded was called while a stream records");
+  }
+
   void Give(std::function<void()> work) {
+    if (recording_ != nullptr) return recording_->work.push_back(std::move(work));
     state_->work.push_back(std::move(work));
     ++state_->given;
   }
@@ -190,17 +220,14 @@ class RemoteStream final : public Stream {
   RemoteMemoryDevice& device_;
   CpuStream cpu_;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
+  // Null while nothing is recorded.
+  std::unique_ptr<RemoteRecording> recording_;
 };
 
 size_t Pages(size_t bytes) {
   static const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   // One page more, which is nobody's, and memory of no bytes has an address too.
   return (bytes / page + 2) * page;
-}
-
-[[noreturn]] void Misuse(absl::string_view message) {
-  std::fprintf(stderr, "RemoteMemoryDevice: %s\n", std::string(message).c_str());
-  std::abort();
 }
 
 }  // namespace

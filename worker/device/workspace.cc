@@ -17,6 +17,7 @@ Workspace::~Workspace() { FreeChunks(); }
 void Workspace::FreeChunks() {
   for (const Chunk& chunk : chunks_) device_.Free(chunk.data);
   chunks_.clear();
+  ++layout_;
   used_in_last_ = 0;
   total_bytes_ = 0;
 }
@@ -46,6 +47,7 @@ absl::StatusOr<void*> Workspace::AllocateBytes(size_t count, size_t element_byte
     PAWL_ASSIGN_OR_RETURN(void* data, device_.Allocate(chunk_bytes));
     chunks_.push_back({static_cast<char*>(data), chunk_bytes});
     total_bytes_ += chunk_bytes;
+    ++layout_;
     used_in_last_ = 0;
   }
   void* piece = chunks_.back().data + used_in_last_;

@@ -27,6 +27,10 @@ class Workspace {
   // What was handed out before is no longer valid. REQUIRES: no stream uses it any more.
   void Reset();
 
+  // Grows whenever addresses change: those that were handed out at the same count, in the same order and with the same sizes
+  // since Reset, are the same.
+  uint64_t layout() const { return layout_; }
+
   // The most that was handed out between one Reset and the next.
   size_t peak_bytes() const { return peak_bytes_; }
 
@@ -55,6 +59,7 @@ class Workspace {
   std::vector<Chunk> chunks_;
   size_t used_in_last_ = 0;
   size_t total_bytes_ = 0;
+  uint64_t layout_ = 0;
   // Handed out since Reset.
   size_t used_bytes_ = 0;
   size_t peak_bytes_ = 0;

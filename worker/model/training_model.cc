@@ -99,8 +99,8 @@ absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& job, const DataShape& shape,
-                                                                     Device& device) {
+absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& job, const DataShape& shape, Device& device,
+                                                                     bool records_steps) {
   if (job.optimizer().kind_case() == Optimizer::KIND_NOT_SET) {
     return absl::InvalidArgumentError("optimizer: must be set");
   }
@@ -114,6 +114,9 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
   if (options.factors == Factors::kFloat16) {
     options.loss_scale = job.precision().loss_scale() == 0 ? kDefaultLossScale : job.precision().loss_scale();
   }
+  options.records_steps = records_steps && !device.SharesHostMemory() &&
+                          std::all_of(tables.specs().begin(), tables.specs().end(),
+                                      [](const TableSpec& table) { return table.kind() == DENSE; });
   Streams streams;
   PAWL_ASSIGN_OR_RETURN(streams.compute, device.CreateStream());
   if (!device.SharesHostMemory()) {
@@ -350,7 +353,7 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
     }
     step.gradients.push_back(data);
   }
-  step.finish = [&](size_t table) {
+  const auto send = [&](size_t table) {
     if (shares_host_memory) {
       if (sink) sink(table);
       return;
@@ -361,25 +364,77 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
     in_flight->push_back({table, download.PlaceMark()});
   };
 
+  double* loss_sum = nullptr;
+  PAWL_ASSIGN_OR_RETURN(const RecordedStep* const recorded, Record(step, gradient_scale, gate_status));
+  if (recorded != nullptr) {
+    streams_.compute->Play(*recorded->recording);
+    ++played_steps_;
+    loss_sum = recorded->loss_sum;
+    for (const size_t table : recorded->finished) send(table);
+  } else {
+    step.finish = send;
+    PAWL_RETURN_IF_ERROR(EnqueueComputation(step, gradient_scale, gate_status, &loss_sum));
+  }
+  result->samples = batch.samples;
+  streams_.compute->CopyToHost(loss_sum, sizeof(double), &result->loss_sum);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const TrainingModel::RecordedStep*> TrainingModel::Record(ModelStep& step, float gradient_scale,
+                                                                         const absl::Status& gate_status) {
+  if (!options_.records_steps) return nullptr;
+  const DeviceBatch& batch = batches_[present_];
+  const auto is_this = [&](const RecordedStep& recorded) {
+    return recorded.numerics == batch.numerics().data && recorded.labels == batch.labels() &&
+           recorded.samples == step.samples && recorded.gradient_scale == gradient_scale &&
+           recorded.layout == workspace_.layout();
+  };
+  const auto known = std::find_if(recorded_steps_.begin(), recorded_steps_.end(), is_this);
+  if (known == recorded_steps_.end()) {
+    if (recorded_steps_.size() == kMaxRecordedSteps) recorded_steps_.pop_front();
+    RecordedStep& recorded = recorded_steps_.emplace_back();
+    recorded.numerics = batch.numerics().data;
+    recorded.labels = batch.labels();
+    recorded.samples = step.samples;
+    recorded.gradient_scale = gradient_scale;
+    recorded.layout = workspace_.layout();
+    return nullptr;
+  }
+  for (size_t table = 0; table < tables_.size(); ++table) step.await(table);
+  PAWL_RETURN_IF_ERROR(gate_status);
+  if (known->recording != nullptr) return &*known;
+  step.await = [](size_t) {};
+  step.finish = [&finished = known->finished](size_t table) { finished.push_back(table); };
+  absl::Status status;
+  if (streams_.compute->BeginRecording()) {
+    status = EnqueueComputation(step, gradient_scale, gate_status, &known->loss_sum);
+    known->recording = streams_.compute->EndRecording();
+  }
+  PAWL_RETURN_IF_ERROR(status);
+  if (known->recording != nullptr) return &*known;
+  PAWL_RETURN_IF_ERROR(streams_.compute->Synchronize());
+  return absl::UnimplementedError("the device records nothing");
+}
+
+absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_scale, const absl::Status& gate_status,
+                                               double** loss_sum) {
   const float* const labels = batches_[present_].labels();
-  PAWL_ASSIGN_OR_RETURN(double* loss_sum, workspace_.Allocate<double>(1));
+  PAWL_ASSIGN_OR_RETURN(*loss_sum, workspace_.Allocate<double>(1));
   PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
   PAWL_ASSIGN_OR_RETURN(const Matrix output_gradients, step.Allocate(network_->output_count()));
   PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
   PAWL_RETURN_IF_ERROR(gate_status);
   switch (loss_) {
     case SOFTMAX_CROSS_ENTROPY:
-      streams_.compute->SoftmaxLoss(outputs, labels, gradient_scale, output_gradients, loss_sum);
+      streams_.compute->SoftmaxLoss(outputs, labels, gradient_scale, output_gradients, *loss_sum);
       break;
     case SQUARED:
-      streams_.compute->SquaredLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, loss_sum);
+      streams_.compute->SquaredLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, *loss_sum);
       break;
     default:
-      streams_.compute->LogisticLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, loss_sum);
+      streams_.compute->LogisticLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, *loss_sum);
       break;
   }
-  result->samples = batch.samples;
-  streams_.compute->CopyToHost(loss_sum, sizeof(double), &result->loss_sum);
   return network_->Backward(step, output_gradients);
 }
 

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -70,7 +71,12 @@ class TrainingModel {
   // INVALID_ARGUMENT, naming the field, for a model that is impossible or does not fit the data. The job's precision is
   // possible (ValidateJob).
   // `device` must outlive the model.
-  static absl::StatusOr<std::unique_ptr<TrainingModel>> Create(const Job& job, const DataShape& shape, Device& device);
+  //
+  // records_steps: steps whose tables are all dense, and whose batches are of one size, are recorded once and played then,
+  // where the device has a memory of its own: less to do for the host, but gradients come together at the end of a step, and
+  // all parameters must be there at its beginning. The same bits.
+  static absl::StatusOr<std::unique_ptr<TrainingModel>> Create(const Job& job, const DataShape& shape, Device& device,
+                                                               bool records_steps = false);
 
   TrainingModel(const TrainingModel&) = delete;
   TrainingModel& operator=(const TrainingModel&) = delete;
@@ -100,6 +106,8 @@ class TrainingModel {
   absl::Status Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters, Predictions* predictions);
 
   // The most device memory that a step has taken so far.
+  // Steps that were played instead of given to the device one operation after the other.
+  uint64_t played_steps() const { return played_steps_; }
   size_t peak_bytes() const { return workspace_.peak_bytes() + batches_[0].peak_bytes() + batches_[1].peak_bytes(); }
 
  private:
@@ -110,7 +118,24 @@ class TrainingModel {
     std::optional<float> loss_scale;
     // See ModelStep; by table.
     std::vector<bool> recomputes;
+    bool records_steps = false;
   };
+  // The computation of a step: all that its operations were given.
+  struct RecordedStep {
+    const float* numerics = nullptr;
+    const float* labels = nullptr;
+    size_t samples = 0;
+    float gradient_scale = 0;
+    // Of the workspace, which gave the rest of the memory.
+    uint64_t layout = 0;
+    // Null when there was one such step yet: the first one of a size makes the workspace grow.
+    std::unique_ptr<Recording> recording;
+    double* loss_sum = nullptr;
+    // Tables in the order in which their gradients are final.
+    std::vector<size_t> finished;
+  };
+  // Of two batches' places and the steps' sizes at the ends of epochs, and of some loss scales.
+  static constexpr size_t kMaxRecordedSteps = 16;
   // What a device does at a time, each a stream of its own: what comes next is copied there, and what is done is copied
   // back, while it computes.
   struct Streams {
@@ -152,6 +177,10 @@ class TrainingModel {
                                 float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                 const GradientSink& sink, const ParameterGate& gate, LossSum* result,
                                 std::vector<InFlight>* in_flight);
+  // The part of EnqueueGradients that is computation alone.
+  absl::Status EnqueueComputation(ModelStep& step, float gradient_scale, const absl::Status& gate_status, double** loss_sum);
+  // The recording of such a step, made if need be. Null: the step is to be given to the device as it is.
+  absl::StatusOr<const RecordedStep*> Record(ModelStep& step, float gradient_scale, const absl::Status& gate_status);
   absl::Status EnqueueOutputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                               absl::Span<float> host_outputs);
   void Evaluate(const Batch& batch, absl::Span<const float> outputs, Predictions* predictions) const;
@@ -168,6 +197,9 @@ class TrainingModel {
   size_t present_ = 0;
   Workspace workspace_;
   MatrixPool pool_;
+  // The oldest first.
+  std::deque<RecordedStep> recorded_steps_;
+  uint64_t played_steps_ = 0;
 };
 
 }  // namespace pawl

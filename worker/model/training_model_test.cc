@@ -90,6 +90,41 @@ TEST_P(TrainingModelTest, BatchesThatAreFetchedBeforeTheirTurnGiveTheSameBits) {
   EXPECT_TRUE(gradients_of(*model_, 1, nullptr) == expected[3]);
 }
 
+TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
+  const auto recording = TrainingModel::Create(job_, test_case().shape, *device_, /*records_steps=*/true).value();
+  bool is_dense = true;
+  for (const TableSpec& table : recording->tables()) is_dense = is_dense && table.kind() == DENSE;
+  constexpr int kSteps = 12;
+  Batch batches[2];
+  for (int i = 0; i < kSteps; ++i) {
+    SCOPED_TRACE(i);
+    // The last of an epoch is shorter.
+    const auto random_batch = [&](int step) { return RandomBatch(test_case(), step % 6 == 5 ? 7 : 20, 5, random_); };
+    if (i == 0) batches[0] = random_batch(0);
+    batches[(i + 1) % 2] = random_batch(i + 1);
+    const Batch& batch = batches[i % 2];
+    TableValues parameters(*model_, batch.keys.size(), 0);
+    parameters.Randomize(0.4f, random_);
+    TableValues expected = parameters, actual = parameters;
+    std::vector<size_t> order;
+    const auto plain = model_->ComputeGradients(batch, parameters.spans(), 0.5f, expected.mutable_spans());
+    const auto played = recording->ComputeGradients(
+        batch, parameters.spans(), 0.5f, actual.mutable_spans(), [&order](size_t table) { order.push_back(table); }, nullptr,
+        &batches[(i + 1) % 2]);
+    ASSERT_TRUE(plain.ok() && played.ok()) << plain.status() << played.status();
+    EXPECT_EQ(played->loss_sum, plain->loss_sum);
+    EXPECT_TRUE(actual == expected);
+    std::sort(order.begin(), order.end());
+    for (size_t t = 0; t < order.size(); ++t) EXPECT_EQ(order[t], t);
+    EXPECT_EQ(order.size(), recording->tables().size());
+  }
+  if (is_dense && !device_->SharesHostMemory()) {
+    EXPECT_GE(recording->played_steps(), kSteps / 3u);
+  } else {
+    EXPECT_EQ(recording->played_steps(), 0u);
+  }
+}
+
 TEST_P(TrainingModelTest, TheNextBatchIsOnTheDeviceBeforeItsTurn) {
   if (device_->SharesHostMemory()) GTEST_SKIP() << "nothing is copied";
   if (test_case().shape.numeric_count == 0) GTEST_SKIP() << "what is changed below is not there";

@@ -176,6 +176,60 @@ TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAnewAreOrderedAnew) {
   }
 }
 
+TEST_F(EmulatedCudaTest, ARecordingIsPlayedWithWhatIsInItsMemoryThen) {
+  float* const x = Floats(4);
+  float* const sum = Floats(1);
+  const float ones[4] = {1, 1, 1, 1}, fours[4] = {4, 4, 4, 4};
+  const auto sum_now = [&] {
+    float result = 0;
+    stream_->CopyToHost(sum, 4, &result);
+    EXPECT_TRUE(stream_->Synchronize().ok());
+    return result;
+  };
+  stream_->CopyToDevice(ones, 16, x);
+  stream_->Zero(sum, 4);
+  ASSERT_TRUE(stream_->BeginRecording());
+  stream_->AddConstant(4, 1, x);
+  // With scratch memory.
+  stream_->SumColumns({x, 4, 1, 1}, sum);
+  const std::unique_ptr<Recording> recording = stream_->EndRecording();
+  ASSERT_NE(recording, nullptr);
+  EXPECT_EQ(sum_now(), 0) << "recording does nothing";
+  stream_->Play(*recording);
+  EXPECT_EQ(sum_now(), 8);
+  stream_->CopyToDevice(fours, 16, x);
+  stream_->Play(*recording);
+  stream_->Play(*recording);
+  EXPECT_EQ(sum_now(), 24);
+  device_->Free(x);
+  device_->Free(sum);
+}
+
+TEST_F(EmulatedCudaTest, ARecordingThatFailsIsToldAndTheStreamGoesOn) {
+  float* const x = Floats(4);
+  emulator::FailNext("cudaStreamBeginCapture", cudaErrorInvalidValue);
+  EXPECT_FALSE(stream_->BeginRecording());
+  EXPECT_TRUE(absl::StrContains(stream_->Synchronize().message(), "BeginRecording"));
+  ASSERT_TRUE(stream_->BeginRecording());
+  emulator::FailNext("launch", cudaErrorLaunchOutOfResources);
+  stream_->AddConstant(4, 1, x);
+  EXPECT_EQ(stream_->EndRecording(), nullptr);
+  EXPECT_FALSE(stream_->Synchronize().ok());
+  ASSERT_TRUE(stream_->BeginRecording());
+  stream_->Zero(x, 16);
+  const std::unique_ptr<Recording> recording = stream_->EndRecording();
+  ASSERT_NE(recording, nullptr) << stream_->Synchronize();
+  emulator::FailNext("cudaGraphLaunch", cudaErrorLaunchFailure);
+  stream_->Play(*recording);
+  EXPECT_TRUE(absl::StrContains(stream_->Synchronize().message(), "Play"));
+  stream_->Play(*recording);
+  float result[4];
+  stream_->CopyToHost(x, 16, result);
+  ASSERT_TRUE(stream_->Synchronize().ok());
+  EXPECT_EQ(result[3], 0);
+  device_->Free(x);
+}
+
 TEST_F(EmulatedCudaTest, AnErrorIsToldOnceAndByTheOperationsName) {
   float* const x = Floats(8);
   emulator::FailNext("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);

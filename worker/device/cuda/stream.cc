@@ -10,6 +10,24 @@
 #include "worker/device/cuda/status.h"
 
 namespace pawl {
+namespace {
+
+class CudaGraph final : public Recording {
+ public:
+  CudaGraph(int number, cudaGraphExec_t graph) : number_(number), graph_(graph) {}
+  ~CudaGraph() override {
+    static_cast<void>(cudaSetDevice(number_));
+    static_cast<void>(cudaGraphExecDestroy(graph_));
+  }
+
+  cudaGraphExec_t graph() const { return graph_; }
+
+ private:
+  const int number_;
+  const cudaGraphExec_t graph_;
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Stream>> CudaStream::Create(const Options& options) {
   std::unique_ptr<CudaStream> stream(new CudaStream(options));
@@ -148,6 +166,30 @@ void CudaStream::WaitFor(Stream& other) {
   if (!Check(before.status_)) return;
   if (!Check(cudaEventRecord(before.order_event_, before.stream_))) return;
   Check(cudaStreamWaitEvent(stream_, before.order_event_, 0));
+}
+
+bool CudaStream::BeginRecording() {
+  if (!Begin("BeginRecording")) return false;
+  // Its memory is not to be the graph's.
+  if (gemm_ == nullptr && !Check(InitializeGemm())) return false;
+  return Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+}
+
+std::unique_ptr<Recording> CudaStream::EndRecording() {
+  // Also after an error: the stream does nothing before it has ended.
+  cudaGraph_t graph = nullptr;
+  const bool captured = Check(cudaStreamEndCapture(stream_, &graph));
+  cudaGraphExec_t executable = nullptr;
+  if (captured && status_.ok()) Check(cudaGraphInstantiate(&executable, graph, 0));
+  if (graph != nullptr) static_cast<void>(cudaGraphDestroy(graph));
+  if (executable == nullptr) return nullptr;
+  return std::make_unique<CudaGraph>(options_.number, executable);
+}
+
+void CudaStream::Play(Recording& recording) {
+  is_ordered_ = false;
+  if (!Begin("Play")) return;
+  Check(cudaGraphLaunch(static_cast<CudaGraph&>(recording).graph(), stream_));
 }
 
 Staging::Piece CudaStream::TakePiece(size_t bytes) {

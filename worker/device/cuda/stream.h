@@ -26,6 +26,8 @@ namespace pawl {
 // call, and the CUDA context is then lost: all that comes later fails too. A GPU that hangs (DEADLINE_EXCEEDED) is never
 // waited for again, and what the stream holds is never freed.
 //
+// A recording is a CUDA graph. Scratch memory of operations in it is the graph's own.
+//
 // Bits: kernels sum in the orders that kernels.h says; cuBLAS has a handle and a workspace for each stream and no atomics,
 // and chooses its algorithm by the shapes and the operands' alignment to 16 bytes. PoolRows, and PoolRowsBackward for keys
 // of up to 64 entries, give the CPU's bits.
@@ -54,6 +56,9 @@ class CudaStream final : public Stream {
   Mark PlaceMark() override;
   absl::Status Await(Mark mark) override;
   void WaitFor(Stream& other) override;
+  bool BeginRecording() override;
+  std::unique_ptr<Recording> EndRecording() override;
+  void Play(Recording& recording) override;
   void CopyToDevice(const void* host, size_t bytes, void* to) override;
   void CopyToHost(const void* from, size_t bytes, void* host) override;
   void Zero(void* data, size_t bytes) override;

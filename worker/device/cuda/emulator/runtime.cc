@@ -10,14 +10,25 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "client_lib/base/half.h"
 #include "cublas_v2.h"
 #include "worker/device/cuda/emulator/emulator.h"
 
+struct CUgraph_st {
+  std::vector<std::function<void()>> work;
+};
+
+struct CUgraphExec_st {
+  std::vector<std::function<void()>> work;
+};
+
 struct CUstream_st {
   std::deque<std::function<void()>> work;
+  // What is captured; null while nothing is.
+  CUgraph_st* capture = nullptr;
   uint64_t given = 0;
   uint64_t done = 0;
   bool was_asked = false;
@@ -50,6 +61,8 @@ std::recursive_mutex mutex;
 std::map<const char*, Memory> device_memory;
 std::map<const char*, size_t> locked_memory;
 size_t allocated = 0;
+// Of graphs.
+std::set<void*> captured_memory;
 std::map<std::string, cudaError_t> failures;
 bool hangs = false;
 int capability_of_all = 90;
@@ -93,6 +106,7 @@ bool IsLocked(const void* data, size_t bytes) {
 }
 
 void Give(CUstream_st* stream, std::function<void()> work) {
+  if (stream->capture != nullptr) return stream->capture->work.push_back(std::move(work));
   stream->work.push_back(std::move(work));
   ++stream->given;
 }
@@ -217,12 +231,19 @@ cudaError_t cudaMallocFromPoolAsync(void** data, size_t bytes, cudaMemPool_t poo
   Fill(*data, bytes);
   device_memory[static_cast<char*>(*data)] = {bytes, gpu};
   allocated += bytes;
+  // A graph has its memory for as long as it is there; here the capture's is simply never given back.
+  if (stream->capture != nullptr) captured_memory.insert(*data);
   return cudaSuccess;
 }
 
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   const Lock lock(mutex);
   if (device_memory.count(static_cast<char*>(data)) == 0) return Result(cudaErrorInvalidValue);
+  if (captured_memory.count(data) > 0) {
+    const size_t bytes = device_memory[static_cast<char*>(data)].bytes;
+    Give(stream, [data, bytes] { Fill(data, bytes); });
+    return cudaSuccess;
+  }
   Give(stream, [data] {
     const auto at = device_memory.find(static_cast<char*>(data));
     Fill(data, at->second.bytes);
@@ -266,10 +287,53 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const Lock lock(mutex);
+  cudaError_t error;
+  if (Fails("cudaStreamBeginCapture", &error)) return error;
+  if (stream->capture != nullptr) return Result(cudaErrorIllegalState);
+  stream->capture = new CUgraph_st;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const Lock lock(mutex);
+  if (stream->capture == nullptr) return Result(cudaErrorIllegalState);
+  *graph = std::exchange(stream->capture, nullptr);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  const Lock lock(mutex);
+  cudaError_t error;
+  if (Fails("cudaGraphInstantiate", &error)) return error;
+  *executable = new CUgraphExec_st{graph->work};
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  const Lock lock(mutex);
+  cudaError_t error;
+  if (Fails("cudaGraphLaunch", &error)) return error;
+  for (const std::function<void()>& work : executable->work) Give(stream, work);
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const Lock lock(mutex);
   cudaError_t error;
   if (Fails("cudaStreamQuery", &error)) return error;
+  if (stream->capture != nullptr) return Result(cudaErrorStreamCaptureUnsupported);
   if (hangs) return Result(cudaErrorNotReady);
   if (stream->done == stream->given) {
     stream->was_asked = false;
@@ -282,6 +346,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const Lock lock(mutex);
+  // CUDA could record this too, where the other stream is captured with it; nobody here does.
+  if (stream->capture != nullptr) return Result(cudaErrorStreamCaptureIsolation);
   // As it stands now: the event may be recorded again before this stream comes so far.
   CUstream_st* const before = event->stream;
   const uint64_t place = event->place;
@@ -304,6 +370,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const Lock lock(mutex);
   if (stream->gpu != current_gpu) return Result(cudaErrorInvalidResourceHandle);
+  if (stream->capture != nullptr) return Result(cudaErrorStreamCaptureUnsupported);
   *event = {stream, stream->given, false};
   return cudaSuccess;
 }
@@ -327,6 +394,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const bool is_possible =
       is_upload ? IsLocked(from, bytes) && IsDevice(to, bytes) : IsDevice(from, bytes) && IsLocked(to, bytes);
   if (!is_possible || stream->gpu != current_gpu) return Result(cudaErrorInvalidValue);
+  if (stream->capture != nullptr) return Result(cudaErrorStreamCaptureUnsupported);
   Give(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
