@@ -149,13 +149,16 @@ TEST_P(TrainingPrecisionTest, WhatIsFiniteWithNoScaleGoesThrough) {
 }
 
 TEST_P(TrainingPrecisionTest, LayersThatAreComputedAgainGiveTheSameBits) {
+  // The emulator takes its time.
+  const bool is_slow = !std::get<1>(GetParam()).has_cpu_bits;
   for (const ElementType type : {FLOAT32, BFLOAT16}) {
+    if (is_slow && type == BFLOAT16) continue;
     const Job kept = JobWith(type);
     LossSum expected;
     const TableValues gradients = Gradients(kept, 0.5f, &expected);
     std::vector<std::vector<std::string>> choices = {{"all"}};
     const std::vector<std::string> layers = LayersOf(kept.model());
-    for (size_t i = 0; i < layers.size(); ++i) {
+    for (size_t i = 0; i < layers.size() && !is_slow; ++i) {
       choices.push_back({layers[i]});
       if (i > 0) choices.push_back({layers[i - 1], layers[i]});
     }
