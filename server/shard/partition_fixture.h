@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
 #include "server/shard/partition.h"
 
