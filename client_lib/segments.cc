@@ -117,9 +117,8 @@ int32_t TableCuts::AppendBlocks(const Table& table, const KeyRange& cut, const f
   }
   float largest = 0;
   if (type == FLOAT16) {
-    for_each_block([&](size_t begin, size_t elements) {
-      largest = std::max(largest, LargestFinite(blocks + begin, elements));
-    });
+    for_each_block(
+        [&](size_t begin, size_t elements) { largest = std::max(largest, LargestFinite(blocks + begin, elements)); });
   }
   const int32_t exponent = ElementExponentFor(type, largest);
   for_each_block([&](size_t begin, size_t elements) {
@@ -164,8 +163,7 @@ void TableCuts::Scatter(const Table& table, const KeyRange& cut, const ByteView&
 }
 
 size_t TableCuts::capacity_bytes() const {
-  return groups_.capacity_bytes() + cuts_.capacity() * sizeof(KeyRange) + gradient_bytes_ +
-         rows_.capacity() * sizeof(float);
+  return groups_.capacity_bytes() + cuts_.capacity() * sizeof(KeyRange) + gradient_bytes_ + rows_.capacity() * sizeof(float);
 }
 
 std::unique_ptr<TableCuts> TableCutsPool::Get() {

@@ -54,8 +54,7 @@ void SenderSession::PushCall::SendSegments(std::vector<uint64_t>& next_ordinal) 
       segment.ordinal = next_ordinal[cut.partition]++;
       cuts.AppendKeys(cut, &segment.keys);
       if (item.table.dense()) {
-        segment.exponent =
-            cuts.AppendBlocks(item.table, cut, item.gradients.data(), &segment.values, item.element_type);
+        segment.exponent = cuts.AppendBlocks(item.table, cut, item.gradients.data(), &segment.values, item.element_type);
       } else {
         segment.exponent = cuts.GatherRows(item.table, cut, item.gradients.data(), &segment.values, item.element_type);
       }

@@ -394,7 +394,7 @@ TEST_F(DataPlaneTest, TheLogIsAskedForRoomForTheFloats) {
   plane_->Close(absl::UnavailableError("the end"));
 }
 
-// An early gradient keeps a small message of FLOAT32, and of one of 16 bits the floats alone; the sum is that of the ranks' order.
+// It keeps a small message of FLOAT32, and of one of 16 bits the floats alone.
 TEST_F(DataPlaneTest, AnEarlyGradientOf16BitsKeepsNothingOfItsMessage) {
   for (const ElementType type : {FLOAT32, BFLOAT16, FLOAT16}) {
     Start(SYNC, 3);

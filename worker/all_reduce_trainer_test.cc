@@ -326,10 +326,8 @@ TEST(AllReduceTrainerTest, LossesAreScaledWithWholeBatchesAndWithParts) {
     std::optional<Parameters> first;
     // The larger one is too large for every step.
     for (const float loss_scale : {1024.0f, 16777216.0f, 16777216.0f}) {
-      Cluster cluster({.processes = {{0, 1}, {2, 3}},
-                       .micro_batches = micro_batches,
-                       .compute = FLOAT16,
-                       .loss_scale = loss_scale});
+      Cluster cluster(
+          {.processes = {{0, 1}, {2, 3}}, .micro_batches = micro_batches, .compute = FLOAT16, .loss_scale = loss_scale});
       cluster.RunAllOk();
       const Parameters parameters = cluster.servers_->parameters();
       ExpectNear(parameters, exact.servers_->parameters(), 2e-3);

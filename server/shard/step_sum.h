@@ -22,8 +22,8 @@ inline constexpr size_t kMaxKeptMessageBytes = size_t{8} << 20;
 // that the sum has the same bits every time. The prefix that is complete is added
 // up at once; only what arrived early is kept. Not thread-safe.
 //
-// An early gradient keeps its whole message in memory if that is small enough, and is copied otherwise; one whose owner keeps
-// nothing but it is kept as it is.
+// An early gradient keeps its whole message in memory if that is small enough, and is copied otherwise; one whose owner
+// keeps nothing but it is kept as it is.
 //
 // With backup workers it is not known before the close whose gradients count, so all are kept until then.
 class StepSum {

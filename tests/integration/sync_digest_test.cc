@@ -101,8 +101,7 @@ TEST_F(SyncDigestTest, GradientsOf16BitsGiveTheSameBitsOnAnyCluster) {
   ExpectDigest(job, 1, 2, digest);
   ExpectDigest(job, 3, 4, digest);
   // Whatever scales a rank has tried, and though a layer is computed twice.
-  const std::string all_kept =
-      JobText(model + " precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");
+  const std::string all_kept = JobText(model + " precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");
   const std::string float16 = JobText(
       "model { deepfm { dim: 4 hidden: [16, 8] } recompute: 'mlp/0' } optimizer { adagrad { learning_rate: 0.05 } }\n"
       "precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");

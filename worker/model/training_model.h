@@ -93,10 +93,9 @@ class TrainingModel {
 
   // Sets `gradients`, spans like those of `parameters`, to those of the sum of the
   // losses of the samples, times gradient_scale. Values that are not finite go
-  // through to the gradients; but with compute FLOAT16 gradients that are not finite with any scale, of a loss that is, are an
-  // INVALID_ARGUMENT, and none has gone to the sink. INVALID_ARGUMENT also for a batch that is not of the
-  // shape, bad labels or spans of a wrong size: nothing has been written then. The
-  // gates' errors: the same.
+  // through to the gradients; but with compute FLOAT16, gradients that are not finite with any scale, of a loss that is, are
+  // an INVALID_ARGUMENT, and none has gone to the sink. INVALID_ARGUMENT also for a batch that is not of the
+  // shape, bad labels or spans of a wrong size: nothing has been written then. The gates' errors: none has gone to the sink.
   //
   // `next`, if there is one, is copied to the device while this batch is computed with, for the call after this one if that
   // is for the same object, which REQUIRES that it does not change until then.

@@ -150,11 +150,12 @@ TEST_P(TrainingPrecisionTest, ALossThatIsNotFiniteIsTheCallers) {
   }
   TableValues gradients(none_);
   int tries = 0;
-  const auto result = ModelOf(JobWith(FLOAT16, 64))
-                          ->ComputeGradients(batch_, bad.spans(), 1, gradients.mutable_spans(), nullptr, nullptr, nullptr, [&] {
-                            ++tries;
-                            return absl::OkStatus();
-                          });
+  const auto result =
+      ModelOf(JobWith(FLOAT16, 64))
+          ->ComputeGradients(batch_, bad.spans(), 1, gradients.mutable_spans(), nullptr, nullptr, nullptr, [&] {
+            ++tries;
+            return absl::OkStatus();
+          });
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(std::isfinite(result->loss_sum));
   EXPECT_EQ(tries, 0);
