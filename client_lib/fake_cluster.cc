@@ -42,9 +42,9 @@ std::vector<T> Unpack(const std::string& bytes) {
   return values;
 }
 
-std::vector<float> UnpackElements(ElementType type, const std::string& bytes) {
+std::vector<float> UnpackElements(ElementType type, const std::string& bytes, int32_t exponent) {
   std::vector<float> values(bytes.size() / ElementBytes(type));
-  DecodeElements(type, bytes.data(), values.size(), values.data());
+  DecodeElements(type, bytes.data(), values.size(), values.data(), exponent);
   return values;
 }
 
@@ -420,7 +420,7 @@ void FakeCluster::Handle(const std::string& server, Method method, IncomingMessa
                             segment.partition(),
                             segment.ordinal(),
                             Unpack<uint64_t>(segment.keys()),
-                            UnpackElements(segment.element_type(), segment.values()),
+                            UnpackElements(segment.element_type(), segment.values(), segment.exponent()),
                             false,
                             segment.element_type(),
                             segment.values().size()};

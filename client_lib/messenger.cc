@@ -155,8 +155,8 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch, std::shared
     std::vector<PushSegmentView> views;
     views.reserve(message->segments.size());
     for (const Segment& segment : message->segments) {
-      views.push_back(
-          {segment.table, segment.partition, segment.ordinal, segment.element_type, segment.keys, segment.values});
+      views.push_back({segment.table, segment.partition, segment.ordinal, segment.element_type, segment.keys, segment.values,
+                       segment.exponent});
     }
     request = EncodePushRequest(header, views);
   } else {

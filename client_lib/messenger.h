@@ -59,6 +59,7 @@ struct Segment {
   // Of a push.
   ElementType element_type = FLOAT32;
   ByteView values;
+  int32_t exponent = 0;
   // Bytes of keys and values, sent or to be answered.
   size_t bytes = 0;
   // Of a pull: for the call's use.

@@ -74,50 +74,59 @@ void TableCuts::AllocateGradients(const Table& table, ElementType type) {
   gradient_bytes_ = bytes;
 }
 
-void TableCuts::GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view,
-                           ElementType type) {
+int32_t TableCuts::GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view,
+                              ElementType type) {
   const size_t width = table.row_width();
   const size_t row_bytes = width * ElementBytes(type);
   char* const begin = gradients_.get() + cut.begin * row_bytes;
-  char* out = begin;
+  const bool is_float = row_bytes == width * sizeof(float);
+  if (!is_float) rows_.resize(cut.count * width);
+  float* const rows = is_float ? reinterpret_cast<float*>(begin) : rows_.data();
+  float* out = rows;
   const uint32_t end = cut.begin + cut.count;
-  float sum[kMaxRowWidth];
-  for (uint32_t i = cut.begin; i < end; ++i, out += row_bytes) {
+  for (uint32_t i = cut.begin; i < end; ++i, out += width) {
     if (i + kPrefetchRows < end) __builtin_prefetch(gradients + groups_.first_position(i + kPrefetchRows) * width);
-    const float* row = gradients + groups_.first_position(i) * width;
-    if (groups_.has_duplicates()) {
-      std::memcpy(sum, row, width * sizeof(float));
-      row = sum;
-      bool first = true;
-      groups_.ForEachPosition(i, [&](uint32_t position) {
-        if (std::exchange(first, false)) return;
-        const float* const more = gradients + position * width;
-        for (size_t j = 0; j < width; ++j) sum[j] += more[j];
-      });
-    }
-    if (row_bytes == width * sizeof(float)) {
-      std::memcpy(out, row, row_bytes);
-    } else {
-      EncodeElements(type, row, width, out);
-    }
+    std::memcpy(out, gradients + groups_.first_position(i) * width, width * sizeof(float));
+    if (!groups_.has_duplicates()) continue;
+    bool first = true;
+    groups_.ForEachPosition(i, [&](uint32_t position) {
+      if (std::exchange(first, false)) return;
+      const float* const more = gradients + position * width;
+      for (size_t j = 0; j < width; ++j) out[j] += more[j];
+    });
   }
   view->Append(begin, cut.count * row_bytes);
+  if (is_float) return 0;
+  const size_t count = cut.count * width;
+  const int32_t exponent = type == FLOAT16 ? ElementExponentFor(type, LargestFinite(rows, count)) : 0;
+  EncodeElements(type, rows, count, begin, exponent);
+  return exponent;
 }
 
-void TableCuts::AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view,
-                             ElementType type) {
-  for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) {
-    // Only a tensor's last block, hence the list's, is shorter. Of all blocks the position is the number.
-    const size_t begin = groups_.first_position(i) * kBlockElements;
-    const size_t elements = BlockElements(table, groups_.keys()[i]);
-    if (ElementBytes(type) == sizeof(float)) {
-      view->Append(blocks + begin, elements * sizeof(float));
-      continue;
+int32_t TableCuts::AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view,
+                                ElementType type) {
+  // Only a tensor's last block, hence the list's, is shorter. Of all blocks the position is the number.
+  const auto for_each_block = [&](auto visit) {
+    for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) {
+      visit(groups_.first_position(i) * kBlockElements, BlockElements(table, groups_.keys()[i]));
     }
-    char* const out = gradients_.get() + begin * ElementBytes(type);
-    EncodeElements(type, blocks + begin, elements, out);
-    view->Append(out, elements * ElementBytes(type));
+  };
+  if (ElementBytes(type) == sizeof(float)) {
+    for_each_block([&](size_t begin, size_t elements) { view->Append(blocks + begin, elements * sizeof(float)); });
+    return 0;
   }
+  float largest = 0;
+  if (type == FLOAT16) {
+    for_each_block(
+        [&](size_t begin, size_t elements) { largest = std::max(largest, LargestFinite(blocks + begin, elements)); });
+  }
+  const int32_t exponent = ElementExponentFor(type, largest);
+  for_each_block([&](size_t begin, size_t elements) {
+    char* const out = gradients_.get() + begin * ElementBytes(type);
+    EncodeElements(type, blocks + begin, elements, out, exponent);
+    view->Append(out, elements * ElementBytes(type));
+  });
+  return exponent;
 }
 
 void TableCuts::Scatter(const Table& table, const KeyRange& cut, const ByteView& values, float* out) const {
@@ -154,7 +163,7 @@ void TableCuts::Scatter(const Table& table, const KeyRange& cut, const ByteView&
 }
 
 size_t TableCuts::capacity_bytes() const {
-  return groups_.capacity_bytes() + cuts_.capacity() * sizeof(KeyRange) + gradient_bytes_;
+  return groups_.capacity_bytes() + cuts_.capacity() * sizeof(KeyRange) + gradient_bytes_ + rows_.capacity() * sizeof(float);
 }
 
 std::unique_ptr<TableCuts> TableCutsPool::Get() {

@@ -53,16 +53,17 @@ class TableCuts {
   // Bytes of the values of a cut, as numbers of the type.
   size_t ValueBytes(const Table& table, const KeyRange& cut, ElementType type = FLOAT32) const;
 
-  // Memory for what the two functions below make of all cuts. `type`: as what the gradients are to be sent.
+  // Memory for what the two functions below make of all cuts. `type`: as what the gradients are to be sent. Both return the
+  // segment's exponent (PushSegment.exponent), a function of its gradients alone.
   void AllocateGradients(const Table& table, ElementType type = FLOAT32);
   // Sparse: the gradients of the cut's keys, duplicates added up as floats in the order of the list, in
   // memory of *this. REQUIRES: AllocateGradients was called for the type.
-  void GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view,
-                  ElementType type = FLOAT32);
+  int32_t GatherRows(const Table& table, const KeyRange& cut, const float* gradients, ByteView* view,
+                     ElementType type = FLOAT32);
   // Dense: refers to the tensor, or to the blocks of BuildDense, which lie one after the other; as another type than FLOAT32
   // they are in memory of *this. REQUIRES: as above.
-  void AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view,
-                    ElementType type = FLOAT32);
+  int32_t AppendBlocks(const Table& table, const KeyRange& cut, const float* blocks, ByteView* view,
+                       ElementType type = FLOAT32);
 
   // Pull: copies the rows or blocks of a cut to their places.
   // REQUIRES: values.size() == ValueBytes(cut).
@@ -75,6 +76,8 @@ class TableCuts {
   std::vector<KeyRange> cuts_;
   std::unique_ptr<char[]> gradients_;
   size_t gradient_bytes_ = 0;
+  // The rows of one cut before they are encoded.
+  std::vector<float> rows_;
 };
 
 // Keeps TableCuts for the next call, up to a bound. Thread-safe.

@@ -1,5 +1,7 @@
 #include "client_lib/segments.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -8,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/base/elements.h"
 #include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
@@ -198,11 +201,9 @@ TEST(SegmentsTest, GradientsOf16BitsTakeHalfTheBytesAndAreRoundedOnce) {
       for (const KeyRange& cut : cuts.cuts()) {
         ByteView key_view, view;
         cuts.AppendKeys(cut, &key_view);
-        if (dense) {
-          cuts.AppendBlocks(table, cut, gradients.data(), &view, type);
-        } else {
-          cuts.GatherRows(table, cut, gradients.data(), &view, type);
-        }
+        const int32_t exponent = dense ? cuts.AppendBlocks(table, cut, gradients.data(), &view, type)
+                                       : cuts.GatherRows(table, cut, gradients.data(), &view, type);
+        float largest = 0;
         ASSERT_EQ(view.size(), cuts.ValueBytes(table, cut, type));
         ASSERT_EQ(view.size(), cuts.ValueBytes(table, cut) / 2);
         bytes += view.size();
@@ -212,11 +213,55 @@ TEST(SegmentsTest, GradientsOf16BitsTakeHalfTheBytesAndAreRoundedOnce) {
           const float* const expected = dense ? &gradients[key * kBlockElements] : sums[key].data();
           const size_t count = dense ? BlockElements(table, key) : 5;
           for (size_t j = 0; j < count; ++j) {
-            ASSERT_EQ(halves[at++], type == BFLOAT16 ? Bfloat16Of(expected[j]) : Float16Of(expected[j]));
+            const float scaled = std::ldexp(expected[j], -exponent);
+            ASSERT_EQ(halves[at++], type == BFLOAT16 ? Bfloat16Of(scaled) : Float16Of(scaled));
+            largest = std::max(largest, std::abs(expected[j]));
           }
         }
+        EXPECT_EQ(exponent, ElementExponentFor(type, largest));
       }
       EXPECT_EQ(bytes, 2 * (dense ? table.elements() : sums.size() * 5));
+    }
+  }
+}
+
+// Each segment's are as exact as FLOAT16 is, whether they are tiny or beyond its range; sent again they are the same bytes.
+TEST(SegmentsTest, Float16LosesNeitherSmallNorLargeGradients) {
+  for (const float size : {1e-20f, 3e-8f, 1.0f, 1e6f, 1e30f}) {
+    for (const bool dense : {false, true}) {
+      const Table table = dense ? Dense(2 * kBlockElements + 3) : Sparse(3);
+      const std::vector<uint64_t> keys = {4, 9, 11};
+      std::vector<float> gradients(dense ? table.elements() : 9);
+      for (size_t i = 0; i < gradients.size(); ++i) gradients[i] = size * (i % 7 + 1) / 7;
+      TableCuts cuts;
+      if (dense) {
+        cuts.BuildDense(table, 1);
+      } else {
+        cuts.BuildSparse(table, keys, 1, true);
+      }
+      cuts.AllocateGradients(table, FLOAT16);
+      ASSERT_EQ(cuts.cuts().size(), 1u);
+      std::vector<uint16_t> before;
+      for (int time = 0; time < 2; ++time) {
+        ByteView view, key_view;
+        const int32_t exponent = dense ? cuts.AppendBlocks(table, cuts.cuts()[0], gradients.data(), &view, FLOAT16)
+                                       : cuts.GatherRows(table, cuts.cuts()[0], gradients.data(), &view, FLOAT16);
+        cuts.AppendKeys(cuts.cuts()[0], &key_view);
+        const std::vector<uint16_t> halves = Unpack<uint16_t>(view);
+        std::vector<float> back(halves.size());
+        DecodeElements(FLOAT16, halves.data(), halves.size(), back.data(), exponent);
+        size_t at = 0;
+        for (const uint64_t key : Unpack<uint64_t>(key_view)) {
+          const size_t row = dense ? key * kBlockElements : (std::find(keys.begin(), keys.end(), key) - keys.begin()) * 3;
+          for (size_t j = 0; j < (dense ? BlockElements(table, key) : 3); ++j) {
+            ASSERT_NEAR(back[at++], gradients[row + j], gradients[row + j] / 2048);
+          }
+        }
+        if (time == 1) {
+          EXPECT_EQ(halves, before);
+        }
+        before = halves;
+      }
     }
   }
 }

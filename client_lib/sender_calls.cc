@@ -54,9 +54,9 @@ void SenderSession::PushCall::SendSegments(std::vector<uint64_t>& next_ordinal) 
       segment.ordinal = next_ordinal[cut.partition]++;
       cuts.AppendKeys(cut, &segment.keys);
       if (item.table.dense()) {
-        cuts.AppendBlocks(item.table, cut, item.gradients.data(), &segment.values, item.element_type);
+        segment.exponent = cuts.AppendBlocks(item.table, cut, item.gradients.data(), &segment.values, item.element_type);
       } else {
-        cuts.GatherRows(item.table, cut, item.gradients.data(), &segment.values, item.element_type);
+        segment.exponent = cuts.GatherRows(item.table, cut, item.gradients.data(), &segment.values, item.element_type);
       }
     }
   }

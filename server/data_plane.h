@@ -172,8 +172,9 @@ class DataPlane final : public RequestHandler {
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
   // What of the push the partitions would refuse.
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
+  // `message` keeps the request's memory.
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
-                                         const std::shared_ptr<const void>& owner, size_t owner_bytes,
+                                         const std::shared_ptr<const void>& message, size_t message_bytes,
                                          std::vector<ChangeMark>& marks);
   absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
                                              const std::vector<size_t>& value_bytes,

@@ -20,6 +20,20 @@ namespace {
 // kMaxMessageBytes again, with what is said about it there.
 constexpr size_t kMaxSegmentBytes = kMaxMessageBytes - 4096;
 
+// The memory of the message and of all that it is decoded to.
+size_t BytesInFlight(const IncomingMessage& message, const PushRequestView& request) {
+  size_t bytes = message.bytes.size();
+  for (const PushSegmentView& segment : request.segments) bytes += DecodedBytes(segment);
+  return bytes;
+}
+
+// About what its changes are for the log: the message's bytes if it were of FLOAT32.
+size_t BytesOfChanges(const IncomingMessage& message, const PushRequestView& request) {
+  size_t bytes = message.bytes.size();
+  for (const PushSegmentView& segment : request.segments) bytes += FloatBytes(segment) - segment.values.size();
+  return bytes;
+}
+
 }  // namespace
 
 void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) {
@@ -36,13 +50,13 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
         absl::InvalidArgumentError("header.sender is not set: a push needs a logical_worker or a client to be named by"),
         reply);
   }
-  // With the gradients of 16 bits as the floats that they become.
-  const size_t bytes = message.bytes.size() + DecodedBytes(*request);
-  const auto reservation = ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, bytes);
+  // Taken now for what is decoded when the push's turn has come, so that nothing can fail then.
+  const auto reservation =
+      ByteReservation::Take(bytes_in_flight_, options_.max_bytes_in_flight, BytesInFlight(message, *request));
   if (reservation == nullptr) {
     return reply(TooManyBytesInFlight(), OutgoingMessage());
   }
-  if (absl::Status room = CheckLogHasRoom(bytes); !room.ok()) {
+  if (absl::Status room = CheckLogHasRoom(BytesOfChanges(message, *request)); !room.ok()) {
     return reply(std::move(room), OutgoingMessage());
   }
   std::vector<std::shared_ptr<Replica>> replicas;
@@ -59,19 +73,17 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
       const auto table = (*view)->tables.find(segment.table);
       status = table == (*view)->tables.end()
                    ? NoSuchTable(segment.table)
-                   : table->second->CheckGradient(segment.element_type, segment.keys, segment.values, segment.partition,
-                                                  (*view)->options.partitions);
+                   : table->second->CheckGradient(segment.element_type, segment.exponent, segment.keys, segment.values,
+                                                  segment.partition, (*view)->options.partitions);
     }
     if (!status.ok()) return Refuse(Method::kPush, &header, std::move(status), reply);
   }
-  std::shared_ptr<const void> owner = std::move(message.owner);
-  DecodeGradients(*request, owner);
-  auto act = [this, view = *view, sender, request, reservation, context, owner = std::move(owner), bytes,
-              reply = std::move(reply)](absl::Status status) mutable {
+  auto act = [this, view = *view, sender, request, reservation, context, owner = std::move(message.owner),
+              message_bytes = message.bytes.size(), reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return Refuse(Method::kPush, &request->header, std::move(status), reply);
     std::vector<ChangeMark> marks;
     PAWL_FAILPOINT("push.apply");
-    auto response = ApplyPush(*view, sender, *request, owner, bytes, marks);
+    auto response = ApplyPush(*view, sender, *request, owner, message_bytes, marks);
     PAWL_FAILPOINT("push.applied");
     if (replicator_ != nullptr) replicator_->PumpLanes();
     if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
@@ -99,24 +111,29 @@ absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const 
     MutexLock lock(replica.mu);
     PAWL_RETURN_IF_ERROR(CheckServes(replica, request.header.epoch()));
     if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
-    const absl::Status status = replica.partition->CheckPush(sender, segment.ordinal, segment.table,
-                                                             Gradient{segment.keys, segment.values, nullptr}, before);
+    const size_t value_bytes = FloatBytes(segment);
+    const absl::Status status =
+        replica.partition->CheckPush(sender, segment.ordinal, segment.table, segment.keys, value_bytes, before);
     if (absl::IsUnavailable(status)) return WithPushback(status);
     PAWL_RETURN_IF_ERROR(status);
     before.keys += segment.keys.size() / sizeof(uint64_t);
-    before.bytes += segment.keys.size() + segment.values.size();
+    before.bytes += segment.keys.size() + value_bytes;
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
-                                                  const std::shared_ptr<const void>& owner, size_t owner_bytes,
+                                                  const std::shared_ptr<const void>& message, size_t message_bytes,
                                                   std::vector<ChangeMark>& marks) {
   // All before any: a push that is refused has changed nothing. (What another
   // request, or a new routing, changes in between can still split it; its push ids then complete it.)
   PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
   PushResponse response;
-  for (const PushSegmentView& segment : request.segments) {
+  for (const PushSegmentView& pushed : request.segments) {
+    std::shared_ptr<const void> owner = message;
+    PushSegmentView segment = DecodeSegment(pushed, owner);
+    const size_t decoded_bytes = DecodedBytes(pushed);
+    const size_t owner_bytes = decoded_bytes > 0 ? decoded_bytes : message_bytes;
     const std::shared_ptr<Replica>& replica = view.replicas[segment.partition];
     MutexLock lock(replica->mu);
     PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header.epoch()));
@@ -130,7 +147,7 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
       ChangeView change;
       change.kind = ChangeView::Kind::kPush;
       change.sender = HeaderOf(sender);
-      change.segment = segment;
+      change.segment = std::move(segment);
       Record(*replica, std::move(change), owner);
     }
     // A duplicate waits for the original.

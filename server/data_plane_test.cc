@@ -14,6 +14,7 @@
 #include "client_lib/base/simulated_clock.h"
 #include "client_lib/rpc/codec.h"
 #include "gtest/gtest.h"
+#include "server/replication/change_log.h"
 
 namespace pawl {
 namespace {
@@ -25,6 +26,21 @@ constexpr uint32_t kWidth = 2;
 constexpr uint32_t kBlocks = 2;
 constexpr size_t kBlockFloats = 1000;
 
+// Has room for what it was asked for, and remembers how much that was.
+class AskedLog final : public ChangeLog {
+ public:
+  absl::Status CheckRoom(uint64_t bytes) const override {
+    asked = bytes;
+    return absl::OkStatus();
+  }
+  void Append(uint32_t, uint64_t, const ByteView& entry, std::shared_ptr<const void>) override { written += entry.size(); }
+  absl::Status SaveSnapshot(uint32_t, uint64_t, absl::string_view) override { return absl::OkStatus(); }
+  void Drop(uint32_t) override {}
+
+  mutable uint64_t asked = 0;
+  uint64_t written = 0;
+};
+
 // A server with all partitions and one table, and what its callers do.
 class DataPlaneTest : public testing::Test {
  protected:
@@ -35,8 +51,9 @@ class DataPlaneTest : public testing::Test {
     OutgoingMessage outgoing;
   };
 
-  void Start(ConsistencyMode mode, uint32_t logical_workers, DataPlaneOptions options = {}) {
+  void Start(ConsistencyMode mode, uint32_t logical_workers, DataPlaneOptions options = {}, ChangeLog* log = nullptr) {
     plane_ = std::make_unique<DataPlane>(options, clock_);
+    if (log != nullptr) plane_->SetLog(*log);
     Job job;
     job.set_seed(3);
     job.set_partitions(kPartitions);
@@ -103,6 +120,19 @@ class DataPlaneTest : public testing::Test {
     segment.set_element_type(FLOAT32);
     segment.set_keys(std::string(reinterpret_cast<const char*>(&key), sizeof(key)));
     segment.set_values(std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)));
+  }
+
+  // The same gradients in another type. REQUIRES: they are of FLOAT32.
+  static PushRequest As(ElementType type, PushRequest request, int32_t exponent = 0) {
+    for (PushSegment& segment : *request.mutable_segments()) {
+      const size_t count = segment.values().size() / sizeof(float);
+      std::string bytes(count * ElementBytes(type), '\0');
+      EncodeElements(type, segment.values().data(), count, bytes.data(), exponent);
+      segment.set_values(bytes);
+      segment.set_element_type(type);
+      segment.set_exponent(exponent);
+    }
+    return request;
   }
 
   static PushRequest RowPush(const RequestHeader& header, uint64_t key, std::vector<float> values, uint64_t ordinal = 0) {
@@ -297,6 +327,96 @@ TEST_F(DataPlaneTest, ASegmentOf16BitsMustFitAsTheFloatsThatItBecomes) {
   const absl::Status status = Push(request);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("the limit is 67104768"), absl::string_view::npos) << status;
+}
+
+TEST_F(DataPlaneTest, AnExponentIsOfFloat16AloneAndWithinBounds) {
+  Start(ASYNC, 1);
+  EXPECT_TRUE(Push(As(FLOAT16, RowPush(ClientHeader(), 1, {3e-9f, -1e-10f}), -40)).ok());
+  const Floats row = Row(1);
+  EXPECT_NEAR(row[0], -3e-9f, 3e-12f);
+  EXPECT_NEAR(row[1], 1e-10f, 1e-13f);
+  for (const auto& [type, exponent] : {std::pair(FLOAT16, 113), {FLOAT16, -126}, {BFLOAT16, 1}, {FLOAT32, -1}}) {
+    PushRequest request = As(type, RowPush(ClientHeader(), 1, {1, 2}, 1));
+    request.mutable_segments(0)->set_exponent(exponent);
+    const absl::Status status = Push(request);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("exponent"), absl::string_view::npos) << status;
+  }
+  EXPECT_EQ(Row(1), row);
+}
+
+TEST_F(DataPlaneTest, ADuplicateInAnotherTypeIsADuplicate) {
+  Start(ASYNC, 1);
+  ASSERT_TRUE(Push(RowPush(ClientHeader(), 1, {1, 2})).ok());
+  const auto answer = Send(Method::kPush, As(BFLOAT16, RowPush(ClientHeader(), 1, {1, 2})));
+  ASSERT_TRUE((*answer)->status.ok());
+  PushResponse response;
+  ASSERT_TRUE(DecodeSmall((*answer)->message.bytes, response).ok());
+  EXPECT_EQ(response.deduplicated(), 1u);
+  EXPECT_EQ(response.accepted(), 0u);
+  EXPECT_EQ(Row(1), (Floats{-1, -2}));
+}
+
+TEST_F(DataPlaneTest, AMessageOf16BitsIsInFlightWithTheFloatsThatItBecomes) {
+  PushRequest waiting;
+  *waiting.mutable_header() = WorkerHeader(0, 1);
+  for (uint64_t key = 1; key < 20; ++key) AddRow(waiting, key, {1, 1}, key);
+  waiting = As(BFLOAT16, waiting);
+  const PushRequest small = RowPush(WorkerHeader(1, 0), 1, {2, 4});
+  const size_t decoded = 19 * (sizeof(uint64_t) + kWidth * sizeof(float));
+  for (const size_t missing : {0, 1}) {
+    DataPlaneOptions options;
+    options.max_bytes_in_flight = waiting.ByteSizeLong() + decoded + small.ByteSizeLong() - missing;
+    Start(SYNC, 2, options);
+    ASSERT_TRUE(EndStep(0, 0).ok());
+    const auto answer = Send(Method::kPush, waiting);
+    ASSERT_FALSE(answer->has_value());
+    EXPECT_EQ(Push(small).code(), missing == 0 ? absl::StatusCode::kOk : absl::StatusCode::kResourceExhausted);
+    plane_->Close(absl::UnavailableError("the end"));
+  }
+}
+
+TEST_F(DataPlaneTest, TheLogIsAskedForRoomForTheFloats) {
+  AskedLog log;
+  Start(ASYNC, 1, {}, &log);
+  CreateBlocks();
+  const PushRequest floats = BlockPush(1);
+  for (const ElementType type : {FLOAT32, BFLOAT16, FLOAT16}) {
+    log.written = 0;
+    PushRequest request = As(type, floats);
+    request.mutable_segments(0)->set_ordinal(next_ordinal_++);
+    const size_t values = kBlockFloats * ElementBytes(type);
+    Send(Method::kPush, request);
+    EXPECT_EQ(log.asked, request.ByteSizeLong() - values + kBlockFloats * sizeof(float));
+    EXPECT_GT(log.written, kBlockFloats * sizeof(float));
+    EXPECT_LT(log.written, log.asked + 100);
+  }
+  plane_->Close(absl::UnavailableError("the end"));
+}
+
+// It keeps a small message of FLOAT32, and of one of 16 bits the floats alone.
+TEST_F(DataPlaneTest, AnEarlyGradientOf16BitsKeepsNothingOfItsMessage) {
+  for (const ElementType type : {FLOAT32, BFLOAT16, FLOAT16}) {
+    Start(SYNC, 3);
+    std::vector<std::weak_ptr<const void>> messages;
+    for (const uint32_t rank : {2u, 1u, 0u}) {
+      auto bytes = std::make_shared<std::string>(
+          As(type, RowPush(WorkerHeader(rank, 0), 1, {1.0f + rank, 0.5f})).SerializeAsString());
+      messages.push_back(bytes);
+      CallContext context;
+      context.deadline = clock_.Now() + std::chrono::seconds(10);
+      absl::Status pushed = absl::UnknownError("no answer");
+      const ByteView view(bytes->data(), bytes->size());
+      plane_->Handle(Method::kPush, IncomingMessage{view, std::move(bytes)}, context,
+                     [&pushed](absl::Status status, OutgoingMessage) { pushed = std::move(status); });
+      ASSERT_TRUE(pushed.ok()) << pushed;
+    }
+    EXPECT_EQ(messages[0].expired(), type != FLOAT32);
+    EXPECT_EQ(messages[1].expired(), type != FLOAT32);
+    EXPECT_TRUE(messages[2].expired());
+    for (const uint32_t rank : {0u, 1u, 2u}) ASSERT_TRUE(EndStep(rank, 0).ok());
+    EXPECT_EQ(Row(1), (Floats{-6, -1.5f}));
+  }
 }
 
 TEST_F(DataPlaneTest, TellsTheRoutingToWhoHasAnOldOne) {

@@ -13,12 +13,13 @@ namespace pawl {
 // Of a segment's values as FLOAT32, whatever they are now.
 size_t FloatBytes(const PushSegmentView& segment);
 
-// The memory that DecodeGradients takes: 0 if all segments are of FLOAT32.
-size_t DecodedBytes(const PushRequestView& request);
+// The memory that DecodeSegment takes, of keys and floats; 0 for a segment of FLOAT32.
+size_t DecodedBytes(const PushSegmentView& segment);
 
-// Makes all segments those of FLOAT32. What it decodes, and what `owner` kept alive, the new `owner` keeps alive.
-// REQUIRES: the values of every segment are whole numbers of a type that there is (TableSchema::CheckGradient).
-void DecodeGradients(PushRequestView& request, std::shared_ptr<const void>& owner);
+// The same segment in FLOAT32. One that was not is copied, with its keys, into memory of its own, which `owner` keeps then:
+// so that what is kept of a message pins neither the rest of it nor the values as they came. Of FLOAT32, it lies where it
+// did. REQUIRES: TableSchema::CheckGradient has accepted it.
+PushSegmentView DecodeSegment(const PushSegmentView& segment, std::shared_ptr<const void>& owner);
 
 }  // namespace pawl
 

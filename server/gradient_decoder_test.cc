@@ -26,47 +26,47 @@ std::vector<float> Floats(const ByteView& view) {
 TEST(GradientDecoderTest, MakesFloatsOfAllTypesWhereverFragmentsEnd) {
   // All of these are numbers of each type.
   const std::vector<float> values = {1, -2, 0.5f, 0, 1024, -0.125f, 3};
-  for (size_t cut = 0; cut <= values.size() * 2; ++cut) {
-    auto memory = std::make_shared<std::vector<std::string>>();
-    memory->reserve(8);
-    PushRequestView request;
-    for (const ElementType type : {BFLOAT16, FLOAT32, FLOAT16, ELEMENT_TYPE_UNSPECIFIED}) {
-      const std::string bytes = Encoded(type, values);
-      PushSegmentView& segment = request.segments.emplace_back();
+  const std::vector<uint64_t> keys = {7, 9};
+  for (const ElementType type : {BFLOAT16, FLOAT16, FLOAT32, ELEMENT_TYPE_UNSPECIFIED}) {
+    const std::string bytes = Encoded(type, values);
+    for (size_t cut = 0; cut <= values.size() * 2; ++cut) {
+      auto message = std::make_shared<std::vector<std::string>>();
+      PushSegmentView segment;
+      segment.table = 5;
       segment.element_type = type;
-      for (const std::string& piece : {bytes.substr(0, cut), bytes.substr(cut)}) {
-        memory->push_back(piece);
-        segment.values.Append(memory->back().data(), memory->back().size());
-      }
+      segment.keys = ByteView(keys.data(), keys.size() * sizeof(uint64_t));
+      *message = {bytes.substr(0, cut), bytes.substr(cut)};
+      for (const std::string& piece : *message) segment.values.Append(piece.data(), piece.size());
+      const bool is_float = ElementBytes(type) == sizeof(float);
       EXPECT_EQ(FloatBytes(segment), values.size() * sizeof(float));
+      EXPECT_EQ(DecodedBytes(segment), is_float ? 0 : keys.size() * sizeof(uint64_t) + values.size() * sizeof(float));
+      const std::weak_ptr<std::vector<std::string>> alive = message;
+      const char* const place = segment.values.fragments()[0].data();
+      std::shared_ptr<const void> owner = std::move(message);
+      const PushSegmentView decoded = DecodeSegment(segment, owner);
+      // What was decoded keeps nothing of the message.
+      EXPECT_EQ(alive.expired(), !is_float);
+      EXPECT_EQ(decoded.values.fragments()[0].data() == place, is_float);
+      EXPECT_EQ(decoded.table, 5u);
+      EXPECT_EQ(decoded.element_type, FLOAT32);
+      EXPECT_EQ(Floats(decoded.values), values) << cut;
+      std::vector<uint64_t> decoded_keys(decoded.keys.size() / sizeof(uint64_t));
+      decoded.keys.CopyTo(decoded_keys.data());
+      EXPECT_EQ(decoded_keys, keys);
     }
-    const char* const float32 = request.segments[1].values.fragments()[0].data();
-    EXPECT_EQ(DecodedBytes(request), 2 * values.size() * sizeof(float));
-    const std::weak_ptr<std::vector<std::string>> alive = memory;
-    std::shared_ptr<const void> owner = std::move(memory);
-    DecodeGradients(request, owner);
-    // What was not decoded still lies there.
-    EXPECT_FALSE(alive.expired());
-    for (const PushSegmentView& segment : request.segments) {
-      EXPECT_EQ(segment.element_type, FLOAT32);
-      EXPECT_EQ(Floats(segment.values), values) << cut;
-    }
-    EXPECT_EQ(request.segments[1].values.fragments()[0].data(), float32);
-    EXPECT_EQ(DecodedBytes(request), 0u);
-    owner = nullptr;
-    EXPECT_TRUE(alive.expired());
   }
 }
 
-TEST(GradientDecoderTest, TakesNoMemoryForFloats) {
-  const float values[] = {1, 2};
-  PushRequestView request;
-  request.segments.emplace_back().values = ByteView(values, sizeof(values));
-  const auto message = std::make_shared<int>(1);
-  std::shared_ptr<const void> owner = message;
-  DecodeGradients(request, owner);
-  EXPECT_EQ(owner, message);
-  EXPECT_EQ(request.segments[0].values.fragments()[0].data(), reinterpret_cast<const char*>(values));
+TEST(GradientDecoderTest, Float16IsMultipliedByThePowerOfItsExponent) {
+  const std::string bytes = Encoded(FLOAT16, {1, -0.75f});
+  PushSegmentView segment;
+  segment.element_type = FLOAT16;
+  segment.exponent = -20;
+  segment.values = ByteView(bytes.data(), bytes.size());
+  std::shared_ptr<const void> owner;
+  const PushSegmentView decoded = DecodeSegment(segment, owner);
+  EXPECT_EQ(decoded.exponent, 0);
+  EXPECT_EQ(Floats(decoded.values), (std::vector<float>{0x1p-20f, -0x0.cp-20f}));
 }
 
 }  // namespace

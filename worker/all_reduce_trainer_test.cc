@@ -38,6 +38,8 @@ struct Setting {
   bool adam = false;
   bool sharded = false;
   ElementType gradients = FLOAT32;
+  ElementType compute = FLOAT32;
+  float loss_scale = 0;
 };
 
 // All processes of a job. The members that tests look at are public.
@@ -51,6 +53,8 @@ class Cluster {
     job_.set_logical_workers(kRanks);
     job_.set_micro_batches(setting.micro_batches);
     job_.mutable_precision()->set_gradients(setting.gradients);
+    job_.mutable_precision()->set_compute(setting.compute);
+    job_.mutable_precision()->set_loss_scale(setting.loss_scale);
     job_.mutable_consistency()->set_mode(setting.mode);
     job_.mutable_data()->set_format(LIBSVM);
     job_.mutable_data()->set_libsvm_fields(2);
@@ -222,12 +226,12 @@ class Cluster {
 
 using Parameters = std::map<std::pair<std::string, uint64_t>, std::vector<float>>;
 
-void ExpectNear(const Parameters& actual, const Parameters& expected) {
+void ExpectNear(const Parameters& actual, const Parameters& expected, double bound = 1e-5) {
   for (const auto& [key, row] : expected) {
     const auto found = actual.find(key);
     ASSERT_TRUE(found != actual.end()) << key.first;
     ASSERT_EQ(found->second.size(), row.size()) << key.first;
-    for (size_t i = 0; i < row.size(); ++i) EXPECT_NEAR(found->second[i], row[i], 1e-5f) << key.first << " " << i;
+    for (size_t i = 0; i < row.size(); ++i) EXPECT_NEAR(found->second[i], row[i], bound) << key.first << " " << i;
   }
 }
 
@@ -312,6 +316,28 @@ TEST(AllReduceTrainerTest, MicroBatchesTakeTheSameSteps) {
   Cluster parts({.processes = {{0, 1}, {2, 3}}, .micro_batches = 2});
   parts.RunAllOk();
   ExpectNear(parts.servers_->parameters(), whole.servers_->parameters());
+}
+
+// Gradients go to the collective once, when their scale is found, each part of a batch divided by its own.
+TEST(AllReduceTrainerTest, LossesAreScaledWithWholeBatchesAndWithParts) {
+  Cluster exact({.processes = {{0, 1}, {2, 3}}});
+  exact.RunAllOk();
+  for (const uint32_t micro_batches : {1, 2}) {
+    std::optional<Parameters> first;
+    // The larger one is too large for every step.
+    for (const float loss_scale : {1024.0f, 16777216.0f, 16777216.0f}) {
+      Cluster cluster(
+          {.processes = {{0, 1}, {2, 3}}, .micro_batches = micro_batches, .compute = FLOAT16, .loss_scale = loss_scale});
+      cluster.RunAllOk();
+      const Parameters parameters = cluster.servers_->parameters();
+      ExpectNear(parameters, exact.servers_->parameters(), 2e-3);
+      EXPECT_NE(parameters, exact.servers_->parameters());
+      if (loss_scale != 1024.0f && first.has_value()) {
+        EXPECT_EQ(parameters, *first);
+      }
+      if (loss_scale != 1024.0f) first = parameters;
+    }
+  }
 }
 
 TEST(AllReduceTrainerTest, ARankWithoutSamplesTakesPart) {

@@ -21,7 +21,7 @@ std::optional<std::string> LossScaleWatch::OnStep(float scale) {
   if (fallen_ >= kOften) {
     line =
         absl::StrCat(fallen_, " of the last ", steps_, " steps were computed again because their gradients were not finite ",
-                     "in FLOAT16 with the loss times ", scale_, ", the last time with ", lowest_,
+                     "in FLOAT16 with the loss times ", scale_, ", at worst with ", lowest_,
                      ": precision { loss_scale: ", lowest_, " } in the job file saves that time");
     silent_steps_ = next_silence_;
     next_silence_ *= 2;

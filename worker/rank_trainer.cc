@@ -12,6 +12,14 @@
 #include "worker/evaluation_report.h"
 
 namespace pawl {
+namespace {
+
+// After what is told of numbers that are not finite.
+std::string OverflowHint(const Job& job) {
+  return job.precision().compute() == FLOAT16 ? absl::StrCat("; or ", kBeyondFloat16) : "";
+}
+
+}  // namespace
 
 float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples, uint64_t rank_samples) {
   if (mode == BOUNDED || mode == ASYNC) return static_cast<float>(1.0 / static_cast<double>(rank_samples));
@@ -190,12 +198,13 @@ absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float sc
     delay(table, /*passes=*/1);
     return absl::OkStatus();
   };
+  const TryGate try_gate = [&] { return shared_.interrupt.reason(); };
   const auto hand_in = [&](size_t table) {
     delay(table, /*passes=*/2);
     if (IsReplicated(table)) shared_.replica->Give(rank_, step, dense_index_[table]);
   };
   const uint64_t parts = std::min<uint64_t>(std::max(shared_.job.micro_batches(), 1u), batch.samples);
-  if (parts == 1) return model_->ComputeGradients(batch, parameters_, scale, gradients_, hand_in, gate, next);
+  if (parts == 1) return model_->ComputeGradients(batch, parameters_, scale, gradients_, hand_in, gate, next, try_gate);
 
   LossSum loss;
   for (uint64_t part = 0; part < parts; ++part) {
@@ -218,7 +227,8 @@ absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float sc
       if (is_last) hand_in(table);
     };
     const std::vector<absl::Span<float>>& gradients = part == 0 ? gradients_ : part_gradients_;
-    PAWL_ASSIGN_OR_RETURN(const LossSum of_part, model_->ComputeGradients(part_, parameters_, scale, gradients, add, gate));
+    PAWL_ASSIGN_OR_RETURN(const LossSum of_part, model_->ComputeGradients(part_, parameters_, scale, gradients, add, gate,
+                                                                          /*next=*/nullptr, try_gate));
     loss.loss_sum += of_part.loss_sum;
     loss.samples += of_part.samples;
     loss.loss_scale = part == 0 ? of_part.loss_scale : std::min(loss.loss_scale, of_part.loss_scale);
@@ -273,7 +283,8 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, const Batch*
   }
   if (!std::isfinite(loss->loss_sum)) {
     return absl::InvalidArgumentError(absl::StrCat("the loss of logical worker ", rank_, " at step ", step, " is ",
-                                                   loss->loss_sum, ": the training has diverged; reduce the learning rate"));
+                                                   loss->loss_sum, ": the training has diverged; reduce the learning rate",
+                                                   OverflowHint(shared_.job)));
   }
   push_items_.clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
@@ -397,7 +408,9 @@ absl::StatusOr<bool> RankTrainer::Evaluate(uint64_t step) {
     PAWL_RETURN_IF_ERROR(shared_.interrupt.reason());
     if (i + ahead < batches) PAWL_RETURN_IF_ERROR(StartPull(slots_[(i + ahead) % kSlots], *eval_stream_, step));
     PAWL_RETURN_IF_ERROR(model_->Predict(*slot.batch, parameters_, &predictions));
-    PAWL_RETURN_IF_ERROR(report.Add(*slot.batch, predictions));
+    if (const absl::Status status = report.Add(*slot.batch, predictions); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(status.message(), OverflowHint(shared_.job)));
+    }
     PAWL_RETURN_IF_ERROR(Finish(slot));
   }
 

@@ -423,6 +423,18 @@ TEST(RankTrainerTest, ALossThatIsNotFiniteIsRefusedBeforeItIsPushed) {
   EXPECT_EQ(cluster.CountInLogs("push"), 0);
 }
 
+TEST(RankTrainerTest, WithFactorsOfFloat16ALossThatIsNotFiniteMayBeAnOverflow) {
+  for (const ElementType type : {BFLOAT16, FLOAT16}) {
+    Precision precision;
+    precision.set_compute(type);
+    Cluster cluster({.logical_workers = 1, .share_dense = false, .precision = precision});
+    cluster.servers_->Poison("bias");
+    const absl::Status status = cluster.RunAll()[0];
+    EXPECT_NE(status.message().find("diverged"), absl::string_view::npos) << status;
+    EXPECT_EQ(status.message().find("beyond 65504") != absl::string_view::npos, type == FLOAT16) << status;
+  }
+}
+
 TEST(RankTrainerTest, AnInterruptEndsARankThatWaitsForAPeer) {
   // Rank 1 never runs, so step 0 never closes.
   Cluster cluster({.logical_workers = 2});

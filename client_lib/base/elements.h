@@ -3,6 +3,7 @@
 #define PAWL_CLIENT_LIB_BASE_ELEMENTS_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "proto/types.pb.h"
 
@@ -17,9 +18,20 @@ inline size_t ElementBytes(ElementType type) { return type == BFLOAT16 || type =
 // All of the functions below: at any alignment; the ranges do not overlap; client_lib/base/half.h says how numbers are
 // rounded. The bits do not depend on the machine. REQUIRES: IsElementType(type).
 
-// `to` holds count * ElementBytes(type).
-void EncodeElements(ElementType type, const void* floats, size_t count, void* to);
-void DecodeElements(ElementType type, const void* from, size_t count, void* floats);
+// Numbers of FLOAT16 that travel together have an exponent: they are worth 2^exponent times what their bits say, so that any
+// floats, if they are not too far from each other, are in its narrow range. Within these bounds what is decoded is never
+// rounded, and finite if the bits are. Of the other types it is 0.
+inline constexpr int32_t kMinElementExponent = -125;
+inline constexpr int32_t kMaxElementExponent = 112;
+bool IsElementExponent(ElementType type, int32_t exponent);
+// For floats of which the largest finite magnitude is `largest`: half of FLOAT16's range is above it, for rounding.
+int32_t ElementExponentFor(ElementType type, float largest);
+// The largest magnitude of those that are finite; 0 if there are none.
+float LargestFinite(const void* floats, size_t count);
+
+// `to` holds count * ElementBytes(type). REQUIRES: IsElementExponent(type, exponent).
+void EncodeElements(ElementType type, const void* floats, size_t count, void* to, int32_t exponent = 0);
+void DecodeElements(ElementType type, const void* from, size_t count, void* floats, int32_t exponent = 0);
 // What comes back of numbers that were encoded and decoded.
 void RoundElements(ElementType type, const float* from, size_t count, float* to);
 

@@ -115,6 +115,73 @@ TEST(ElementsTest, AnyLengthAndAlignmentGivesTheSame) {
   }
 }
 
+// Whatever the largest one is, as many digits of it and of what is 2^20 times smaller as FLOAT16 has.
+TEST(ElementsTest, Float16WithAnExponentHasTheWholeRangeOfFloats) {
+  for (int power = -149; power <= 127; ++power) {
+    // 11 digits: FLOAT16's own.
+    const float largest = std::ldexp(1.0f + 1023 / 1024.0f, power);
+    const std::vector<float> floats = {largest, -largest / 3, std::ldexp(largest, -20), 0, -INFINITY, std::nanf("")};
+    ASSERT_EQ(LargestFinite(floats.data(), floats.size()), largest);
+    const int32_t exponent = ElementExponentFor(FLOAT16, largest);
+    ASSERT_TRUE(IsElementExponent(FLOAT16, exponent)) << power;
+    if (power >= -111 && power <= 126) {
+      EXPECT_EQ(exponent, power - 14);
+    }
+    uint16_t halves[6];
+    float back[6];
+    EncodeElements(FLOAT16, floats.data(), 6, halves, exponent);
+    DecodeElements(FLOAT16, halves, 6, back, exponent);
+    EXPECT_EQ(back[0], floats[0]) << power;
+    // The fraction of 11 digits, or of as many as such a small float has.
+    EXPECT_NEAR(back[1], floats[1], std::max(std::ldexp(largest, -12), 0.0f)) << power;
+    if (power >= -100) {
+      EXPECT_EQ(back[2], floats[2]) << power;
+    }
+    EXPECT_EQ(back[3], 0) << power;
+    EXPECT_EQ(back[4], -INFINITY) << power;
+    EXPECT_TRUE(std::isnan(back[5])) << power;
+  }
+}
+
+// So that whoever decodes has the same bits, and a finite gradient stays one.
+TEST(ElementsTest, NoExponentRoundsOrOverflows) {
+  std::vector<uint16_t> halves(65536);
+  for (uint32_t i = 0; i < 65536; ++i) halves[i] = static_cast<uint16_t>(i);
+  std::vector<float> floats(65536);
+  for (const int32_t exponent : {kMinElementExponent, -1, 1, kMaxElementExponent}) {
+    DecodeElements(FLOAT16, halves.data(), 65536, floats.data(), exponent);
+    for (uint32_t i = 0; i < 65536; ++i) {
+      const double worth = Worth(i, 10, 5);
+      if (std::isnan(worth)) continue;
+      ASSERT_EQ(floats[i], std::ldexp(worth, exponent)) << i;
+    }
+  }
+  for (const int32_t exponent : {kMinElementExponent - 1, kMaxElementExponent + 1, INT32_MIN, INT32_MAX}) {
+    EXPECT_FALSE(IsElementExponent(FLOAT16, exponent));
+  }
+  for (const ElementType type : {ELEMENT_TYPE_UNSPECIFIED, FLOAT32, BFLOAT16}) {
+    EXPECT_TRUE(IsElementExponent(type, 0));
+    EXPECT_FALSE(IsElementExponent(type, 1));
+    EXPECT_EQ(ElementExponentFor(type, 1e-8f), 0);
+  }
+  EXPECT_EQ(ElementExponentFor(FLOAT16, 0), 0);
+}
+
+TEST(ElementsTest, TheLargestFiniteMagnitudeIsFoundAnywhere) {
+  for (size_t count = 0; count <= 70; ++count) {
+    std::vector<float> floats(count, -0.5f);
+    EXPECT_EQ(LargestFinite(floats.data(), count), count == 0 ? 0 : 0.5f);
+    for (size_t at = 0; at < count; ++at) {
+      floats.assign(count, 1);
+      floats[at] = -3;
+      if (at > 0) floats[at - 1] = INFINITY;
+      EXPECT_EQ(LargestFinite(floats.data(), count), 3);
+    }
+  }
+  const float none[] = {INFINITY, -INFINITY, std::nanf("")};
+  EXPECT_EQ(LargestFinite(none, 3), 0);
+}
+
 TEST(ElementsTest, Float32IsCopiedAndOtherNumbersAreNoTypes) {
   const float floats[] = {1.00000012f, -3};
   for (const ElementType type : {ELEMENT_TYPE_UNSPECIFIED, FLOAT32}) {

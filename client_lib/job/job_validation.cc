@@ -403,6 +403,11 @@ absl::Status ValidatePrecision(const Precision& precision) {
   PAWL_RETURN_IF_ERROR(ValidateElementType("precision.compute", precision.compute()));
   PAWL_RETURN_IF_ERROR(ValidateElementType("precision.gradients", precision.gradients()));
   const float scale = precision.loss_scale();
+  if (scale != 0 && precision.compute() != FLOAT16) {
+    return Invalid("precision.loss_scale is ", scale, ", but is for precision.compute FLOAT16 alone, which is ",
+                   ElementType_Name(precision.compute()),
+                   "; leave it out (gradients of FLOAT16 that are pushed have a scale of their own)");
+  }
   int exponent = 0;
   // Also of what is no number.
   if (scale == 0 || (scale >= 1 && scale <= kMaxLossScale && std::frexp(scale, &exponent) == 0.5f)) return absl::OkStatus();

@@ -70,11 +70,18 @@ TEST(JobValidationTest, PrecisionIsOneOfThreeTypesAndAPowerOfTwo) {
         << status;
   }
   for (const char* scale : {"0", "1", "2", "32768", "16777216"}) {
-    EXPECT_EQ(Validate(Changed({absl::StrCat("precision.loss_scale=", scale)})), absl::OkStatus()) << scale;
+    EXPECT_EQ(Validate(Changed({"precision.compute=FLOAT16", absl::StrCat("precision.loss_scale=", scale)})),
+              absl::OkStatus())
+        << scale;
   }
   for (const char* scale : {"0.5", "-2", "3", "32767", "33554432", "nan", "inf"}) {
-    ExpectRefused({absl::StrCat("precision.loss_scale=", scale)}, "precision.loss_scale is ");
+    ExpectRefused({"precision.compute=FLOAT16", absl::StrCat("precision.loss_scale=", scale)}, "it must be a power of two");
   }
+  for (const char* compute : {"FLOAT32", "BFLOAT16"}) {
+    ExpectRefused({absl::StrCat("precision.compute=", compute), "precision.gradients=FLOAT16", "precision.loss_scale=2"},
+                  "precision.loss_scale is 2, but is for precision.compute FLOAT16 alone");
+  }
+  ExpectRefused({"precision.loss_scale=2"}, "leave it out");
 }
 
 TEST(JobValidationTest, RecomputedLayersAreLayersOfTheModel) {

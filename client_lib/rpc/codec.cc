@@ -13,7 +13,7 @@
 namespace pawl {
 namespace {
 
-// The tags, lengths and numbers of one segment: at most 52.
+// The tags, lengths and numbers of one segment: at most 58.
 constexpr size_t kMaxOwnBytesInSegment = 64;
 // Of a serialized RequestHeader with the fields we know: about 50. More are unknown fields.
 constexpr size_t kMaxHeaderBytes = 4096;
@@ -27,7 +27,8 @@ enum PushField : uint32_t {
   kPushOrdinal = 3,
   kPushElementType = 4,
   kPushKeys = 5,
-  kPushValues = 6
+  kPushValues = 6,
+  kPushExponent = 7
 };
 enum PullField : uint32_t { kPullTable = 1, kPullPartition = 2, kPullKeys = 3 };
 enum ResponseField : uint32_t { kResults = 1 };
@@ -35,7 +36,8 @@ enum ResultField : uint32_t { kResultValues = 1 };
 
 size_t ContentSize(const PushSegmentView& segment) {
   return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) + VarintFieldSize(segment.ordinal) +
-         VarintFieldSize(segment.element_type) + BytesFieldSize(segment.keys.size()) + BytesFieldSize(segment.values.size());
+         VarintFieldSize(segment.element_type) + BytesFieldSize(segment.keys.size()) +
+         BytesFieldSize(segment.values.size()) + VarintFieldSize(ZigZag(segment.exponent));
 }
 
 size_t ContentSize(const PullSegmentView& segment) {
@@ -117,6 +119,10 @@ absl::Status ReadSegment(WireDecoder& decoder, PushSegmentView* segment) {
         break;
       case Tag(kPushValues, kBytes):
         PAWL_RETURN_IF_ERROR(ReadBytesOnce(decoder, kName, "values", &values_seen, &segment->values));
+        break;
+      case Tag(kPushExponent, kVarint):
+        if (!decoder.ReadVarint(&value)) return Malformed(kName);
+        segment->exponent = UnZigZag(static_cast<uint32_t>(value));
         break;
       default:
         if (!decoder.SkipField(tag)) return Malformed(kName);
@@ -212,6 +218,7 @@ OutgoingMessage EncodePushRequest(const RequestHeader& header, absl::Span<const 
     encoder.PutVarintField(kPushElementType, segment.element_type);
     encoder.PutBytesField(kPushKeys, segment.keys);
     encoder.PutBytesField(kPushValues, segment.values);
+    encoder.PutVarintField(kPushExponent, ZigZag(segment.exponent));
   }
   return std::move(encoder).Finish();
 }

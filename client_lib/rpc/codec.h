@@ -28,6 +28,7 @@ struct PushSegmentView {
   ElementType element_type = ELEMENT_TYPE_UNSPECIFIED;
   ByteView keys;
   ByteView values;
+  int32_t exponent = 0;
 };
 
 struct PushRequestView {

@@ -79,6 +79,7 @@ class Random {
       segment.set_element_type(static_cast<ElementType>(static_cast<int32_t>(Number())));
       segment.set_keys(Bytes(1000));
       segment.set_values(Bytes(1000));
+      segment.set_exponent(static_cast<int32_t>(Number()));
     }
     return request;
   }
@@ -113,7 +114,7 @@ std::string Encode(const PushRequest& request) {
   std::vector<PushSegmentView> segments;
   for (const PushSegment& segment : request.segments()) {
     segments.push_back({segment.table(), segment.partition(), segment.ordinal(), segment.element_type(),
-                        View(segment.keys()), View(segment.values())});
+                        View(segment.keys()), View(segment.values()), segment.exponent()});
   }
   return Flat(EncodePushRequest(request.header(), segments).bytes);
 }
@@ -143,6 +144,7 @@ PushRequest ToProto(const PushRequestView& view) {
     out.set_element_type(segment.element_type);
     out.set_keys(Flat(segment.keys));
     out.set_values(Flat(segment.values));
+    out.set_exponent(segment.exponent);
   }
   return request;
 }
@@ -275,6 +277,19 @@ TEST(CodecTest, EveryTruncationOfASegmentIsRefused) {
   for (size_t size = 1; size < bytes.size(); ++size) {
     const Fragmented pieces(bytes.substr(0, size), {});
     EXPECT_EQ(DecodePushRequest(pieces.view()).status().code(), absl::StatusCode::kInvalidArgument) << size;
+  }
+}
+
+TEST(CodecTest, ExponentsOfEitherSignAreThoseOfProtobuf) {
+  for (const int32_t exponent : {0, -1, 1, -125, 112, INT32_MIN, INT32_MAX}) {
+    PushRequest request;
+    request.mutable_header()->set_step(1);
+    request.add_segments()->set_exponent(exponent);
+    const std::string bytes = request.SerializeAsString();
+    EXPECT_EQ(Encode(request), bytes) << exponent;
+    const auto view = DecodePushRequest(View(bytes));
+    ASSERT_TRUE(view.ok()) << view.status();
+    EXPECT_EQ(view->segments[0].exponent, exponent);
   }
 }
 

@@ -32,6 +32,10 @@ inline size_t VarintSize(uint64_t value) {
   return size;
 }
 
+// Of sint32: 0, -1, 1, -2, ... are 0, 1, 2, 3, ...
+inline uint32_t ZigZag(int32_t value) { return static_cast<uint32_t>(value) << 1 ^ (value < 0 ? ~0u : 0u); }
+inline int32_t UnZigZag(uint32_t value) { return static_cast<int32_t>(value >> 1 ^ (value & 1 ? ~0u : 0u)); }
+
 // Fields that have their default are not written; tags of this file take one byte.
 inline size_t VarintFieldSize(uint64_t value) { return value == 0 ? 0 : 1 + VarintSize(value); }
 inline size_t BytesFieldSize(size_t size) { return size == 0 ? 0 : 1 + VarintSize(size) + size; }

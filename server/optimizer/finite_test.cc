@@ -59,6 +59,26 @@ TEST(FiniteTest, OneBadNumberInALongGradientIsFound) {
   }
 }
 
+// Each of all numbers of 16 bits, alone and among others at an odd address.
+TEST(FiniteTest, HalvesThatAreNotFiniteAreFound) {
+  for (const int fraction_bits : {7, 10}) {
+    const uint32_t infinity = 0x7FFFu >> fraction_bits << fraction_bits;
+    for (const Isa isa : SupportedIsas()) {
+      for (uint32_t bits = 0; bits < 65536; ++bits) {
+        const auto half = static_cast<uint16_t>(bits);
+        const bool finite = (bits & 0x7FFFu) < infinity;
+        ASSERT_EQ(AllHalvesFinite(&half, 1, fraction_bits, isa), finite) << bits;
+        std::vector<uint16_t> halves(67, static_cast<uint16_t>(infinity - 1));
+        halves[bits % 67] = half;
+        std::vector<char> bytes(1 + halves.size() * sizeof(uint16_t));
+        std::memcpy(bytes.data() + 1, halves.data(), halves.size() * sizeof(uint16_t));
+        ASSERT_EQ(AllHalvesFinite(bytes.data() + 1, halves.size(), fraction_bits, isa), finite) << bits;
+      }
+    }
+    EXPECT_TRUE(AllHalvesFinite(nullptr, 0, fraction_bits));
+  }
+}
+
 TEST(FiniteTest, TheDefaultUsesWhatTheMachineHas) {
   const float good[] = {1.0f, 2.0f};
   const float bad[] = {1.0f, std::numeric_limits<float>::infinity()};

@@ -4,20 +4,8 @@
 
 #include <vector>
 
-// Put a body of kernel code into functions of different targets.
-#define PAWL_ALWAYS_INLINE inline __attribute__((always_inline))
-#if defined(__x86_64__)
-#define PAWL_TARGET_AVX2 __attribute__((target("avx2")))
-// GCC would stay at 256 bits without being told; clang 14 takes the full width by itself.
-#if defined(__clang__)
-#define PAWL_TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
-#else
-#define PAWL_TARGET_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")))
-#endif
-#else
-#define PAWL_TARGET_AVX2
-#define PAWL_TARGET_AVX512
-#endif
+#include "client_lib/base/vector_targets.h"
+
 // The loop's iterations do not depend on each other, whatever the pointers look like.
 #if defined(__clang__)
 #define PAWL_INDEPENDENT_ITERATIONS

@@ -17,7 +17,7 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
       if (part == nullptr) return absl::NotFoundError(absl::StrCat("there is no table with id ", segment.table));
       // Its primary has decoded it.
       if (segment.element_type != FLOAT32) return absl::InvalidArgumentError("a change with a gradient that is not FLOAT32");
-      absl::Status status = part->table().CheckGradient(segment.element_type, segment.keys, segment.values,
+      absl::Status status = part->table().CheckGradient(segment.element_type, segment.exponent, segment.keys, segment.values,
                                                         partition.index(), partition.options().partitions);
       if (!status.ok()) return status;
       return partition.Replay(sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, owner})

@@ -117,19 +117,19 @@ absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint6
   return answer;
 }
 
-absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table, const Gradient& gradient,
+absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table, const ByteView& keys, size_t value_bytes,
                                   const PushesAhead& ahead) const {
   if (sender.kind == Sender::Kind::kLogicalWorker && options_.consistency.mode() == SYNC && sender.step == version_ &&
       !step_sum_.MustTake(sender.number, NeededWorkers()) &&
-      step_sum_.staged_bytes() + ahead.bytes + gradient.keys.size() + gradient.values.size() > options_.max_staged_bytes) {
+      step_sum_.staged_bytes() + ahead.bytes + keys.size() + value_bytes > options_.max_staged_bytes) {
     return absl::UnavailableError(absl::StrCat("partition ", index_, " keeps ", step_sum_.staged_bytes(),
                                                " bytes of gradients that came before those of lower ranks; the limit is ",
                                                options_.max_staged_bytes));
   }
   // Counting what is there is only needed near the limit.
   const uint64_t coming = step_sum_.key_count() + ahead.keys;
-  if (row_count() + coming + gradient.keys.size() / sizeof(uint64_t) > options_.max_rows) {
-    const uint64_t missing = FindTable(table)->CountMissing(gradient.keys);
+  if (row_count() + coming + keys.size() / sizeof(uint64_t) > options_.max_rows) {
+    const uint64_t missing = FindTable(table)->CountMissing(keys);
     if (missing > 0 && row_count() + coming + missing > options_.max_rows) {
       return absl::ResourceExhaustedError(
           absl::StrCat("partition ", index_, " holds ", row_count(), " rows of at most ", options_.max_rows));
@@ -138,14 +138,14 @@ absl::Status Partition::CheckRoom(const Sender& sender, uint32_t table, const Gr
   return absl::OkStatus();
 }
 
-absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const Gradient& gradient,
-                                  const PushesAhead& ahead) const {
+absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const ByteView& keys,
+                                  size_t value_bytes, const PushesAhead& ahead) const {
   PAWL_ASSIGN_OR_RETURN(const PushWindow::Answer answer, LookUp(sender, ordinal));
-  return answer == PushWindow::Answer::kNew ? CheckRoom(sender, table, gradient, ahead) : absl::OkStatus();
+  return answer == PushWindow::Answer::kNew ? CheckRoom(sender, table, keys, value_bytes, ahead) : absl::OkStatus();
 }
 
 absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient) {
-  PAWL_RETURN_IF_ERROR(CheckPush(sender, ordinal, table, gradient));
+  PAWL_RETURN_IF_ERROR(CheckPush(sender, ordinal, table, gradient.keys, gradient.values.size()));
   return Replay(sender, ordinal, table, std::move(gradient));
 }
 

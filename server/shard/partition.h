@@ -111,8 +111,8 @@ class Partition {
   absl::StatusOr<PushOutcome> Push(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
   // The same where the primary has taken it: limits of memory, which this process may have others of, do not count.
   absl::StatusOr<PushOutcome> Replay(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
-  // The error that Push would return after the pushes `ahead`, without the push.
-  absl::Status CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const Gradient& gradient,
+  // The error that Push would return after the pushes `ahead`, without the push. `value_bytes`: of its values as floats.
+  absl::Status CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const ByteView& keys, size_t value_bytes,
                          const PushesAhead& ahead = {}) const;
 
   // Ends `sender.step` of a logical worker: its clock becomes step + 1. In SYNC the
@@ -187,7 +187,8 @@ class Partition {
   // What it would be to its sender's window; the error if it is not the sender's to push now.
   absl::StatusOr<PushWindow::Answer> LookUp(const Sender& sender, uint64_t ordinal) const;
   // RESOURCE_EXHAUSTED or UNAVAILABLE, see Push, for a push that is new.
-  absl::Status CheckRoom(const Sender& sender, uint32_t table, const Gradient& gradient, const PushesAhead& ahead) const;
+  absl::Status CheckRoom(const Sender& sender, uint32_t table, const ByteView& keys, size_t value_bytes,
+                         const PushesAhead& ahead) const;
   void CloseSteps();
   void UpdateMinClock();
   // Of those that are not released.

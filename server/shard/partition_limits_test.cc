@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "server/shard/partition.h"
@@ -71,6 +72,31 @@ TEST(PartitionLimits, AnEarlyGradientKeepsItsMessageOnlyWhileThatIsSmall) {
     EXPECT_TRUE(fits.expired());
     EXPECT_EQ(Row(partition, 1), backup == 0 ? (Floats{5, 5}) : (Floats{0, 0}));
   }
+}
+
+TEST(PartitionLimits, AnEarlyGradientWithMemoryOfItsOwnIsNeverCopied) {
+  Partition partition = MakePartition(Options(SYNC, 2));
+  std::vector<std::weak_ptr<const void>> kept;
+  for (uint64_t ordinal = 0; ordinal < 2; ++ordinal) {
+    std::vector<uint64_t> keys(400000);
+    for (size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+    Gradient gradient = MakeGradient(keys, Floats(2 * keys.size(), 1));
+    gradient.owner_bytes = gradient.keys.size() + gradient.values.size();
+    EXPECT_GT(2 * gradient.owner_bytes, kMaxKeptMessageBytes);
+    kept.push_back(gradient.owner);
+    ASSERT_TRUE(partition.Push(Worker(1, 0), ordinal, kRows, std::move(gradient)).ok());
+  }
+  EXPECT_FALSE(kept[0].expired());
+  EXPECT_FALSE(kept[1].expired());
+  // It leaves the room for messages as it was.
+  Gradient gradient = MakeGradient({1}, {2, 2});
+  gradient.owner_bytes = kMaxKeptMessageBytes;
+  const std::weak_ptr<const void> message = gradient.owner;
+  ASSERT_TRUE(partition.Push(Worker(1, 0), 2, kRows, std::move(gradient)).ok());
+  EXPECT_FALSE(message.expired());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(1, 0), 3).ok());
+  EXPECT_EQ(Row(partition, 1), (Floats{6, 6}));
 }
 
 TEST(PartitionLimits, WhatIsAddedUpLeavesRoomForTheNextMessage) {

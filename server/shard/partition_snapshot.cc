@@ -522,7 +522,7 @@ class PartitionLoader {
     key_view.CopyTo(memory.get());
     Take(memory.get() + key_bytes, value_bytes);
     const Gradient gradient{ByteView(memory.get(), key_bytes), ByteView(memory.get() + key_bytes, value_bytes), memory};
-    status = part->table().CheckGradient(part->table().spec().element_type(), gradient.keys, gradient.values,
+    status = part->table().CheckGradient(part->table().spec().element_type(), /*exponent=*/0, gradient.keys, gradient.values,
                                          partition_.index_, options().partitions);
     if (!status.ok()) return Damaged(status.message());
     sum.staged_bytes_ += key_bytes + value_bytes;

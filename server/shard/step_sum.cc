@@ -31,6 +31,8 @@ void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSc
   if (!sum_at_close_) FoldPrefix();
   const auto left = early.find(ordinal);
   if (left == early.end()) return;
+  // Memory of its own: a copy would take as much.
+  if (owner_bytes > 0 && owner_bytes == left->second.gradient.keys.size() + left->second.gradient.values.size()) return;
   if (left->second.gradient.owner != nullptr && owner_bytes > 0 &&
       owner_bytes <= kMaxKeptMessageBytes - kept_message_bytes_) {
     left->second.gradient.owner_bytes = owner_bytes;

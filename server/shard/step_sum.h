@@ -22,7 +22,8 @@ inline constexpr size_t kMaxKeptMessageBytes = size_t{8} << 20;
 // that the sum has the same bits every time. The prefix that is complete is added
 // up at once; only what arrived early is kept. Not thread-safe.
 //
-// An early gradient keeps its whole message in memory if that is small enough, and is copied otherwise.
+// An early gradient keeps its whole message in memory if that is small enough, and is copied otherwise; one whose owner
+// keeps nothing but it is kept as it is.
 //
 // With backup workers it is not known before the close whose gradients count, so all are kept until then.
 class StepSum {
@@ -61,7 +62,7 @@ class StepSum {
 
   struct Staged {
     std::shared_ptr<const TableSchema> table;
-    // owner_bytes: those that count in kept_message_bytes_; 0 if it was copied.
+    // owner_bytes: those that count in kept_message_bytes_; 0 if it was copied, or has memory of its own.
     Gradient gradient;
   };
   struct Rank {

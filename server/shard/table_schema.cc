@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/elements.h"
@@ -17,16 +16,10 @@ absl::Status Invalid(const TableSpec& spec, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("table '", spec.name(), "': ", problem));
 }
 
-// A piece at a time, which stays in the cache.
-bool AllDecodedFinite(ElementType type, const char* data, size_t count) {
-  float floats[1024];
-  for (size_t done = 0; done < count;) {
-    const size_t piece = std::min(count - done, std::size(floats));
-    DecodeElements(type, data + done * ElementBytes(type), piece, floats);
-    if (!AllFinite(floats, piece)) return false;
-    done += piece;
-  }
-  return true;
+bool AllElementsFinite(ElementType type, const char* data, size_t count) {
+  if (type == BFLOAT16) return AllHalvesFinite(data, count, /*fraction_bits=*/7);
+  if (type == FLOAT16) return AllHalvesFinite(data, count, /*fraction_bits=*/10);
+  return AllFinite(data, count);
 }
 
 }  // namespace
@@ -109,11 +102,15 @@ absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, ui
   return status;
 }
 
-absl::Status TableSchema::CheckGradient(ElementType element_type, const ByteView& keys, const ByteView& values,
-                                        uint32_t partition, uint32_t partitions) const {
+absl::Status TableSchema::CheckGradient(ElementType element_type, int32_t exponent, const ByteView& keys,
+                                        const ByteView& values, uint32_t partition, uint32_t partitions) const {
   if (!IsElementType(element_type)) {
     return Invalid(spec_, absl::StrCat("element type ", static_cast<int>(element_type),
                                        " was pushed; there are FLOAT32, BFLOAT16 and FLOAT16"));
+  }
+  if (!IsElementExponent(element_type, exponent)) {
+    return Invalid(spec_, absl::StrCat("exponent ", exponent, " was pushed; of FLOAT16 it is from ", kMinElementExponent,
+                                       " to ", kMaxElementExponent, ", of other types 0"));
   }
   size_t value_bytes = 0;
   PAWL_RETURN_IF_ERROR(CheckKeys(keys, partition, partitions, value_bytes));
@@ -126,8 +123,8 @@ absl::Status TableSchema::CheckGradient(ElementType element_type, const ByteView
   bool finite = true;
   char scratch[sizeof(float)];
   values.ForEachRun(element_bytes, scratch, [&](const char* data, size_t count) {
-    finite =
-        finite && (element_bytes == sizeof(float) ? AllFinite(data, count) : AllDecodedFinite(element_type, data, count));
+    // No exponent makes them infinite.
+    finite = finite && AllElementsFinite(element_type, data, count);
   });
   if (!finite) return Invalid(spec_, "the gradient has a value that is not finite (NaN or infinity)");
   return absl::OkStatus();

@@ -43,10 +43,10 @@ class TableSchema {
   uint64_t BlockCount() const { return block_count_; }
 
   // Checks what a gradient can get wrong by itself, so that after it nothing can
-  // fail: a type that there is, whole keys, keys in range and in `partition` of `partitions`, as many values as the keys'
-  // rows have, all of them finite. INVALID_ARGUMENT or OUT_OF_RANGE, with the key.
-  absl::Status CheckGradient(ElementType element_type, const ByteView& keys, const ByteView& values, uint32_t partition,
-                             uint32_t partitions) const;
+  // fail: a type that there is with an exponent that it can have, whole keys, keys in range and in `partition` of
+  // `partitions`, as many values as the keys' rows have, all of them finite. INVALID_ARGUMENT or OUT_OF_RANGE, with the key.
+  absl::Status CheckGradient(ElementType element_type, int32_t exponent, const ByteView& keys, const ByteView& values,
+                             uint32_t partition, uint32_t partitions) const;
   // The same for keys alone; on success `value_bytes` is what their rows take.
   absl::Status CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions, size_t& value_bytes) const;
 

@@ -36,6 +36,7 @@ PushRequest ToProto(const PushRequestView& view) {
     out.set_element_type(segment.element_type);
     out.set_keys(Flat(segment.keys));
     out.set_values(Flat(segment.values));
+    out.set_exponent(segment.exponent);
   }
   return request;
 }

@@ -101,10 +101,16 @@ TEST_F(SyncDigestTest, GradientsOf16BitsGiveTheSameBitsOnAnyCluster) {
   ExpectDigest(job, 1, 2, digest);
   ExpectDigest(job, 3, 4, digest);
   // Whatever scales a rank has tried, and though a layer is computed twice.
+  const std::string all_kept = JobText(model + " precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");
   const std::string float16 = JobText(
       "model { deepfm { dim: 4 hidden: [16, 8] } recompute: 'mlp/0' } optimizer { adagrad { learning_rate: 0.05 } }\n"
       "precision { compute: FLOAT16 gradients: FLOAT16 loss_scale: 16777216 }");
   const uint32_t of_float16 = ReferenceDigestOf(float16);
+  EXPECT_EQ(of_float16, ReferenceDigestOf(all_kept));
+  // Each of the two types makes a difference.
+  for (const char* one : {"", " precision { compute: FLOAT16 loss_scale: 16777216 }", " precision { gradients: FLOAT16 }"}) {
+    EXPECT_NE(of_float16, ReferenceDigestOf(JobText(model + one))) << one;
+  }
   ExpectDigest(float16, 2, 1, of_float16);
   ExpectDigest(float16, 1, 4, of_float16);
 }

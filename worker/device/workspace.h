@@ -14,6 +14,9 @@ namespace pawl {
 
 // Hands out memory piece by piece and takes all of it back at once, so that after
 // the first steps no step asks the device for any. Not thread-safe.
+//
+// A stream has memory of its own beside it, which neither max_bytes nor peak_bytes counts: for factors of 16 bits
+// (Stream::Gemm), as much as the largest two factors of one product.
 class Workspace {
  public:
   // A step that wants more has a batch or a layer that is too large for a worker.

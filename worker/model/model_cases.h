@@ -14,7 +14,7 @@
 namespace pawl {
 
 // A model, the data that it is for, and its loss.
-struct Case {
+struct ModelCase {
   std::string name;
   std::string model;
   DataShape shape;
@@ -22,7 +22,7 @@ struct Case {
 };
 
 // Every kind of model with all that it can have and lack.
-inline std::vector<Case> Cases() {
+inline std::vector<ModelCase> ModelCases() {
   return {
       {"LogisticRegression", "logistic_regression {}", {3, 4}, LOGISTIC},
       {"LogisticRegressionOfFieldsAlone", "logistic_regression {}", {0, 4}, LOGISTIC},
@@ -48,7 +48,7 @@ inline std::vector<Case> Cases() {
   };
 }
 
-inline float RandomLabel(const Case& test_case, uint32_t classes, std::mt19937& random) {
+inline float RandomLabel(const ModelCase& test_case, uint32_t classes, std::mt19937& random) {
   switch (test_case.loss) {
     case LOGISTIC:
       return random() % 2;
@@ -60,7 +60,7 @@ inline float RandomLabel(const Case& test_case, uint32_t classes, std::mt19937& 
 }
 
 // Fields of 0, 1 or 2 entries with values; keys that come more than once.
-inline Batch RandomBatch(const Case& test_case, uint32_t samples, uint32_t keys, std::mt19937& random) {
+inline Batch RandomBatch(const ModelCase& test_case, uint32_t samples, uint32_t keys, std::mt19937& random) {
   std::normal_distribution<float> normal(0, 1);
   Batch batch;
   batch.samples = samples;

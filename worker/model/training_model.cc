@@ -88,9 +88,11 @@ std::vector<bool> RecomputedWeights(const Model& model, const std::vector<TableS
   return recomputes;
 }
 
-bool AllAreFinite(absl::Span<const absl::Span<float>> gradients) {
-  return std::all_of(gradients.begin(), gradients.end(),
-                     [](absl::Span<float> gradient) { return AllFinite(gradient.data(), gradient.size()); });
+// The first table whose gradient is not finite; as many as there are if there is none.
+size_t FirstNotFinite(absl::Span<const absl::Span<float>> gradients) {
+  return std::find_if(gradients.begin(), gradients.end(),
+                      [](absl::Span<float> gradient) { return !AllFinite(gradient.data(), gradient.size()); }) -
+         gradients.begin();
 }
 
 absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
@@ -280,7 +282,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
                                                         absl::Span<const absl::Span<const float>> parameters,
                                                         float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                                         const GradientSink& sink, const ParameterGate& gate,
-                                                        const Batch* next) {
+                                                        const Batch* next, const TryGate& try_gate) {
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   if (gradients.size() != tables_.size()) return WrongSize("gradients", tables_.size(), gradients.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
@@ -308,9 +310,16 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
                     batch, parameters, gradient_scale * scale, gradients, [&order](size_t table) { order.push_back(table); },
                     // What it let in stays in.
                     scale == *options_.loss_scale ? gate : nullptr, next));
+    const size_t bad = FirstNotFinite(gradients);
     // The forward pass does not depend on the scale.
-    if (AllAreFinite(gradients) || !std::isfinite(result.loss_sum) || scale / 4 < 1) break;
-    scale /= 4;
+    if (bad == gradients.size() || !std::isfinite(result.loss_sum)) break;
+    if (scale == 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the gradient of table `", tables_[bad].name(),
+                       "` is not finite though the loss is, with a loss scale of 1 too: ", kBeyondFloat16));
+    }
+    if (try_gate != nullptr) PAWL_RETURN_IF_ERROR(try_gate());
+    scale = std::max(scale / 4, 1.0f);
   }
   result.loss_scale = scale;
   for (const size_t table : order) {

@@ -41,6 +41,11 @@ struct LossSum {
   float loss_scale = 1;
 };
 
+// What is to be told, where numbers are not finite, of a job with precision.compute FLOAT16.
+inline constexpr char kBeyondFloat16[] =
+    "a feature, weight, activation or gradient may be beyond 65504, the largest number of FLOAT16; scale the data or set "
+    "precision.compute to BFLOAT16";
+
 // Of precision.loss_scale.
 inline constexpr float kDefaultLossScale = 32768;
 
@@ -53,6 +58,9 @@ using GradientSink = std::function<void(size_t table)>;
 // in the order in which the forward pass needs them: it waits until they are there. An error ends the computation.
 using ParameterGate = std::function<absl::Status(size_t table)>;
 
+// Called before a step is computed again with a smaller loss scale: an error ends the computation.
+using TryGate = std::function<absl::Status()>;
+
 // Holds no parameters: they come with every call, one span for each table in the
 // order of tables(). A dense table's span is the whole tensor, a sparse one's
 // holds the rows of batch.keys in that order, [keys, row_width].
@@ -61,7 +69,7 @@ using ParameterGate = std::function<absl::Status(size_t table)>;
 // class, 0 to classes - 1, SQUARED any finite number. Others are refused.
 //
 // With job.precision.compute FLOAT16 the loss is multiplied by precision.loss_scale, and by a quarter of that, and so on,
-// until its gradients are finite or that is below 1; they are divided by it again, and go to the sink together then. All
+// at last by 1, until its gradients are finite; they are divided by it again, and go to the sink together then. All
 // other values are float32's, but for what Stream::Gemm does.
 //
 // The same inputs give the same bits, also on another TrainingModel of the same
@@ -91,16 +99,16 @@ class TrainingModel {
 
   // Sets `gradients`, spans like those of `parameters`, to those of the sum of the
   // losses of the samples, times gradient_scale. Values that are not finite go
-  // through to the gradients. INVALID_ARGUMENT for a batch that is not of the
-  // shape, bad labels or spans of a wrong size: nothing has been written then. The
-  // gate's error: the same.
+  // through to the gradients; but with compute FLOAT16, gradients that are not finite with any scale, of a loss that is, are
+  // an INVALID_ARGUMENT, and none has gone to the sink. INVALID_ARGUMENT also for a batch that is not of the
+  // shape, bad labels or spans of a wrong size: nothing has been written then. The gates' errors: none has gone to the sink.
   //
   // `next`, if there is one, is copied to the device while this batch is computed with, for the call after this one if that
   // is for the same object, which REQUIRES that it does not change until then.
   absl::StatusOr<LossSum> ComputeGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                            float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                            const GradientSink& sink = nullptr, const ParameterGate& gate = nullptr,
-                                           const Batch* next = nullptr);
+                                           const Batch* next = nullptr, const TryGate& try_gate = nullptr);
 
   // Replaces *predictions. Errors as above.
   absl::Status Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters, Predictions* predictions);

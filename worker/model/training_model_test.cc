@@ -30,7 +30,7 @@ ReferenceParameters InDouble(const TrainingModel& model, const TableValues& para
   return reference;
 }
 
-class TrainingModelTest : public ::testing::TestWithParam<std::tuple<Case, TestDevice>> {
+class TrainingModelTest : public ::testing::TestWithParam<std::tuple<ModelCase, TestDevice>> {
  protected:
   void SetUp() override { model_ = ModelOn(*device_); }
 
@@ -40,7 +40,7 @@ class TrainingModelTest : public ::testing::TestWithParam<std::tuple<Case, TestD
     return *std::move(model);
   }
 
-  const Case& test_case() const { return std::get<0>(GetParam()); }
+  const ModelCase& test_case() const { return std::get<0>(GetParam()); }
   const TestDevice& test_device() const { return std::get<1>(GetParam()); }
 
   const Job job_ = JobOf(test_case().model);
@@ -373,8 +373,8 @@ TEST_P(TrainingModelTest, SpansOfAWrongSizeAreRefusedAndNothingIsWritten) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TrainingModelTest,
-                         ::testing::Combine(::testing::ValuesIn(Cases()), ::testing::ValuesIn(TestDevices())),
-                         [](const ::testing::TestParamInfo<std::tuple<Case, TestDevice>>& info) {
+                         ::testing::Combine(::testing::ValuesIn(ModelCases()), ::testing::ValuesIn(TestDevices())),
+                         [](const ::testing::TestParamInfo<std::tuple<ModelCase, TestDevice>>& info) {
                            return std::get<0>(info.param).name + "On" + std::get<1>(info.param).name;
                          });
 
@@ -456,7 +456,7 @@ class TrainingModelBatchTest : public ::testing::Test {
  protected:
   // A good batch of 6 samples, changed by the test; the message of the refusal, or "".
   template <typename Change>
-  std::string Refusal(const Case& test_case, Change change) {
+  std::string Refusal(const ModelCase& test_case, Change change) {
     std::mt19937 random(3);
     const auto model = TrainingModel::Create(JobOf(test_case.model), test_case.shape, device_);
     Batch batch = RandomBatch(test_case, 6, 4, random);
@@ -469,9 +469,9 @@ class TrainingModelBatchTest : public ::testing::Test {
     return std::string(status.message());
   }
 
-  const Case fm_{"", "fm { dim: 2 }", {2, 3}, LOGISTIC};
-  const Case mlp_{"", "mlp { classes: 3 }", {2, 0}, SOFTMAX_CROSS_ENTROPY};
-  const Case regression_{"", "fm { dim: 2 } loss: SQUARED", {2, 3}, SQUARED};
+  const ModelCase fm_{"", "fm { dim: 2 }", {2, 3}, LOGISTIC};
+  const ModelCase mlp_{"", "mlp { classes: 3 }", {2, 0}, SOFTMAX_CROSS_ENTROPY};
+  const ModelCase regression_{"", "fm { dim: 2 } loss: SQUARED", {2, 3}, SQUARED};
   CpuDevice device_;
 };
 
@@ -523,7 +523,7 @@ TEST_F(TrainingModelBatchTest, MinusOneCountsAsZero) {
 
 // Of the list by which job files are checked before there is a model.
 TEST_F(TrainingModelCreateTest, TheLayersOfAModelAreThoseThatItsTablesSay) {
-  for (const Case& test_case : Cases()) {
+  for (const ModelCase& test_case : ModelCases()) {
     const Job job = JobOf(test_case.model);
     const auto model = TrainingModel::Create(job, test_case.shape, device_);
     ASSERT_TRUE(model.ok()) << model.status();

@@ -38,7 +38,9 @@ void CudaStream::Gemm(Factors factors, Transpose transpose_a, Transpose transpos
     cuda::ScaleRows(queue(), beta, c);
     return Launched();
   }
-  const size_t largest = std::max({inner, c.rows, c.columns, a.stride, b.stride, c.stride});
+  // Of 16 bits the strides are those of rounded rows.
+  const size_t largest = std::max(
+      {inner, c.rows, c.columns, a.stride, b.stride, c.stride, cuda::HalfStride(a.columns), cuda::HalfStride(b.columns)});
   if (largest > static_cast<size_t>(std::numeric_limits<int>::max())) {
     return Fail(absl::ResourceExhaustedError(absl::StrCat(Where(), ": a matrix with ", largest, " rows or columns")));
   }
