@@ -16,7 +16,8 @@ inline constexpr size_t kMaxLastWordsBytes = 1024;
 bool HasBegun(const GetStatusResponse& job);
 
 // Whether the job is to fail because this worker ends with `why`; else the worker leaves, and its ranks wait for another.
-// `trained`: it had come to the first step of its ranks. `job_has_begun`: HasBegun, or nobody knows.
+// `trained`: it had come to the first step of its ranks, and was not refused by those who train. `job_has_begun`: HasBegun,
+// or nobody knows.
 //
 // UNAVAILABLE and DEADLINE_EXCEEDED say that somebody else was away for long: the scheduler's own limits decide on that. A
 // worker that was bad from the start, in a job that goes well, is not worth the job.

@@ -196,11 +196,14 @@ class EndWatcher {
 
 // For collectives in the host's memory.
 absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions& options, Client& client, Device& device) {
+  if (!options.collective_kinds.empty()) {
+    return std::make_unique<SchedulerGroupFormer>(client, options.collective_kinds);
+  }
   std::string host = options.collective_host;
   if (host.empty()) {
     PAWL_ASSIGN_OR_RETURN(host, LocalAddressTowards(options.scheduler));
   }
-  const auto nccl = [&] { return OpenNcclKind(options.device, device, NcclLibraryPaths()); };
+  const auto nccl = [&] { return OpenNcclKind(options.collectives, options.device, device, NcclLibraryPaths()); };
   PAWL_ASSIGN_OR_RETURN(std::vector<CollectiveKind> kinds,
                         OpenCollectives(options.collectives, options.device, nccl,
                                         {.name = "gloo", .exclusive = "", .make = GlooCollectives(host)}));
@@ -380,7 +383,9 @@ WorkerOutcome Conclude(Client& client, const Interrupt& leave, const Training& t
   // This life of the worker is over; the ranks are another's, and its work is in no danger.
   if (absl::IsAborted(status)) return {WorkerEnd::kFailed, std::move(status)};
   const auto job = client.GetStatus({.timeout = kLastWordsTimeout}).get();
-  if (!FailsTheJob(status, training.progress != nullptr, !job.ok() || HasBegun(*job))) {
+  // Whom no group takes has no part in what the others train, and its ranks are for somebody who has.
+  const bool refused = training.replica != nullptr && training.replica->refused();
+  if (!FailsTheJob(status, training.progress != nullptr && !refused, !job.ok() || HasBegun(*job))) {
     const bool others = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
     return {others ? WorkerEnd::kFailed : WorkerEnd::kUnable, std::move(status)};
   }
@@ -397,7 +402,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrup
   if (!device.ok()) return {WorkerEnd::kUnable, Annotate(device.status(), "--device")};
   if (options.collectives == CollectivesChoice::kNccl) {
     // What was asked for is missed at once, and not when others wait for this worker.
-    const auto nccl = OpenNcclKind(options.device, **device, NcclLibraryPaths());
+    const auto nccl = OpenNcclKind(options.collectives, options.device, **device, NcclLibraryPaths());
     if (!nccl.ok()) return {WorkerEnd::kUnable, Annotate(nccl.status(), "--collectives=nccl")};
   }
 

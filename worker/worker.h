@@ -5,9 +5,11 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
+#include "worker/collective/collective_kind.h"
 #include "worker/collective/open_collectives.h"
 #include "worker/device/cuda_math.h"
 #include "worker/interrupt.h"
@@ -24,6 +26,8 @@ struct WorkerOptions {
   bool records_steps = false;
   // How the dense parts of a job with dense_path: ALLREDUCE travel. kNccl without what it needs is an error for any job.
   CollectivesChoice collectives = CollectivesChoice::kAuto;
+  // For tests: offered to the others' collectives in place of what `collectives` says.
+  std::vector<CollectiveKind> collective_kinds;
   // At which other workers reach this one for collectives, an IP address or a name; empty: that of the way to the scheduler.
   std::string collective_host;
   // Where it keeps who it is, so that it is the same worker when it is started again; empty: nowhere.

@@ -93,13 +93,14 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std:
 }
 
 LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers,
-                           uint32_t max_restarts, std::vector<std::string> devices)
+                           uint32_t max_restarts, std::vector<std::string> devices, std::string collectives)
     : programs_(std::move(programs)),
       out_(out),
       servers_(servers),
       workers_(workers),
       restart_policy_(max_restarts),
-      devices_(std::move(devices)) {}
+      devices_(std::move(devices)),
+      collectives_(std::move(collectives)) {}
 
 absl::Status LocalCluster::Start(const std::string& process, const std::string& program, std::vector<std::string> arguments,
                                  std::vector<std::string> environment) {
@@ -153,13 +154,14 @@ absl::Status LocalCluster::StartWorker() {
   const std::string process = absl::StrCat("worker-", number);
   std::vector<std::string> flags = {absl::StrCat("--scheduler=", scheduler_address_),
                                     absl::StrCat("--data_dir=", out_.data(process))};
+  if (!collectives_.empty()) flags.push_back(absl::StrCat("--collectives=", collectives_));
   std::vector<std::string> environment;
   if (!devices_.empty()) {
     const std::string& device = devices_[number % devices_.size()];
     flags.push_back(absl::StrCat("--device=", device));
     uint32_t sharing = 0;
     for (uint32_t other = 0; other < number; ++other) sharing += devices_[other % devices_.size()] == device;
-    // NCCL refuses two ranks on one GPU of one host: for NCCL the second one on a GPU is on another host.
+    // NCCL refuses two ranks on one GPU of one host: with --collectives=nccl the second one on a GPU is on another host.
     if (sharing > 0 && device != kCpu) environment.push_back(absl::StrCat("NCCL_HOSTID=pawl-", sharing));
   }
   return Start(process, programs_.worker, std::move(flags), std::move(environment));

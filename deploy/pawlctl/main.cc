@@ -34,6 +34,9 @@ ABSL_FLAG(int32_t, workers, -1, "How many workers; -1 means 1, and 0 for a job t
 ABSL_FLAG(std::vector<std::string>, device, {"cpu"},
           "What the workers compute on: cpu, or cuda:N for the N-th GPU of this machine. Several with commas between them\n"
           "are given out in turn: --workers=4 --device=cuda:0,cuda:1 puts two workers on each.");
+ABSL_FLAG(std::string, collectives, "",
+          "pawl-worker's --collectives: auto, gloo or nccl; default: auto. By nccl workers on one GPU go by it to each\n"
+          "other too, as if on several machines: for tests.");
 ABSL_FLAG(uint32_t, replicas, 0,
           "Replicas of each partition, each on another server; 0 means what the job says, or 1. With r of them the job\n"
           "goes on though r - 1 servers are lost.");
@@ -97,7 +100,8 @@ const std::vector<CommandSpec>& Commands() {
                "The daemons are taken from the folder of pawlctl, from where Bazel built them, or from PAWL_BIN_DIR.\n"
                "\n"
                "Exit code 0 only if the job completed.",
-       .flags = {"job", "servers", "workers", "device", "replicas", "durability", "max_restarts", "set", "out", "restore"},
+       .flags = {"job", "servers", "workers", "device", "collectives", "replicas", "durability", "max_restarts", "set",
+                 "out", "restore"},
        .repeated_flags = {"set"}},
       {.name = "restore",
        .summary = "go on from a checkpoint: run with --restore",
@@ -106,7 +110,8 @@ const std::vector<CommandSpec>& Commands() {
            "before; a damaged one is refused, with the name of the one before it that is whole.\n"
            "\n"
            "  pawlctl restore --restore=checkpoints --job=job.pbtxt --servers=4",
-       .flags = {"restore", "job", "servers", "workers", "device", "replicas", "durability", "max_restarts", "set", "out"},
+       .flags = {"restore", "job", "servers", "workers", "device", "collectives", "replicas", "durability", "max_restarts",
+                 "set", "out"},
        .repeated_flags = {"set"}},
       {.name = "checkpoint",
        .summary = "have a checkpoint made of a running job",
@@ -265,6 +270,7 @@ int Dispatch(const std::string& command, const CommandLine& line) {
     options.servers = absl::GetFlag(FLAGS_servers);
     options.workers = absl::GetFlag(FLAGS_workers);
     options.devices = absl::GetFlag(FLAGS_device);
+    options.collectives = absl::GetFlag(FLAGS_collectives);
     options.replicas = absl::GetFlag(FLAGS_replicas);
     options.durability = absl::GetFlag(FLAGS_durability);
     options.max_restarts = absl::GetFlag(FLAGS_max_restarts);

@@ -75,6 +75,9 @@ struct PreparedJob {
   uint32_t workers;
 };
 
+// As pawl-worker's --collectives has them.
+constexpr absl::string_view kCollectives[] = {"auto", "gloo", "nccl"};
+
 // As pawl-worker's --device has it.
 bool IsDeviceName(absl::string_view name) {
   if (name == "cpu") return true;
@@ -104,6 +107,10 @@ absl::StatusOr<PreparedJob> PrepareJob(const RunOptions& options) {
       return absl::InvalidArgumentError(
           absl::StrCat("--device=", device, " is not possible: cpu or cuda:N, such as cuda:0"));
     }
+  }
+  if (!options.collectives.empty() && !absl::c_linear_search(kCollectives, options.collectives)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--collectives=", options.collectives, " is not possible: ", absl::StrJoin(kCollectives, ", ")));
   }
   if (Durability durability; !options.durability.empty()) {
     if (!Durability_Parse(options.durability, &durability) || durability == DURABILITY_UNSPECIFIED) {
@@ -145,7 +152,8 @@ class Run {
         restore_(options.restore),
         out_(out),
         signals_(signals),
-        cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts, options.devices) {}
+        cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts, options.devices,
+                 options.collectives) {}
 
   int Go() {
     started_ = clock_.Now();

@@ -15,6 +15,8 @@ struct RunOptions {
   int32_t workers = -1;
   // Each "cpu" or "cuda:N": what the workers compute on, given out in turn. Empty: the CPU.
   std::vector<std::string> devices = {};
+  // pawl-worker's --collectives; empty: its default.
+  std::string collectives;
   // 0: what the job says, or 1.
   uint32_t replicas = 0;
   // A pawl.Durability; empty: what the job says, or LOG.

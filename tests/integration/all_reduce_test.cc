@@ -2,10 +2,14 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "tests/harness/generated_data.h"
 #include "tests/integration/cluster_test.h"
+#include "worker/collective/gloo/collective.h"
+#include "worker/interrupt.h"
+#include "worker/worker.h"
 
 namespace pawl {
 namespace {
@@ -132,6 +136,23 @@ TEST_F(AllReduceTest, GoesOnWhereAWorkerDies) {
   const nlohmann::json metrics = WaitForCompletion(*cluster);
   ASSERT_FALSE(metrics.is_null());
   EXPECT_NEAR(metrics["eval"]["auc"].get<double>(), expected, kClose);
+}
+
+// One that was started with other flags, or lacks what the others have. It runs in this process.
+TEST_F(AllReduceTest, AWorkerThatNoGroupTakesEndsAndTheOthersGoOn) {
+  ProcessCluster* const cluster = StartJob("dense_path: ALLREDUCE elastic: true", 2, 50);
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_NO_FATAL_FAILURE(WaitForSteps(*cluster, 10));
+  WorkerOptions options;
+  options.scheduler = cluster->scheduler_address();
+  options.collective_kinds.push_back({.name = "fast", .exclusive = "", .make = GlooCollectives("127.0.0.1")});
+  Interrupt leave, abandon;
+  const WorkerOutcome outcome = RunWorker(options, leave, abandon);
+  EXPECT_EQ(outcome.end, WorkerEnd::kUnable) << outcome.status;
+  for (const char* const part : {"worker-0 has gloo", "worker-2 has fast"}) {
+    EXPECT_TRUE(absl::StrContains(outcome.status.message(), part)) << outcome.status;
+  }
+  EXPECT_FALSE(WaitForCompletion(*cluster).is_null());
 }
 
 TEST_F(AllReduceTest, GoesOnFromTheServersWhereAllWorkersDie) {

@@ -215,19 +215,41 @@ TEST_F(CollectiveGroupTest, MembersTakeAKindThatAllHave) {
   EndMembers();
 }
 
+// What shows only when they connect.
+TEST_F(CollectiveGroupTest, MembersTakeTheNextKindIfTheyCannotConnectByTheFirst) {
+  ASSERT_NO_FATAL_FAILURE(BeginWithout());
+  for (size_t i = 0; i < kMembers; ++i) StartMember({"--kinds=broken,gloo"});
+  ASSERT_TRUE(WaitForGroup(kMembers, MonotonicTime(), 2).has_value());
+  const std::string said = cluster_->Describe();
+  EXPECT_NE(said.find("collective operations do not work by broken"), std::string::npos) << said;
+  EndMembers();
+}
+
+TEST_F(CollectiveGroupTest, MemberWithoutAKindThatWorksSaysWhyAndEnds) {
+  ASSERT_NO_FATAL_FAILURE(BeginWithout(/*fixed_ports=*/false, 1));
+  StartMember({"--kinds=broken"});
+  ASSERT_TRUE(cluster_->node(living_[0]).WaitUntil(Clock::Real().Now() + kWaitTimeout));
+  EXPECT_FALSE(cluster_->node(living_[0]).Succeeded());
+  const std::string said = cluster_->Describe();
+  EXPECT_NE(said.find("cannot do collective operations by broken: "), std::string::npos) << said;
+}
+
 // Neither waits for the other, or tries for ever.
-TEST_F(CollectiveGroupTest, MembersWithoutAKindInCommonSayWhoHasWhatAndEnd) {
+TEST_F(CollectiveGroupTest, OfMembersWithoutAKindInCommonOneSaysWhoHasWhatAndEnds) {
   ASSERT_NO_FATAL_FAILURE(BeginWithout(/*fixed_ports=*/false, 2));
   StartMember({"--kinds=gloo"});
-  StartMember({"--kinds=nccl"});
-  for (const std::string& name : living_) {
-    ASSERT_TRUE(cluster_->node(name).WaitUntil(Clock::Real().Now() + kWaitTimeout)) << name;
-    EXPECT_FALSE(cluster_->node(name).Succeeded()) << name;
-  }
+  StartMember({"--kinds=fast"});
+  const auto ended = [&](const std::string& name) { return cluster_->node(name).HasEnded(); };
+  ASSERT_TRUE(Eventually([&] { return std::any_of(living_.begin(), living_.end(), ended); }, kWaitTimeout));
+  const auto refused = std::find_if(living_.begin(), living_.end(), ended);
+  EXPECT_FALSE(cluster_->node(*refused).Succeeded());
+  living_.erase(refused);
   const std::string said = cluster_->Describe();
-  for (const char* const part : {"has gloo", "has nccl", "--collectives"}) {
+  for (const char* const part : {"has gloo", "has fast", "--collectives"}) {
     EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
   }
+  ASSERT_TRUE(WaitForGroup(1, MonotonicTime(), 2).has_value());
+  EndMembers();
 }
 
 }  // namespace

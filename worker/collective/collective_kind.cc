@@ -1,13 +1,16 @@
 #include "worker/collective/collective_kind.h"
 
+#include <algorithm>
 #include <map>
+#include <numeric>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 
 namespace pawl {
 namespace {
@@ -33,59 +36,99 @@ const Offered* Find(const std::vector<Offered>& kinds, const std::string& name) 
   return nullptr;
 }
 
-// The first that all of them offer. `sharing` grows by who stands in each other's way.
-std::optional<std::string> FirstOfAll(absl::Span<const OfferingMember> members, std::string* sharing) {
+// Whom a kind does not suit.
+struct Obstacles {
+  // Who does not offer it.
+  std::vector<std::string> without;
+  // Which two share what they may not. Empty: none do.
+  std::string sharing;
+
+  bool none() const { return without.empty() && sharing.empty(); }
+};
+
+Obstacles ObstaclesTo(const std::string& name, absl::Span<const OfferingMember> members) {
+  Obstacles obstacles;
+  // What may not be shared, and who has it.
+  std::map<std::string, std::string> holders;
+  for (const OfferingMember& member : members) {
+    const std::vector<Offered> kinds = Parse(member.offer);
+    const Offered* const same = Find(kinds, name);
+    if (same == nullptr) {
+      obstacles.without.push_back(member.node);
+      continue;
+    }
+    if (same->exclusive.empty() || !obstacles.sharing.empty()) continue;
+    const auto [at, is_first] = holders.emplace(same->exclusive, member.node);
+    if (is_first) continue;
+    obstacles.sharing = absl::StrCat(at->second, " and ", member.node, " both have ", at->first, ", which ", name,
+                                     " needs for one of them alone");
+  }
+  return obstacles;
+}
+
+// The first that suits all of them.
+std::optional<std::string> FirstOfAll(absl::Span<const OfferingMember> members) {
   if (members.empty()) return std::nullopt;
   for (const Offered& kind : Parse(members[0].offer)) {
-    // What may not be shared, and who has it.
-    std::map<std::string, std::string> holders;
-    bool possible = true;
-    for (const OfferingMember& member : members) {
-      const std::vector<Offered> kinds = Parse(member.offer);
-      const Offered* const same = Find(kinds, kind.name);
-      if (same == nullptr) {
-        possible = false;
-        break;
-      }
-      if (same->exclusive.empty()) continue;
-      const auto [at, is_first] = holders.emplace(same->exclusive, member.node);
-      if (is_first) continue;
-      possible = false;
-      absl::StrAppend(sharing, "; ", at->second, " and ", member.node, " have the same GPU, which ", kind.name,
-                      " does not take from one machine (another device for one of them, or an NCCL_HOSTID of its own)");
-      break;
-    }
-    if (possible) return kind.name;
+    if (ObstaclesTo(kind.name, members).none()) return kind.name;
   }
   return std::nullopt;
+}
+
+// Who offers what, and what is in the way.
+std::string WhyNone(absl::Span<const OfferingMember> members) {
+  std::vector<std::string> offers;
+  for (const OfferingMember& member : members) {
+    std::vector<std::string> names;
+    for (const Offered& kind : Parse(member.offer)) names.push_back(kind.name);
+    offers.push_back(absl::StrCat(member.node, " has ", names.empty() ? "none" : absl::StrJoin(names, " and ")));
+  }
+  std::string sharing;
+  for (const Offered& kind : Parse(members[0].offer)) {
+    const Obstacles obstacles = ObstaclesTo(kind.name, members);
+    if (!obstacles.sharing.empty()) absl::StrAppend(&sharing, "; ", obstacles.sharing);
+  }
+  return absl::StrCat("the workers have no way in common of doing collective operations: ", absl::StrJoin(offers, ", "),
+                      sharing, "; start them with the same --collectives");
 }
 
 }  // namespace
 
 std::string OfferOf(absl::Span<const CollectiveKind> kinds) {
   std::string offer;
-  for (const CollectiveKind& kind : kinds) absl::StrAppend(&offer, kind.name, "=", kind.exclusive, "\n");
+  // One line each, whatever the environment has put into them.
+  for (const CollectiveKind& kind : kinds) {
+    absl::StrAppend(&offer, absl::CEscape(kind.name), "=", absl::CEscape(kind.exclusive), "\n");
+  }
   return offer;
 }
 
 absl::StatusOr<std::string> ChooseKind(absl::Span<const OfferingMember> members, size_t place) {
-  std::string sharing;
-  if (std::optional<std::string> kind = FirstOfAll(members, &sharing); kind.has_value()) return *std::move(kind);
-
-  std::vector<std::string> offers;
-  std::vector<OfferingMember> with_state;
-  for (const OfferingMember& member : members) {
-    std::vector<std::string> names;
-    for (const Offered& kind : Parse(member.offer)) names.push_back(kind.name);
-    offers.push_back(absl::StrCat(member.node, " has ", names.empty() ? "none" : absl::StrJoin(names, " and ")));
-    if (member.has_state) with_state.push_back(member);
+  if (members.size() == 1) {
+    if (const std::vector<Offered> kinds = Parse(members[0].offer); !kinds.empty()) return kinds.back().name;
   }
-  const std::string why =
-      absl::StrCat("the workers have no way in common of doing collective operations: ", absl::StrJoin(offers, ", "),
-                   sharing, "; start them with the same --collectives");
-  std::string ignored;
-  if (members[place].has_state && FirstOfAll(with_state, &ignored).has_value()) return absl::UnavailableError(why);
-  return absl::InvalidArgumentError(why);
+  if (std::optional<std::string> kind = FirstOfAll(members); kind.has_value()) return *std::move(kind);
+
+  std::vector<size_t> order(members.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_partition(order.begin(), order.end(), [&](size_t p) { return members[p].has_state; });
+  std::vector<OfferingMember> staying;
+  for (const size_t p : order) {
+    staying.push_back(members[p]);
+    const bool stays = FirstOfAll(staying).has_value();
+    if (!stays) staying.pop_back();
+    if (p == place && stays) return absl::UnavailableError(WhyNone(members));
+  }
+  return absl::InvalidArgumentError(WhyNone(members));
+}
+
+std::string WhyNotFirst(absl::Span<const OfferingMember> members, size_t place, absl::string_view chosen) {
+  const std::vector<Offered> kinds = Parse(members[place].offer);
+  if (kinds.empty() || kinds[0].name == chosen) return "";
+  const Obstacles obstacles = ObstaclesTo(kinds[0].name, members);
+  if (obstacles.without.empty()) return obstacles.sharing;
+  return absl::StrCat(absl::StrJoin(obstacles.without, ", "), obstacles.without.size() == 1 ? " does" : " do", " not offer ",
+                      kinds[0].name);
 }
 
 }  // namespace pawl

@@ -33,8 +33,8 @@ class GroupFormer {
   // Waits until a group is formed and connected, of which this process is a member with these ranks; whatever group it
   // was in before is over. `dense_steps`: the steps of the dense parameters it holds, if any. FAILED_PRECONDITION: ranks
   // that are not this process's; whoever follows the assignment is to try again with those that it says. UNAVAILABLE,
-  // DEADLINE_EXCEEDED: try again. INVALID_ARGUMENT: this process can be in no group as it is; it says why. The interrupt's
-  // reason once that is set.
+  // DEADLINE_EXCEEDED: try again. INVALID_ARGUMENT, which nothing else has: no group takes this process as it is, and others
+  // may go on without it; it says why. The interrupt's reason once that is set.
   virtual absl::StatusOr<Group> Form(const std::vector<GroupRank>& ranks, std::optional<uint64_t> dense_steps,
                                      const Interrupt& interrupt) = 0;
 };

@@ -45,14 +45,19 @@ absl::StatusOr<NcclBackEnd> OpenNccl(int gpu, absl::Span<const std::string> path
   return opened;
 }
 
-std::string NcclMachine() {
-  if (const char* const given = std::getenv("NCCL_HOSTID"); given != nullptr && *given != '\0') return given;
-  char name[kMaxHostNameBytes] = {};
-  static_cast<void>(gethostname(name, sizeof(name) - 1));
-  // Two machines may have one name.
+std::string ThisMachine() {
+  // Two machines may have one name, and containers of one machine several.
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return absl::StrCat(name, " ", boot);
+  if (!boot.empty()) return boot;
+  char name[kMaxHostNameBytes] = {};
+  static_cast<void>(gethostname(name, sizeof(name) - 1));
+  return name;
+}
+
+std::string NcclMachine() {
+  const char* const given = std::getenv("NCCL_HOSTID");
+  return given != nullptr ? given : ThisMachine();
 }
 
 }  // namespace pawl

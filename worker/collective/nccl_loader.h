@@ -24,7 +24,10 @@ absl::StatusOr<NcclBackEnd> OpenNccl(int gpu, absl::Span<const std::string> path
 // Why the library at `path` could not be loaded, from what the loader says. For OpenNccl.
 absl::Status NcclLoadError(absl::string_view path, absl::string_view message);
 
-// What NCCL takes for this machine: NCCL_HOSTID where it is set. It refuses members with the same GPU of the same machine.
+// What no other machine is called at the same time.
+std::string ThisMachine();
+// As what NCCL takes this machine: NCCL_HOSTID where it is set, be it empty. It refuses members with the same GPU of the
+// same machine.
 std::string NcclMachine();
 
 }  // namespace pawl

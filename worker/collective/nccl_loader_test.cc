@@ -62,13 +62,14 @@ TEST(NcclLoaderTest, WithoutNcclSaysHowToGetIt) {
 
 TEST(NcclLoaderTest, MachineIsWhatNcclIsToTakeItFor) {
   unsetenv("NCCL_HOSTID");
-  const std::string machine = NcclMachine();
+  const std::string machine = ThisMachine();
   EXPECT_FALSE(machine.empty());
   EXPECT_EQ(NcclMachine(), machine);
   setenv("NCCL_HOSTID", "pawl-1", 1);
   EXPECT_EQ(NcclMachine(), "pawl-1");
   setenv("NCCL_HOSTID", "", 1);
-  EXPECT_EQ(NcclMachine(), machine);
+  EXPECT_EQ(NcclMachine(), "");
+  EXPECT_EQ(ThisMachine(), machine);
 }
 
 }  // namespace

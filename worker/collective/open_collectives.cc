@@ -1,5 +1,6 @@
 #include "worker/collective/open_collectives.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -11,6 +12,12 @@
 #include "worker/device/open_device.h"
 
 namespace pawl {
+namespace {
+
+// NCCL looks at the machine and loads its kernels first, each time anew.
+constexpr std::chrono::seconds kNcclConnectTimeout{60};
+
+}  // namespace
 
 absl::StatusOr<CollectivesChoice> ParseCollectives(absl::string_view name) {
   if (name == "auto") return CollectivesChoice::kAuto;
@@ -19,7 +26,12 @@ absl::StatusOr<CollectivesChoice> ParseCollectives(absl::string_view name) {
   return absl::InvalidArgumentError(absl::StrCat("\"", name, "\": must be auto, gloo or nccl"));
 }
 
-absl::StatusOr<CollectiveKind> OpenNcclKind(absl::string_view device_name, Device& device,
+std::string NcclExclusive(CollectivesChoice choice, absl::string_view gpu) {
+  const std::string machine = choice == CollectivesChoice::kNccl ? NcclMachine() : ThisMachine();
+  return absl::StrCat("GPU ", gpu, " of machine \"", machine, "\"");
+}
+
+absl::StatusOr<CollectiveKind> OpenNcclKind(CollectivesChoice choice, absl::string_view device_name, Device& device,
                                             absl::Span<const std::string> paths) {
   const std::optional<int> gpu = GpuNumber(device_name);
   if (!gpu.has_value()) {
@@ -28,9 +40,11 @@ absl::StatusOr<CollectiveKind> OpenNcclKind(absl::string_view device_name, Devic
   }
   PAWL_ASSIGN_OR_RETURN(NcclBackEnd opened, OpenNccl(*gpu, paths));
   spdlog::info("NCCL {} on {} ({})", opened.version, std::string(device_name), opened.gpu);
-  return CollectiveKind{.name = "nccl",
-                        .exclusive = absl::StrCat(NcclMachine(), "/", opened.gpu),
-                        .make = StagedCollectives(std::move(opened.make), device)};
+  // Members with different versions of it refuse each other.
+  return CollectiveKind{.name = absl::StrCat("nccl ", opened.version),
+                        .exclusive = NcclExclusive(choice, opened.gpu),
+                        .make = StagedCollectives(std::move(opened.make), device),
+                        .connect_timeout = kNcclConnectTimeout};
 }
 
 absl::StatusOr<std::vector<CollectiveKind>> OpenCollectives(CollectivesChoice choice, absl::string_view device_name,

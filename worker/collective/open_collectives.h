@@ -23,9 +23,14 @@ enum class CollectivesChoice {
 // "auto", "gloo" or "nccl". INVALID_ARGUMENT for another name.
 absl::StatusOr<CollectivesChoice> ParseCollectives(absl::string_view name);
 
-// The kind of this process's GPU, "nccl", for memory of the host. `device` is what OpenDevice has opened by the name
-// `device_name`, and outlives all collectives. INVALID_ARGUMENT if that is no GPU; the errors of OpenNccl with `paths`.
-absl::StatusOr<CollectiveKind> OpenNcclKind(absl::string_view device_name, Device& device,
+// What no two members of the kind may share: this machine's GPU at that place of the bus. Whoever asks for NCCL may play
+// several machines on one of them (NCCL_HOSTID); nobody gets that by itself, for it is no way to be fast, and may hang.
+std::string NcclExclusive(CollectivesChoice choice, absl::string_view gpu);
+
+// The kind of this process's GPU, "nccl" and its version, for memory of the host. `device` is what OpenDevice has opened by
+// the name `device_name`, and outlives all collectives. INVALID_ARGUMENT if that is no GPU; the errors of OpenNccl with
+// `paths`.
+absl::StatusOr<CollectiveKind> OpenNcclKind(CollectivesChoice choice, absl::string_view device_name, Device& device,
                                             absl::Span<const std::string> paths);
 
 // What this process offers to the others of its groups, in the order of preference. `nccl`: OpenNcclKind, called unless

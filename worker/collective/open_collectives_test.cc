@@ -1,5 +1,6 @@
 #include "worker/collective/open_collectives.h"
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -46,12 +47,23 @@ TEST(OpenCollectivesTest, WhoeverAsksForOneGetsThatOneOrAnError) {
   EXPECT_EQ(Names(CollectivesChoice::kNccl, "cuda:1", false), Strings{"no libpawl_nccl.so"});
 }
 
+// Workers of one GPU go by it to each other only where somebody wants that.
+TEST(OpenCollectivesTest, OnlyWhoAsksForNcclPlaysSeveralMachinesOnOneGpu) {
+  unsetenv("NCCL_HOSTID");
+  const std::string gpu = NcclExclusive(CollectivesChoice::kAuto, "0000:3b:00.0");
+  EXPECT_EQ(NcclExclusive(CollectivesChoice::kNccl, "0000:3b:00.0"), gpu);
+  EXPECT_NE(NcclExclusive(CollectivesChoice::kAuto, "0000:3c:00.0"), gpu);
+  setenv("NCCL_HOSTID", "pawl-1", 1);
+  EXPECT_EQ(NcclExclusive(CollectivesChoice::kAuto, "0000:3b:00.0"), gpu);
+  EXPECT_EQ(NcclExclusive(CollectivesChoice::kNccl, "0000:3b:00.0"), "GPU 0000:3b:00.0 of machine \"pawl-1\"");
+}
+
 TEST(OpenCollectivesTest, NcclSaysWhatItLacks) {
   RemoteMemoryDevice device(RemoteMemoryDevice::Reads::kLate);
-  const auto without_gpu = OpenNcclKind("cpu", device, {"/nowhere/libpawl_nccl.so"});
+  const auto without_gpu = OpenNcclKind(CollectivesChoice::kNccl, "cpu", device, {"/nowhere/libpawl_nccl.so"});
   EXPECT_TRUE(absl::IsInvalidArgument(without_gpu.status()));
   EXPECT_TRUE(absl::StrContains(without_gpu.status().message(), "--device=cuda:N")) << without_gpu.status();
-  const auto without_library = OpenNcclKind("cuda:0", device, {"/nowhere/libpawl_nccl.so"});
+  const auto without_library = OpenNcclKind(CollectivesChoice::kAuto, "cuda:0", device, {"/nowhere/libpawl_nccl.so"});
   EXPECT_TRUE(absl::IsUnimplemented(without_library.status()));
   EXPECT_TRUE(absl::StrContains(without_library.status().message(), "libpawl_nccl.so")) << without_library.status();
 }

@@ -1,5 +1,6 @@
 #include "worker/collective/scheduler_group_former.h"
 
+#include <algorithm>
 #include <future>
 #include <memory>
 #include <string>
@@ -61,6 +62,11 @@ class GroupWatch : public std::enable_shared_from_this<GroupWatch> {
   Collective* collective_ PAWL_GUARDED_BY(mu_);
 };
 
+// INVALID_ARGUMENT says of Form that no group takes this process, which a wrong call or a back end cannot know.
+absl::Status NotRefused(const absl::Status& status) {
+  return absl::IsInvalidArgument(status) ? absl::InternalError(status.message()) : status;
+}
+
 // A collective with the watch over its group.
 class WatchedCollective final : public Collective {
  public:
@@ -118,41 +124,69 @@ absl::StatusOr<Group> SchedulerGroupFormer::Form(const std::vector<GroupRank>& r
   for (int attempt = 0; attempt < kMaxFormAttempts; ++attempt) {
     PAWL_RETURN_IF_ERROR(interrupt.reason());
     auto joined = client_.JoinGroup(request, {.timeout = options_.join_timeout});
-    PAWL_ASSIGN_OR_RETURN(const JoinGroupResponse formed,
-                          Await(joined, options_.join_timeout + kLibraryGrace, interrupt, "JoinGroup"));
-    absl::StatusOr<Group> group = Connect(formed, interrupt);
-    if (group.ok()) return group;
-    last = group.status();
+    absl::StatusOr<JoinGroupResponse> formed = Await(joined, options_.join_timeout + kLibraryGrace, interrupt, "JoinGroup");
+    if (!formed.ok()) return NotRefused(formed.status());
+    if (formed->place() >= static_cast<size_t>(formed->members_size()) ||
+        formed->members(static_cast<int>(formed->place())).node() != client_.node()) {
+      return absl::InternalError("the scheduler's answer is malformed: it has no place for this worker");
+    }
+    const absl::StatusOr<CollectiveKind> kind = Agree(*formed, interrupt);
+    last = kind.status();
+    if (kind.ok()) {
+      absl::StatusOr<Group> group = Connect(*formed, *kind, interrupt);
+      if (group.ok()) {
+        failures_.erase(kind->name);
+        return group;
+      }
+      last = group.status();
+    }
     if (const absl::Status reason = interrupt.reason(); !reason.ok()) return reason;
-    // Another group is asked for where this one has come to nothing; not where the client or the call is wrong.
-    const bool again = absl::IsAborted(last) || absl::IsUnavailable(last) || absl::IsDeadlineExceeded(last);
-    if (!again || !client_.status().ok()) return last;
-    spdlog::info("group {} was not connected: {}", formed.generation(), last.ToString());
+    if (!client_.status().ok()) return last;
+    if (kind.ok()) last = HandleFailure(*kind, NotRefused(last), dense_steps.has_value());
+    // Another group is asked for where this one has come to nothing; not where the call is wrong.
+    if (!absl::IsAborted(last) && !absl::IsUnavailable(last) && !absl::IsDeadlineExceeded(last)) return last;
+    spdlog::info("group {:x} was not connected: {}", formed->generation(), last.ToString());
   }
   return absl::UnavailableError(
       absl::StrCat(kMaxFormAttempts, " groups were over before they were connected; the last: ", last.message()));
 }
 
-absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& formed, const Interrupt& interrupt) {
-  const auto size = static_cast<size_t>(formed.members_size());
-  if (formed.place() >= size || formed.members(static_cast<int>(formed.place())).node() != client_.node()) {
-    return absl::InternalError("the scheduler's answer is malformed: it has no place for this worker");
+absl::Status SchedulerGroupFormer::HandleFailure(const CollectiveKind& kind, const absl::Status& why, bool has_state) {
+  // The group was over, for another reason.
+  if (absl::IsAborted(why)) return why;
+  const int failures = ++failures_[kind.name];
+  const std::string text = absl::StrCat("by ", kind.name, ": ", why.message());
+  if (failures < kMaxKindFailures) return absl::UnavailableError(text);
+  if (kinds_.size() > 1) {
+    spdlog::warn("collective operations do not work {}. This worker does them another way from now on, and so do all others",
+                 text);
+    kinds_.erase(std::remove_if(kinds_.begin(), kinds_.end(), [&](const CollectiveKind& k) { return k.name == kind.name; }),
+                 kinds_.end());
+    return absl::UnavailableError(text);
   }
-  const MonotonicTime deadline = Clock::Real().Now() + options_.connect_timeout;
-  PAWL_ASSIGN_OR_RETURN(const CollectiveKind* const kind, Agree(formed, interrupt));
-  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ConnectableCollective> made, kind->make(size, formed.place()));
+  spdlog::warn("collective operations have not worked {} times in a row {}", failures, text);
+  const bool waited = absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why);
+  if (has_state || waited) return absl::UnavailableError(text);
+  return absl::InvalidArgumentError(absl::StrCat("this worker cannot do collective operations ", text));
+}
+
+absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& formed, const CollectiveKind& kind,
+                                                    const Interrupt& interrupt) {
+  const auto size = static_cast<size_t>(formed.members_size());
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ConnectableCollective> made, kind.make(size, formed.place()));
   auto collective =
       std::make_unique<WatchedCollective>(std::move(made), client_, formed.generation(), options_.watch_timeout);
 
-  PAWL_ASSIGN_OR_RETURN(std::vector<std::string> introductions,
-                        Exchange(formed.generation(), kIntroductions, collective->introduction(), interrupt));
+  PAWL_ASSIGN_OR_RETURN(
+      std::vector<std::string> introductions,
+      Exchange(formed.generation(), kIntroductions, collective->introduction(), kind.connect_timeout, interrupt));
   auto connected = std::make_shared<std::promise<absl::Status>>();
   std::future<absl::Status> ready = connected->get_future();
-  collective->Connect(std::move(introductions), deadline - Clock::Real().Now(),
+  collective->Connect(std::move(introductions), kind.connect_timeout,
                       [connected](absl::Status status) { connected->set_value(std::move(status)); });
-  absl::Status status = Await(ready, options_.connect_timeout + kLibraryGrace, interrupt, "connection of the members");
+  absl::Status status = Await(ready, kind.connect_timeout + kLibraryGrace, interrupt, "connection of the members");
   if (!status.ok()) return status;
-  spdlog::info("group {:x}: {} members do collective operations by {}", formed.generation(), size, kind->name);
+  spdlog::info("group {:x}: {} members do collective operations by {}", formed.generation(), size, kind.name);
 
   Group group;
   group.generation = formed.generation();
@@ -162,10 +196,9 @@ absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& for
   return group;
 }
 
-absl::StatusOr<const CollectiveKind*> SchedulerGroupFormer::Agree(const JoinGroupResponse& formed,
-                                                                  const Interrupt& interrupt) {
+absl::StatusOr<CollectiveKind> SchedulerGroupFormer::Agree(const JoinGroupResponse& formed, const Interrupt& interrupt) {
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> offers,
-                        Exchange(formed.generation(), kKinds, OfferOf(kinds_), interrupt));
+                        Exchange(formed.generation(), kKinds, OfferOf(kinds_), options_.offer_timeout, interrupt));
   if (offers.size() != static_cast<size_t>(formed.members_size())) {
     return absl::InternalError("the scheduler's answer is malformed: it is not of all members");
   }
@@ -176,21 +209,27 @@ absl::StatusOr<const CollectiveKind*> SchedulerGroupFormer::Agree(const JoinGrou
   }
   PAWL_ASSIGN_OR_RETURN(const std::string name, ChooseKind(members, formed.place()));
   for (const CollectiveKind& kind : kinds_) {
-    if (kind.name == name) return &kind;
+    if (kind.name != name) continue;
+    // Alone it does without on purpose.
+    const std::string why = members.size() == 1 ? "" : WhyNotFirst(members, formed.place(), name);
+    if (!why.empty()) spdlog::warn("collective operations by {} and not by {}: {}", name, kinds_[0].name, why);
+    return kind;
   }
   return absl::InternalError(absl::StrCat("the members have agreed on ", name, ", which this one has not offered"));
 }
 
 absl::StatusOr<std::vector<std::string>> SchedulerGroupFormer::Exchange(uint64_t generation, const std::string& name,
-                                                                        std::string value, const Interrupt& interrupt) {
+                                                                        std::string value, MonotonicDuration timeout,
+                                                                        const Interrupt& interrupt) {
   ExchangeInGroupRequest request;
   request.set_generation(generation);
   request.set_name(name);
   request.set_value(std::move(value));
-  auto exchanged = client_.ExchangeInGroup(std::move(request), {.timeout = options_.connect_timeout});
-  PAWL_ASSIGN_OR_RETURN(const ExchangeInGroupResponse all,
-                        Await(exchanged, options_.connect_timeout + kLibraryGrace, interrupt, "ExchangeInGroup"));
-  return std::vector<std::string>(all.values().begin(), all.values().end());
+  auto exchanged = client_.ExchangeInGroup(std::move(request), {.timeout = timeout});
+  const absl::StatusOr<ExchangeInGroupResponse> all =
+      Await(exchanged, timeout + kLibraryGrace, interrupt, "ExchangeInGroup");
+  if (!all.ok()) return NotRefused(all.status());
+  return std::vector<std::string>(all->values().begin(), all->values().end());
 }
 
 }  // namespace pawl

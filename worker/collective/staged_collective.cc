@@ -13,6 +13,8 @@ namespace pawl {
 namespace {
 
 constexpr size_t kLargestElementBytes = 8;
+// Because of a member that has not come, or the device.
+constexpr char kNotInTime[] = "the operation did not end in time";
 
 // Fulfils `end` with how an operation ends.
 Collective::Done Fulfil(std::future<absl::Status>& end) {
@@ -24,7 +26,7 @@ Collective::Done Fulfil(std::future<absl::Status>& end) {
 // Waits until the deadline, after which `inner` is aborted: the operation has ended in any case.
 absl::Status AwaitUntil(std::future<absl::Status>& end, MonotonicTime deadline, Collective& inner) {
   if (end.wait_until(deadline) != std::future_status::ready) {
-    inner.Abort(absl::DeadlineExceededError("a member did not come in time"));
+    inner.Abort(absl::DeadlineExceededError(kNotInTime));
   }
   return end.get();
 }
@@ -56,7 +58,7 @@ StagedCollective::~StagedCollective() {
   if (thread_ != nullptr) thread_->Stop();
   // Nothing runs any more, on the device either.
   stream_.reset();
-  if (hangs_) return;
+  if (hangs_ || inner_->hangs()) return;
   for (const Piece& place : places_) {
     for (char* const side : {place.input, place.output}) {
       if (side != nullptr) device_.Free(side);
@@ -108,7 +110,8 @@ absl::Status StagedCollective::Copy(const std::function<void(const Piece&)>& cop
 }
 
 absl::Status StagedCollective::RunPieces(size_t count, size_t piece_count, MonotonicTime deadline, const Stages& stages) {
-  const size_t pieces = (count + piece_count - 1) / piece_count;
+  // Of no elements too: whether there is such a root or reduction is inner's to say.
+  const size_t pieces = std::max<size_t>(1, (count + piece_count - 1) / piece_count);
   std::future<absl::Status> ends[2];
   const auto begin_piece = [&](size_t number) -> absl::Status {
     // Its place is that of the piece before the last one, which has been copied back.
@@ -117,7 +120,7 @@ absl::Status StagedCollective::RunPieces(size_t count, size_t piece_count, Monot
     piece.count = std::min(piece_count, count - piece.begin);
     PAWL_RETURN_IF_ERROR(Copy(stages.copy_in, piece));
     const MonotonicDuration left = deadline - Clock::Real().Now();
-    if (left <= MonotonicDuration::zero()) return absl::DeadlineExceededError("a member did not come in time");
+    if (left <= MonotonicDuration::zero()) return absl::DeadlineExceededError(kNotInTime);
     stages.start(piece, left, Fulfil(ends[number % 2]));
     return absl::OkStatus();
   };

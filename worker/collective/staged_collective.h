@@ -20,15 +20,16 @@ namespace pawl {
 inline constexpr size_t kStagedPieceBytes = size_t{4} << 20;
 
 // Memory is the host's. An operation is cut into pieces; each is copied to the device, is an operation of `inner` there, and
-// is copied back. While inner does one piece, the one before it is copied back and the next one is copied in.
+// is copied back. While inner does one piece, the one before it is copied back and the next one is copied in. Operations
+// follow each other without such an overlap: one of a single piece is copied in, done and copied back.
 //
 // Types, reductions and errors are those of inner, which sees the same pieces on all members. In which order elements are
 // added is inner's to say, and may depend on where in a piece an element lies: never on anything else than counts, types and
 // the number of members. An operation's deadline holds for all of its pieces together. After an error, or an abort, nothing
 // touches the caller's memory once `done` has been called, and inner is aborted: its own end is that of the group.
 //
-// A device that hangs is waited for as long as its streams do (Stream::Synchronize), also beyond a deadline; its memory is
-// not freed then.
+// A device that hangs is waited for as long as its streams do (Stream::Synchronize), and inner, also beyond a deadline; its
+// memory is not freed then.
 class StagedCollective final : public ConnectableCollective {
  public:
   struct Options {

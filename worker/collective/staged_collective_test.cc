@@ -1,11 +1,13 @@
 // What collective_test cannot see: when pieces travel, and how operations end that are cut short in the middle.
 #include "worker/collective/staged_collective.h"
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <future>
 #include <memory>
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,6 +66,8 @@ class HeldCollective final : public ConnectableCollective {
     MutexLock lock(mu_);
     return aborted_;
   }
+  bool hangs() const override { return hangs_; }
+  void SetHangs() { hangs_ = true; }
 
   // Waits until so many calls are under way.
   bool AwaitCalls(size_t count) {
@@ -106,6 +110,7 @@ class HeldCollective final : public ConnectableCollective {
   }
 
   const std::string introduction_ = "I am";
+  std::atomic<bool> hangs_{false};
   const std::function<float*(const void*, size_t)> real_;
   mutable Mutex mu_;
   CondVar changed_;
@@ -236,18 +241,19 @@ class SmallDevice final : public Device {
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     if (pieces_left == 0) return absl::ResourceExhaustedError("there is no more memory");
     --pieces_left;
-    ++allocated;
-    return inner_.Allocate(bytes);
+    absl::StatusOr<void*> memory = inner_.Allocate(bytes);
+    if (memory.ok()) allocated.insert(*memory);
+    return memory;
   }
   void Free(void* data) override {
-    --allocated;
+    allocated.erase(data);
     inner_.Free(data);
   }
   bool SharesHostMemory() const override { return false; }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream() override { return inner_.CreateStream(); }
 
   size_t pieces_left = 3;
-  int allocated = 0;
+  std::set<void*> allocated;
 
  private:
   RemoteMemoryDevice inner_{RemoteMemoryDevice::Reads::kLate};
@@ -257,8 +263,20 @@ TEST(StagedCollectiveCreateTest, DeviceWithoutSoMuchMemoryIsRefusedAndKeepsNothi
   SmallDevice device;
   EXPECT_TRUE(
       absl::IsResourceExhausted(StagedCollective::Create(std::make_unique<HeldCollective>(nullptr), device, {}).status()));
-  EXPECT_EQ(device.allocated, 0);
+  EXPECT_TRUE(device.allocated.empty());
   EXPECT_EQ(device.pieces_left, 0u);
+}
+
+TEST(StagedCollectiveCreateTest, MemoryThatADeviceThatHangsMayStillWriteToIsNotFreed) {
+  SmallDevice device;
+  for (const bool hangs : {false, true}) {
+    device.pieces_left = 4;
+    auto inner = std::make_unique<HeldCollective>(nullptr);
+    if (hangs) inner->SetHangs();
+    ASSERT_TRUE(StagedCollective::Create(std::move(inner), device, {.piece_bytes = kPieceBytes}).ok());
+    EXPECT_EQ(device.allocated.size(), hangs ? 4u : 0u);
+  }
+  for (void* const memory : std::set<void*>(device.allocated)) device.Free(memory);
 }
 
 TEST(StagedCollectiveCreateTest, PiecesThatAreTooSmallForOneElementOfEachMemberAreRefused) {

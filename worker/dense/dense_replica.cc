@@ -153,7 +153,11 @@ void DenseReplica::Drive() {
       group->collective.reset();
     }
     // It would be the same with every group.
-    if (absl::IsInvalidArgument(group.status())) Fatal(group.status()).IgnoreError();
+    if (absl::IsInvalidArgument(group.status())) {
+      // Before the ranks hear of it.
+      refused_ = true;
+      Fatal(group.status()).IgnoreError();
+    }
     if (!stop_.reason().ok() || failed_) return;
     spdlog::info("dense parameters: {}: {}", group.ok() ? "the group is over" : "no group", std::string(status.message()));
     // Where the ranks have changed there is nothing to wait for.

@@ -2,6 +2,7 @@
 #ifndef PAWL_WORKER_DENSE_DENSE_REPLICA_H_
 #define PAWL_WORKER_DENSE_DENSE_REPLICA_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -142,6 +143,10 @@ class DenseReplica final : public DenseSource {
   // REQUIRES: by the thread of a rank that has given its gradients of step `steps` - 1 and not of the next.
   std::optional<DenseStore::Share> WriteBack(const DenseStore& store, uint64_t steps, uint32_t rank) const;
 
+  // Whether no group takes this process as it is (GroupFormer::Form), while others may go on without it. By then whatever
+  // is waited for here ends with the reason.
+  bool refused() const { return refused_; }
+
   const DenseLayout& layout() const { return layout_; }
   const UpdateRule& rule() const { return *rule_; }
 
@@ -214,6 +219,7 @@ class DenseReplica final : public DenseSource {
   std::vector<bool> started_;
   Flight flights_[2];
 
+  std::atomic<bool> refused_{false};
   Interrupt stop_;
   std::thread thread_;
 };

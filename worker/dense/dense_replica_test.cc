@@ -548,9 +548,11 @@ TEST(DenseReplicaRefusalTest, ProcessThatCanBeInNoGroupSaysSoToItsRanks) {
   options.elements = kElements;
   options.optimizer = Momentum();
   const auto replica = *DenseReplica::Create(std::move(options), former);
+  EXPECT_FALSE(replica->refused());
   replica->Expect(0, 1);
   replica->Begin(0, 0);
   EXPECT_EQ(replica->AwaitSteps(0, kLimit, Interrupt()), absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl"));
+  EXPECT_TRUE(replica->refused());
 }
 
 }  // namespace

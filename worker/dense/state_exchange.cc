@@ -33,7 +33,7 @@ absl::Status StateExchange::Run(uint64_t earliest, const Load& load) {
   std::optional<uint64_t> lost_steps;
   for (size_t b = 0; b < layout_.buckets().size(); ++b) {
     PAWL_RETURN_IF_ERROR(ExchangeBucket(b, newest[b], lowest, steps_before));
-    if (newest[b].takes) lost_steps = static_cast<uint64_t>(LostStepsAt(newest[b].source));
+    if (newest[b].takes) lost_steps = static_cast<uint64_t>(newest[b].lost_steps);
   }
   // Of the whole state: before all of it is here they would be counted again.
   if (lost_steps.has_value()) state_.set_lost_steps(*lost_steps);
@@ -89,6 +89,7 @@ StateExchange::Newest StateExchange::NewestOf(size_t bucket) const {
   for (size_t p = 0; p < group_.size(); ++p) {
     const int64_t version = VersionAt(p, bucket);
     newest.all_have_it = newest.all_have_it && version == newest.version;
+    if (version == newest.version) newest.lost_steps = std::max(newest.lost_steps, LostStepsAt(p));
     newest.somebody_has_nothing = newest.somebody_has_nothing || version == DenseState::kNone;
   }
   const int64_t own = VersionAt(group_.place(), bucket);
@@ -101,7 +102,7 @@ absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, 
   const int64_t own = VersionAt(group_.place(), bucket);
   // Two updates without this process's ranks: their successors' hosts have gone on, and it was told too late. Steps that
   // were lost brought none: it may not have heard that they are counted, and no rank reads what was there before them.
-  const int64_t missed = (newest.version - LostStepsAt(newest.source)) - (own - LostStepsAt(group_.place()));
+  const int64_t missed = (newest.version - newest.lost_steps) - (own - LostStepsAt(group_.place()));
   if (newest.takes && !newest.has_nothing && missed > 1) {
     failed_ = true;
     return absl::AbortedError(absl::StrCat("the dense parameters of this worker are after ", own,

@@ -56,6 +56,9 @@ class StateExchange {
   struct Newest {
     size_t source = 0;
     int64_t version = 0;
+    // Of the steps before it. Of two members that have it one may have got it in an exchange that broke, and not have
+    // counted yet: the larger number.
+    int64_t lost_steps = 0;
     bool all_have_it = true;
     bool somebody_has_nothing = false;
     bool takes = false;

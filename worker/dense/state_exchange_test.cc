@@ -152,7 +152,7 @@ TEST_P(StateExchangeTest, WhoLacksTheEndOfAStepGetsItAndOthersKeepWhatTheyHave) 
   for (const auto& member : members_) EXPECT_TRUE(member->status.ok()) << member->status;
   ExpectBucket(*members_[0], 0, 4);
   ExpectBucket(*members_[0], 1, 3);
-  EXPECT_EQ(members_[0]->state.lost_steps(), 2u);
+  EXPECT_EQ(members_[0]->state.lost_steps(), 3u);
   ExpectBucket(*members_[1], 0, 4);
   ExpectBucket(*members_[2], 0, 4, 0.5f);
   ExpectBucket(*members_[2], 1, 3, 0.5f);
@@ -237,6 +237,28 @@ TEST_P(StateExchangeTest, WhereverItBreaksLostStepsAreCountedOnceAndByAll) {
     ++number;
   } while (reached_);
   EXPECT_GT(number, 4u);
+}
+
+TEST_P(StateExchangeTest, WhereverItBreaksTwiceLostStepsAreCountedOnceAndByAll) {
+  constexpr uint64_t kBeyond = 12;
+  for (uint64_t first = 0; first < kBeyond; ++first) {
+    for (uint64_t second = 0; second < kBeyond; ++second) {
+      members_.clear();
+      for (int i = 0; i < 2; ++i) Add({2, 2}).state.set_lost_steps(1);
+      Add({kNone, kNone});
+      // The last member may have counted, the others not; then the first one may have a bucket of that, and not have
+      // counted.
+      Run(7, first, {"m0", "m1"});
+      Run(7, second, {"m1"});
+      Run(7);
+      for (const auto& member : members_) {
+        ASSERT_TRUE(member->status.ok()) << member->status << " after breaks at operations " << first << " and " << second;
+        EXPECT_EQ(member->state.versions(), (std::vector<int64_t>{7, 7}));
+        EXPECT_EQ(member->state.lost_steps(), 6u);
+        for (const size_t b : {0, 1}) EXPECT_EQ(member->state.Values(b, 7)[0], Weight(b, 2));
+      }
+    }
+  }
 }
 
 TEST_P(StateExchangeTest, ServersThatAreAwayMayComeBack) {

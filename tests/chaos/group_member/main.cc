@@ -39,7 +39,7 @@ ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler");
 ABSL_FLAG(std::string, notes, "", "file for a line after each all-reduce");
 ABSL_FLAG(uint64_t, elements, uint64_t{2} << 20, "float32 elements of an all-reduce");
 ABSL_FLAG(std::vector<std::string>, kinds, {"gloo"},
-          "by what names it offers its collectives, which are Gloo's, to the others");
+          "by what names it offers its collectives, which are Gloo's, to the others; by \"broken\" they cannot connect");
 ABSL_FLAG(std::string, node, "", "come back as this node");
 ABSL_FLAG(uint64_t, node_job_id, 0, "of this job");
 
@@ -229,7 +229,10 @@ int Run(EndSignal& signal) {
   {
     std::vector<CollectiveKind> kinds;
     for (const std::string& name : absl::GetFlag(FLAGS_kinds)) {
-      kinds.push_back({.name = name, .exclusive = "", .make = GlooCollectives(*host)});
+      CollectiveFactory make = GlooCollectives(*host);
+      // With one member more than there are.
+      if (name == "broken") make = [gloo = make](size_t size, size_t place) { return gloo(size + 1, place); };
+      kinds.push_back({.name = name, .exclusive = "", .make = std::move(make)});
     }
     SchedulerGroupFormer former(**client, std::move(kinds));
     Member member(**client, former, interrupt);

@@ -1,6 +1,8 @@
 #include "worker/collective/nccl/collective.h"
 
 #include <cstring>
+#include <future>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -10,9 +12,6 @@
 
 namespace pawl {
 namespace {
-
-// Between two looks at the GPU.
-constexpr std::chrono::microseconds kLookInterval{20};
 
 std::optional<ncclDataType_t> TypeOf(CollectiveType type) {
   switch (type) {
@@ -54,29 +53,48 @@ std::optional<ncclRedOp_t> ReductionOf(Reduction reduction) {
   return std::nullopt;
 }
 
-absl::Status StatusOf(ncclResult_t result) {
+// Between two looks at the GPU: short, and after a while less so, for the slowest member may take long.
+class Looks {
+ public:
+  void Wait() {
+    const bool is_long = ++looks_ > kShortLooks;
+    std::this_thread::sleep_for(is_long ? kLongInterval : kShortInterval);
+  }
+
+ private:
+  static constexpr std::chrono::microseconds kShortInterval{20};
+  static constexpr std::chrono::microseconds kLongInterval{200};
+  static constexpr int kShortLooks = 100;
+
+  int looks_ = 0;
+};
+
+}  // namespace
+
+absl::Status NcclCollective::StatusOf(ncclResult_t result) const {
+  if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
+  const char* const details = ncclGetLastError(nullptr);
+  const std::string message =
+      absl::StrCat("NCCL, GPU ", options_.device, ", ", doing_, ": ", ncclGetErrorString(result),
+                   details != nullptr && *details != '\0' ? absl::StrCat("; ", details) : std::string());
   switch (result) {
-    case ncclSuccess:
-    case ncclInProgress:
-      return absl::OkStatus();
     case ncclSystemError:
     case ncclRemoteError:
-      return absl::UnavailableError(ncclGetErrorString(result));
+      return absl::UnavailableError(message);
     case ncclInvalidArgument:
     case ncclInvalidUsage:
-      return absl::InvalidArgumentError(ncclGetErrorString(result));
+      return absl::FailedPreconditionError(message);
     default:
-      return absl::InternalError(ncclGetErrorString(result));
+      return absl::InternalError(message);
   }
 }
 
-absl::Status StatusOf(cudaError_t error) {
+absl::Status NcclCollective::StatusOf(cudaError_t error) const {
   if (error == cudaSuccess) return absl::OkStatus();
-  if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(cudaGetErrorString(error));
-  return absl::InternalError(cudaGetErrorString(error));
+  const std::string message = absl::StrCat("NCCL, GPU ", options_.device, ", ", doing_, ": ", cudaGetErrorString(error));
+  if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(message);
+  return absl::InternalError(message);
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<NcclCollective>> NcclCollective::Create(const Options& options) {
   if (options.place >= options.size) {
@@ -92,7 +110,8 @@ absl::StatusOr<std::unique_ptr<NcclCollective>> NcclCollective::Create(const Opt
   std::unique_ptr<NcclCollective> collective(new NcclCollective(options));
   if (options.place == 0) {
     ncclUniqueId id;
-    PAWL_RETURN_IF_ERROR(StatusOf(ncclGetUniqueId(&id)));
+    collective->doing_ = "making an id";
+    PAWL_RETURN_IF_ERROR(collective->StatusOf(ncclGetUniqueId(&id)));
     collective->introduction_.assign(id.internal, sizeof(id.internal));
   }
   NcclCollective* const it = collective.get();
@@ -105,15 +124,38 @@ NcclCollective::~NcclCollective() {
   thread_->Stop();
   // Nothing runs any more.
   if (stream_ == nullptr && communicator_ == nullptr) return;
+  // It stays the thread's: a process has one GPU.
   static_cast<void>(cudaSetDevice(options_.device));
   EndCommunicator();
+  // Each of these would wait for it.
+  if (hangs_) return;
   if (element_ != nullptr) static_cast<void>(cudaFree(element_));
   if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
   if (stream_ != nullptr) static_cast<void>(cudaStreamDestroy(stream_));
 }
 
 void NcclCollective::EndCommunicator() {
-  if (ncclComm_t ended = std::exchange(communicator_, nullptr); ended != nullptr) static_cast<void>(ncclCommAbort(ended));
+  ncclComm_t const ended = std::exchange(communicator_, nullptr);
+  if (ended == nullptr || hangs_) return;
+  const MonotonicTime limit = Clock::Real().Now() + kNcclEndLimit;
+  // It waits for the GPU without a limit, so on a thread that nobody waits for.
+  auto aborted = std::make_shared<std::promise<void>>();
+  std::future<void> end = aborted->get_future();
+  std::thread([ended, aborted, device = options_.device] {
+    static_cast<void>(cudaSetDevice(device));
+    static_cast<void>(ncclCommAbort(ended));
+    aborted->set_value();
+  }).detach();
+  if (end.wait_until(limit) != std::future_status::ready) {
+    hangs_ = true;
+    return;
+  }
+  // NCCL has waited for its own kernels, and not for copies behind them.
+  for (Looks looks; stream_ != nullptr && cudaStreamQuery(stream_) == cudaErrorNotReady; looks.Wait()) {
+    if (Clock::Real().Now() < limit) continue;
+    hangs_ = true;
+    return;
+  }
 }
 
 void NcclCollective::Connect(std::vector<std::string> introductions, MonotonicDuration timeout, Done done) {
@@ -124,9 +166,11 @@ void NcclCollective::Connect(std::vector<std::string> introductions, MonotonicDu
           return absl::InvalidArgumentError(
               absl::StrCat(introductions.size(), " introductions in a group of ", options_.size, " members"));
         }
+        doing_ = "connecting";
         const absl::Status status = ConnectAll(introductions[0], deadline);
-        if (!status.ok()) EndCommunicator();
-        return status;
+        if (status.ok()) return status;
+        EndCommunicator();
+        return hangs_ ? Annotate(status, "the GPU hangs") : status;
       },
       std::move(done));
 }
@@ -150,24 +194,23 @@ absl::Status NcclCollective::ConnectAll(const std::string& id_bytes, MonotonicTi
 
 absl::Status NcclCollective::CheckStillWanted(MonotonicTime deadline) const {
   if (interrupted_) return absl::UnavailableError("interrupted");
-  if (Clock::Real().Now() >= deadline) return absl::DeadlineExceededError("a member did not come in time");
-  return absl::OkStatus();
+  if (Clock::Real().Now() < deadline) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrCat("NCCL, GPU ", options_.device, ", ", doing_, ": it did not end in time"));
 }
 
 absl::Status NcclCollective::AwaitCommunicator(MonotonicTime deadline) {
-  while (true) {
+  for (Looks looks;; looks.Wait()) {
     ncclResult_t state = ncclSuccess;
     PAWL_RETURN_IF_ERROR(StatusOf(ncclCommGetAsyncError(communicator_, &state)));
     if (state == ncclSuccess) return absl::OkStatus();
     PAWL_RETURN_IF_ERROR(StatusOf(state));
     PAWL_RETURN_IF_ERROR(CheckStillWanted(deadline));
-    std::this_thread::sleep_for(kLookInterval);
   }
 }
 
 absl::Status NcclCollective::AwaitStream(MonotonicTime deadline) {
   PAWL_RETURN_IF_ERROR(StatusOf(cudaEventRecord(event_, stream_)));
-  while (true) {
+  for (Looks looks;; looks.Wait()) {
     const cudaError_t state = cudaEventQuery(event_);
     if (state == cudaSuccess) return absl::OkStatus();
     if (state != cudaErrorNotReady) return StatusOf(state);
@@ -175,23 +218,24 @@ absl::Status NcclCollective::AwaitStream(MonotonicTime deadline) {
     PAWL_RETURN_IF_ERROR(StatusOf(ncclCommGetAsyncError(communicator_, &error)));
     PAWL_RETURN_IF_ERROR(StatusOf(error));
     PAWL_RETURN_IF_ERROR(CheckStillWanted(deadline));
-    std::this_thread::sleep_for(kLookInterval);
   }
 }
 
-void NcclCollective::Add(MonotonicDuration timeout, std::function<absl::Status(MonotonicTime)> enqueue, Done done,
-                         absl::Status invalid) {
+void NcclCollective::Add(const char* name, MonotonicDuration timeout, std::function<absl::Status(MonotonicTime)> enqueue,
+                         Done done, absl::Status invalid) {
   thread_->Add(
       timeout,
-      [this, enqueue = std::move(enqueue), invalid](MonotonicTime deadline) {
+      [this, name, enqueue = std::move(enqueue), invalid](MonotonicTime deadline) {
         PAWL_RETURN_IF_ERROR(invalid);
+        doing_ = name;
         if (communicator_ == nullptr) return absl::FailedPreconditionError("the members have not been connected");
         absl::Status status = enqueue(deadline);
         if (status.ok()) status = AwaitCommunicator(deadline);
         if (status.ok()) status = AwaitStream(deadline);
         // The memory is the caller's again when it hears of it: nothing may be writing there.
-        if (!status.ok()) EndCommunicator();
-        return status;
+        if (status.ok()) return status;
+        EndCommunicator();
+        return hangs_ ? Annotate(status, "the GPU hangs") : status;
       },
       std::move(done));
 }
@@ -214,7 +258,7 @@ void NcclCollective::AllReduce(const void* input, void* output, size_t count, Co
   const auto enqueue = [=, this](MonotonicTime) {
     return StatusOf(ncclAllReduce(input, output, count, *TypeOf(type), *ReductionOf(reduction), communicator_, stream_));
   };
-  Add(timeout, enqueue, std::move(done), CheckCall(type, reduction));
+  Add("all-reduce", timeout, enqueue, std::move(done), CheckCall(type, reduction));
 }
 
 void NcclCollective::Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
@@ -223,7 +267,7 @@ void NcclCollective::Reduce(const void* input, void* output, size_t count, Colle
     return StatusOf(ncclReduce(input, output, count, *TypeOf(type), *ReductionOf(reduction), static_cast<int>(root),
                                communicator_, stream_));
   };
-  Add(timeout, enqueue, std::move(done), CheckCall(type, reduction, root));
+  Add("reduce", timeout, enqueue, std::move(done), CheckCall(type, reduction, root));
 }
 
 void NcclCollective::Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout,
@@ -231,7 +275,7 @@ void NcclCollective::Broadcast(void* data, size_t count, CollectiveType type, si
   const auto enqueue = [=, this](MonotonicTime) {
     return StatusOf(ncclBroadcast(data, data, count, *TypeOf(type), static_cast<int>(root), communicator_, stream_));
   };
-  Add(timeout, enqueue, std::move(done), CheckCall(type, Reduction::kSum, root));
+  Add("broadcast", timeout, enqueue, std::move(done), CheckCall(type, Reduction::kSum, root));
 }
 
 void NcclCollective::AllGather(const void* input, void* output, size_t count, CollectiveType type, MonotonicDuration timeout,
@@ -245,7 +289,7 @@ void NcclCollective::AllGather(const void* input, void* output, size_t count, Co
     }
     return StatusOf(ncclAllGather(moved ? own : input, output, count, *TypeOf(type), communicator_, stream_));
   };
-  Add(timeout, enqueue, std::move(done), CheckCall(type, Reduction::kSum));
+  Add("all-gather", timeout, enqueue, std::move(done), CheckCall(type, Reduction::kSum));
 }
 
 void NcclCollective::ReduceScatter(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
@@ -260,14 +304,14 @@ void NcclCollective::ReduceScatter(const void* input, void* output, size_t count
     PAWL_RETURN_IF_ERROR(AwaitCommunicator(deadline));
     return StatusOf(cudaMemcpyAsync(output, own, count * BytesOf(type), cudaMemcpyDeviceToDevice, stream_));
   };
-  Add(timeout, enqueue, std::move(done), CheckCall(type, reduction));
+  Add("reduce-scatter", timeout, enqueue, std::move(done), CheckCall(type, reduction));
 }
 
 void NcclCollective::Barrier(MonotonicDuration timeout, Done done) {
   const auto enqueue = [this](MonotonicTime) {
     return StatusOf(ncclAllReduce(element_, element_, 1, ncclInt64, ncclSum, communicator_, stream_));
   };
-  Add(timeout, enqueue, std::move(done));
+  Add("barrier", timeout, enqueue, std::move(done));
 }
 
 }  // namespace pawl
