@@ -191,7 +191,8 @@ class ReplicaTest : public testing::Test {
   // Followers that a heartbeat says are silent.
   std::vector<std::string> Silent() {
     std::vector<std::string> nodes;
-    for (const SilentServer& silent : Heartbeat().silent()) nodes.push_back(silent.node());
+    const HeartbeatRequest heartbeat = Heartbeat();
+    for (const SilentServer& silent : heartbeat.silent()) nodes.push_back(silent.node());
     return nodes;
   }
 
