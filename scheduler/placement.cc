@@ -172,10 +172,4 @@ bool DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent, uint
   return changed;
 }
 
-bool HoldsNothing(ServerNumber server, const Placement& placement) {
-  return std::none_of(placement.partitions.begin(), placement.partitions.end(), [&](const ReplicaSet& set) {
-    return set.InSync(server) || set.Learns(server) || Contains(set.holders, server) || set.yielding == server;
-  });
-}
-
 }  // namespace pawl

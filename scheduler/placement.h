@@ -107,9 +107,6 @@ bool DropSilent(ServerNumber primary, const std::set<ServerNumber>& silent, uint
 // The first backup is primary from `epoch` on. What others have learned from its predecessor is void.
 void Promote(ReplicaSet& set, uint64_t epoch);
 
-// Whether the server is in no set any more, not even as a holder.
-bool HoldsNothing(ServerNumber server, const Placement& placement);
-
 }  // namespace pawl
 
 #endif  // PAWL_SCHEDULER_PLACEMENT_H_

@@ -1,81 +1,16 @@
 #include "server/shard/partition.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
+#include "server/shard/partition_fixture.h"
 
 namespace pawl {
 namespace {
-
-constexpr uint32_t kRows = 1;    // sparse, width 2
-constexpr uint32_t kBlocks = 2;  // dense
-
-PartitionOptions Options(ConsistencyMode mode, uint32_t logical_workers, uint32_t staleness = 0, uint32_t backup = 0) {
-  PartitionOptions options;
-  options.job_seed = 7;
-  options.partitions = 1;
-  options.logical_workers = logical_workers;
-  options.consistency.set_mode(mode);
-  options.consistency.set_staleness(staleness);
-  options.consistency.set_backup_workers(backup);
-  return options;
-}
-
-std::shared_ptr<const TableSchema> Schema(uint32_t id, uint64_t dense_elements = 0) {
-  TableSpec spec;
-  spec.set_id(id);
-  spec.set_name("t" + std::to_string(id));
-  spec.set_element_type(FLOAT32);
-  if (dense_elements > 0) {
-    spec.set_kind(DENSE);
-    spec.add_shape(dense_elements);
-  } else {
-    spec.set_kind(SPARSE);
-    spec.set_row_width(2);
-  }
-  spec.mutable_initializer()->mutable_constant()->set_value(10);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  auto schema = TableSchema::Create(spec, 7);
-  EXPECT_TRUE(schema.ok()) << schema.status();
-  return *schema;
-}
-
-Partition MakePartition(const PartitionOptions& options) {
-  Partition partition(0, options);
-  EXPECT_TRUE(partition.CreateTable(Schema(kRows)).ok());
-  EXPECT_TRUE(partition.CreateTable(Schema(kBlocks, kBlockElements + 3)).ok());
-  return partition;
-}
-
-// Owns keys and values, like a message that has arrived.
-struct Data {
-  std::vector<uint64_t> keys;
-  std::vector<float> values;
-};
-
-Gradient MakeGradient(std::vector<uint64_t> keys, std::vector<float> values) {
-  auto data = std::make_shared<Data>(Data{std::move(keys), std::move(values)});
-  return {ByteView(data->keys.data(), data->keys.size() * 8), ByteView(data->values.data(), data->values.size() * 4), data};
-}
-
-Sender Worker(uint32_t rank, uint64_t step, uint64_t incarnation = 1) {
-  return {Sender::Kind::kLogicalWorker, rank, incarnation, step};
-}
-Sender Client(uint32_t number, uint64_t incarnation = 1) { return {Sender::Kind::kClient, number, incarnation, 0}; }
-
-std::vector<float> Row(Partition& partition, uint64_t key) {
-  std::vector<float> row(2);
-  partition.Pull(kRows, ByteView(&key, sizeof(key)), reinterpret_cast<char*>(row.data()));
-  return row;
-}
-
-using Floats = std::vector<float>;
 
 TEST(Partition, AppliesAClientsPushOnArrivalAndOnce) {
   Partition partition = MakePartition(Options(ASYNC, 1));
@@ -249,84 +184,6 @@ TEST(Partition, WithBackupWorkersTheLimitOnEarlyGradientsNeverStopsAStep) {
   EXPECT_EQ(partition.version(), 1u);
 }
 
-TEST(Partition, RefusesRowsBeyondItsLimit) {
-  PartitionOptions options = Options(ASYNC, 1);
-  options.max_rows = 2;
-  Partition partition = MakePartition(options);
-  ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
-  EXPECT_EQ(partition.Push(Client(0), 1, kRows, MakeGradient({1, 3}, {1, 1, 1, 1})).status().code(),
-            absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(Row(partition, 1), (Floats{9, 9}));
-  // What is there can still be trained.
-  EXPECT_EQ(*partition.Push(Client(0), 1, kRows, MakeGradient({2, 1}, {1, 1, 1, 1})), PushOutcome::kAccepted);
-}
-
-TEST(Partition, ReplaysWhatThePrimaryHasTakenWhateverTheLimitsHere) {
-  PartitionOptions options = Options(SYNC, 2);
-  options.max_rows = 1;
-  options.max_staged_bytes = 1;
-  Partition partition = MakePartition(options);
-  EXPECT_FALSE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
-  EXPECT_EQ(*partition.Replay(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kAccepted);
-  EXPECT_EQ(*partition.Replay(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kDuplicate);
-}
-
-TEST(Partition, KeepsABoundedAmountOfEarlyGradientsAndAlwaysTakesTheNextRank) {
-  PartitionOptions options = Options(SYNC, 2);
-  options.max_staged_bytes = 32;
-  Partition partition = MakePartition(options);
-  ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
-  EXPECT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).status().code(),
-            absl::StatusCode::kUnavailable);
-  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({1, 2, 3, 4, 5}, Floats(10, 1))).ok());
-  ASSERT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
-  EXPECT_TRUE(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).ok());
-}
-
-TEST(Partition, AnEarlyGradientKeepsItsMessageOnlyWhileThatIsSmall) {
-  for (const uint32_t backup : {0, 1}) {
-    Partition partition = MakePartition(Options(SYNC, 2, 0, backup));
-    const auto push = [&](uint64_t ordinal, size_t message_bytes) {
-      Gradient gradient = MakeGradient({1}, {2, 2});
-      gradient.owner_bytes = message_bytes;
-      std::weak_ptr<const void> message = gradient.owner;
-      EXPECT_TRUE(partition.Push(Worker(1, 0), ordinal, kRows, std::move(gradient)).ok());
-      return message;
-    };
-    const auto unknown = push(0, 0);
-    const auto large = push(1, kMaxKeptMessageBytes + 1);
-    const auto fits = push(2, kMaxKeptMessageBytes - 100);
-    const auto one_too_many = push(3, 101);
-    const auto fits_as_well = push(4, 100);
-    EXPECT_TRUE(unknown.expired());
-    EXPECT_TRUE(large.expired());
-    EXPECT_FALSE(fits.expired());
-    EXPECT_TRUE(one_too_many.expired());
-    EXPECT_FALSE(fits_as_well.expired());
-    ASSERT_TRUE(partition.EndStep(Worker(1, 0), 5).ok());
-    ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
-    EXPECT_TRUE(fits.expired());
-    EXPECT_EQ(Row(partition, 1), backup == 0 ? (Floats{5, 5}) : (Floats{0, 0}));
-  }
-}
-
-TEST(Partition, WhatIsAddedUpLeavesRoomForTheNextMessage) {
-  Partition partition = MakePartition(Options(SYNC, 3));
-  const auto push = [&](uint32_t rank) {
-    Gradient gradient = MakeGradient({1}, {2, 2});
-    gradient.owner_bytes = kMaxKeptMessageBytes;
-    std::weak_ptr<const void> message = gradient.owner;
-    EXPECT_TRUE(partition.Push(Worker(rank, 0), 0, kRows, std::move(gradient)).ok());
-    return message;
-  };
-  const auto first = push(1);
-  EXPECT_FALSE(first.expired());
-  EXPECT_TRUE(push(0).expired());  // added up at once
-  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 1).ok());
-  EXPECT_TRUE(first.expired());
-  EXPECT_FALSE(push(2).expired());
-}
-
 TEST(Partition, TheBestWeightsComeBack) {
   Partition partition = MakePartition(Options(ASYNC, 1));
   ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1}, {1, 1})).ok());
@@ -390,93 +247,6 @@ TEST(Partition, EndStepRefusesAStepWhoseSegmentsHaveNotAllArrived) {
 }
 
 // The predecessor pushed ordinals 0 and 2 and died; the successor's step has two segments.
-TEST(Partition, ASuccessorEndsAShorterStepExceptInSync) {
-  for (const ConsistencyMode mode : {SYNC, ASYNC}) {
-    Partition partition = MakePartition(Options(mode, 1));
-    for (const uint64_t ordinal : {0, 2}) {
-      ASSERT_TRUE(partition.Push(Worker(0, 0, 1), ordinal, kRows, MakeGradient({ordinal}, {2, 4})).ok());
-    }
-    EXPECT_EQ(partition.EndStep(Worker(0, 0, 2), 2).code(), absl::StatusCode::kFailedPrecondition);
-    ASSERT_TRUE(partition.Push(Worker(0, 0, 2), 1, kRows, MakeGradient({1}, {2, 4})).ok());
-    EXPECT_EQ(partition.EndStep(Worker(0, 0, 2), 2).code(),
-              mode == SYNC ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kOk);
-  }
-}
-
-TEST(Partition, TakeOverSupersedesThePredecessorAndTellsTheClock) {
-  Partition partition = MakePartition(Options(SYNC, 2));
-  ASSERT_TRUE(partition.EndStep(Worker(1, 0, 3), 0).ok());
-  EXPECT_EQ(*partition.TakeOver(1, 4), 1u);
-  EXPECT_EQ(*partition.TakeOver(1, 4), 1u);
-  EXPECT_EQ(partition.TakeOver(1, 3).status().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(partition.TakeOver(2, 4).status().code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(partition.Push(Worker(1, 1, 3), 0, kRows, MakeGradient({5}, {2, 4})).status().code(),
-            absl::StatusCode::kAborted);
-  EXPECT_EQ(partition.EndStep(Worker(1, 1, 3), 0).code(), absl::StatusCode::kAborted);
-  EXPECT_TRUE(partition.EndStep(Worker(1, 1, 4), 0).ok());
-}
-
-TEST(Partition, NobodyWaitsForAReleasedLogicalWorker) {
-  Partition partition = MakePartition(Options(BOUNDED, 3, /*staleness=*/1));
-  const auto run_to = [&](uint32_t rank, uint64_t clock, uint64_t incarnation = 1) {
-    while (partition.clock(rank) < clock) {
-      ASSERT_TRUE(partition.EndStep(Worker(rank, partition.clock(rank), incarnation), 0).ok());
-    }
-  };
-  run_to(0, 10);
-  run_to(1, 8);
-  run_to(2, 3);
-  EXPECT_FALSE(partition.CanPull(9));
-  ASSERT_TRUE(partition.Release(2, 1).ok());
-  EXPECT_EQ(partition.min_clock(), 8u);
-  EXPECT_TRUE(partition.CanPull(9));
-  // That life is over.
-  EXPECT_EQ(partition.EndStep(Worker(2, 3, 1), 0).code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(partition.TakeOver(2, 1).status().code(), absl::StatusCode::kAborted);
-  EXPECT_EQ(partition.Push(Worker(2, 3, 1), 0, kRows, MakeGradient({5}, {2, 4})).status().code(),
-            absl::StatusCode::kAborted);
-  EXPECT_EQ(partition.Push(Worker(2, 3, 2), 0, kRows, MakeGradient({5}, {2, 4})).status().code(),
-            absl::StatusCode::kFailedPrecondition);
-  // The successor does all of its steps, and nobody falls back to where it is.
-  EXPECT_EQ(*partition.TakeOver(2, 2), 3u);
-  EXPECT_EQ(partition.min_clock(), 8u);
-  EXPECT_TRUE(partition.CanPull(9));
-  run_to(1, 12);
-  EXPECT_EQ(partition.min_clock(), 8u);
-  run_to(2, 9, 2);
-  EXPECT_EQ(partition.min_clock(), 9u);
-  // The scheduler's word on an earlier life comes late.
-  ASSERT_TRUE(partition.Release(2, 1).ok());
-  EXPECT_EQ(partition.min_clock(), 9u);
-}
-
-TEST(Partition, TheFirstToComeBackWaitsForNoneThatIsStillReleased) {
-  Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/3));
-  for (uint64_t step = 0; step < 10; ++step) ASSERT_TRUE(partition.EndStep(Worker(0, step), 0).ok());
-  for (uint64_t step = 0; step < 6; ++step) ASSERT_TRUE(partition.EndStep(Worker(1, step), 0).ok());
-  ASSERT_TRUE(partition.Release(0, 1).ok());
-  ASSERT_TRUE(partition.Release(1, 1).ok());
-  EXPECT_EQ(partition.min_clock(), 6u);
-  EXPECT_EQ(*partition.TakeOver(0, 2), 10u);
-  EXPECT_EQ(partition.min_clock(), 10u);
-  EXPECT_TRUE(partition.CanPull(10));
-}
-
-TEST(Partition, MinClockStaysWhenAllAreReleased) {
-  Partition partition = MakePartition(Options(ASYNC, 2));
-  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
-  ASSERT_TRUE(partition.EndStep(Worker(1, 0), 0).ok());
-  ASSERT_TRUE(partition.Release(0, 1).ok());
-  ASSERT_TRUE(partition.Release(1, 1).ok());
-  EXPECT_EQ(partition.min_clock(), 1u);
-}
-
-TEST(Partition, SyncReleasesNobody) {
-  Partition partition = MakePartition(Options(SYNC, 2));
-  EXPECT_EQ(partition.Release(0, 1).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(partition.log_index(), 0u + 2);  // two tables
-}
-
 TEST(Partition, ATableIsCreatedOnceAndNotWithAnotherSpec) {
   Partition partition(0, Options(ASYNC, 1));
   ASSERT_TRUE(partition.CreateTable(Schema(kRows)).ok());

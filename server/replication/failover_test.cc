@@ -1,0 +1,90 @@
+// After a failover: what the new primary knows of the backups, and what they get.
+#include <cstdint>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/replication/replica_fixture.h"
+
+namespace pawl {
+namespace {
+
+using FailoverTest = ReplicaTest;
+
+TEST_F(FailoverTest, ABackupGetsTheChangesThatItLacks) {
+  BecomePrimaryAfter(3);
+  ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
+  ReplicateRequest question;
+  ASSERT_TRUE(question.ParseFromString(transport_.calls.front().request));
+  EXPECT_EQ(question.entries_size(), 0);
+  ASSERT_EQ(question.asks_position_size(), 1);
+  EXPECT_EQ(question.asks_position(0), 0u);
+  // One of the new reign, meanwhile.
+  Create().IgnoreError();
+  AnswerPosition(/*log_index=*/1, /*ordered_since=*/1);
+  EXPECT_EQ(EntriesSent(), (std::vector<uint64_t>{2, 3, 4}));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+}
+
+TEST_F(FailoverTest, ABackupThatHasEverythingGetsNothing) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/3, /*ordered_since=*/1);
+  EXPECT_TRUE(transport_.calls.empty());
+}
+
+// Changes that only it has were never acknowledged, and the new primary gives their indices to others.
+TEST_F(FailoverTest, ABackupThatIsAheadGetsASnapshot) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/4, /*ordered_since=*/1);
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  EXPECT_TRUE(EntriesSent().empty());
+}
+
+TEST_F(FailoverTest, ABackupWithTheChangesOfAnotherReignGetsASnapshot) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/2, /*ordered_since=*/7);
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  EXPECT_TRUE(EntriesSent().empty());
+}
+
+// Its entries are of the replica that was there before the snapshot.
+TEST_F(FailoverTest, WhatWasSentBeforeASnapshotIsNotSentOn) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
+  for (const uint64_t index : {1, 2}) ASSERT_TRUE((*Send(Method::kReplicate, BestKept(1, 1, index, index)))->ok());
+  auto other = EmptyPartition(0);
+  for (uint64_t evaluation = 11; evaluation <= 13; ++evaluation) other->KeepBest(evaluation);
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, WholeSnapshot(1, 1, *other)))->ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}, .since = 2}, {.primary = 1}}));
+  AnswerPosition(/*log_index=*/1, /*ordered_since=*/1);
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  EXPECT_TRUE(EntriesSent().empty());
+}
+
+// Nobody else was to have them: what came under that index before was of another order.
+TEST_F(FailoverTest, ChangesThatWereNotKeptAreNotMistakenForOlderOnes) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
+  for (const uint64_t index : {1, 2}) ASSERT_TRUE((*Send(Method::kReplicate, BestKept(1, 1, index, index)))->ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 2, .backups = {0}, .since = 2}, {.primary = 1}}));
+  auto other = EmptyPartition(0);
+  other->KeepBest(1);
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, WholeSnapshot(2, 2, *other)))->ok());
+  ASSERT_TRUE((*Send(Method::kReplicate, BestKept(2, 2, 2, 12)))->ok());
+  plane_->AdoptRouting(Routing(3, {{.primary = 0, .backups = {1}, .since = 3}, {.primary = 1}}));
+  AnswerPosition(/*log_index=*/1, /*ordered_since=*/2);
+  EXPECT_TRUE(EntriesSent().empty());
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+}
+
+// What a lane carried when its server stopped being the primary is answered in the server's next reign.
+TEST_F(FailoverTest, AnAnswerThatWasNotAskedForIsNoPosition) {
+  BecomePrimaryAfter(3);
+  // The question is asked again in another reign while this answer is on its way.
+  plane_->AdoptRouting(Routing(3, {{.primary = 2, .backups = {0}, .since = 3}, {.primary = 1}}));
+  plane_->AdoptRouting(Routing(4, {{.primary = 0, .backups = {2}, .since = 4}, {.primary = 1}}));
+  AnswerPosition(/*log_index=*/1, /*ordered_since=*/1);
+  EXPECT_TRUE(EntriesSent().empty());
+}
+
+}  // namespace
+}  // namespace pawl

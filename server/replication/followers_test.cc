@@ -1,0 +1,175 @@
+// What a primary sends to those that follow it, and what it tells of them.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/replication/replica_fixture.h"
+
+namespace pawl {
+namespace {
+
+using FollowersTest = ReplicaTest;
+
+TEST_F(FollowersTest, AFollowerThatNeedsASnapshotHasNotCaughtUp) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithALearner(/*of_all=*/true));
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
+  Create(2).IgnoreError();
+  ReplicateResponse lost;
+  for (uint32_t p = 0; p < kPartitions; ++p) lost.add_positions()->set_partition(p);
+  ASSERT_GT(transport_.CallsOf(Method::kReplicate), 0u);
+  transport_.EndCalls(absl::OkStatus(), lost.SerializeAsString());
+  EXPECT_EQ(CaughtUp(), 0);
+}
+
+// Whatever arrives, something else is on its way already.
+TEST_F(FollowersTest, ALearnerOfAPartitionThatIsPushedWithoutAPauseCatchesUp) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithALearner());
+  // While the snapshot travels.
+  const auto before = Send(Method::kPush, EmptyPush(0, 2, 0));
+  EXPECT_TRUE(before->has_value()) << "acknowledged without the learner";
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(CaughtUp(), 0) << "it lacks what was acknowledged without it";
+  uint64_t sent = 0;
+  for (uint64_t ordinal = 1; ordinal < 10; ++ordinal) {
+    const auto pushed = Send(Method::kPush, EmptyPush(0, 2, ordinal));
+    EXPECT_FALSE(pushed->has_value()) << "acknowledged without the learner, which counts";
+    ASSERT_FALSE(EntriesSent().empty());
+    sent = EntriesSent().back();
+    AnswerPosition(sent);
+    EXPECT_EQ(CaughtUp(), 1);
+  }
+}
+
+TEST_F(FollowersTest, ALearnerThatNearlyCaughtUpAndTakesNothingIsToldOf) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithALearner());
+  ASSERT_TRUE(Send(Method::kPush, EmptyPush(0, 2, 0))->has_value());
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_FALSE(Send(Method::kPush, EmptyPush(0, 2, 1))->has_value()) << "acknowledged without the learner, which counts";
+  for (int i = 0; i < 5; ++i) {
+    transport_.EndCalls(absl::ResourceExhaustedError("its disk is full"));
+    clock_.Advance(std::chrono::seconds(1));
+    transport_.RunActions();
+  }
+  EXPECT_EQ(Silent(), std::vector<std::string>{"server-1"});
+}
+
+// Whoever waits for it does not wait for what another learner lacks.
+TEST_F(FollowersTest, ALearnerThatCountsGetsWhatIsNewOnALaneOfItsOwn) {
+  ASSERT_NO_FATAL_FAILURE(BecomePrimaryWithALearner());
+  ASSERT_TRUE(Send(Method::kPush, EmptyPush(0, 2, 0))->has_value());
+  transport_.EndCalls(absl::OkStatus());
+  ASSERT_EQ(EntriesSent().size(), 1u);
+  const uint64_t lacked = EntriesSent().front();
+  Send(Method::kPush, EmptyPush(0, 2, 1));
+  EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{lacked}) << "it is kept until the others have arrived";
+  AnswerPosition(lacked);
+  EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{lacked + 1});
+}
+
+// It was dropped, with what it had, and has come again, by routings that did not reach its primary.
+TEST_F(FollowersTest, ABackupThatIsALearnerAgainGetsASnapshot) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
+  plane_->AdoptRouting(Routing(4, {{.primary = 0, .learners = {1}, .learners_since = 4}}));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
+  EXPECT_EQ(CaughtUp(), 0);
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
+  // Once more, as a learner.
+  plane_->AdoptRouting(Routing(7, {{.primary = 0, .learners = {1}, .learners_since = 7}}));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
+  EXPECT_EQ(CaughtUp(), 0);
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
+  // What has caught up and becomes a backup goes on.
+  plane_->AdoptRouting(Routing(8, {{.primary = 0, .backups = {1}}}));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+}
+
+TEST_F(FollowersTest, AFollowerThatTakesNothingForTooLongIsToldOf) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
+  Create().IgnoreError();
+  const auto told = [&] {
+    clock_.Advance(std::chrono::seconds(1));
+    const std::vector<std::string> silent = Silent();
+    return silent.empty() ? "" : silent.front();
+  };
+  EXPECT_EQ(told(), "");
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(told(), "") << "no try has failed yet";
+  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
+  EXPECT_EQ(told(), "") << "it may only have been slow";
+  transport_.RunActions();
+  EXPECT_EQ(told(), "");
+  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
+  EXPECT_EQ(told(), "server-1");
+  transport_.RunActions();
+  EXPECT_EQ(told(), "server-1");
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(told(), "");
+}
+
+TEST_F(FollowersTest, NobodyIsToldOfWhoIsToTakeNothingMore) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}}));
+  Create().IgnoreError();
+  clock_.Advance(std::chrono::seconds(3));
+  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
+  transport_.RunActions();
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}}}));
+  transport_.EndCalls(absl::DeadlineExceededError("nobody answers"));
+  EXPECT_EQ(Silent(), std::vector<std::string>{"server-2"});
+  transport_.RunActions();
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(Silent(), std::vector<std::string>{"server-2"});
+}
+
+TEST_F(FollowersTest, ASnapshotThatDidNotArriveIsSentAgainAfterAPauseThatGrows) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .learners = {1}}, {.primary = 0}}));
+  const auto fails_and_comes_after = [&](MonotonicDuration pause) {
+    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+    transport_.EndCalls(absl::UnavailableError("no"));
+    plane_->Tick();
+    clock_.Advance(pause - std::chrono::milliseconds(1));
+    plane_->Tick();
+    plane_->Tick();
+    EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+    clock_.Advance(std::chrono::milliseconds(1));
+    transport_.RunActions();
+    EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  };
+  fails_and_comes_after(kSnapshotRetryInterval);
+  fails_and_comes_after(2 * kSnapshotRetryInterval);
+  fails_and_comes_after(4 * kSnapshotRetryInterval);
+  for (int i = 0; i < 10; ++i) {
+    transport_.EndCalls(absl::UnavailableError("no"));
+    clock_.Advance(kMaxSnapshotRetryInterval);
+    transport_.RunActions();
+  }
+  fails_and_comes_after(kMaxSnapshotRetryInterval);
+}
+
+TEST_F(FollowersTest, EntriesBehindASnapshotAreKeptUpToTheBacklogOfALearner) {
+  constexpr size_t kEntryBytes = kMaxLearnerBacklogBytes / 4;
+  const auto memory = std::make_shared<std::string>(kEntryBytes, '\0');
+  Replica replica(0, /*logs=*/false);
+  MutexLock lock(replica.mu);
+  Follower& follower = replica.followers.emplace_back();
+  follower.lane = std::make_shared<ReplicationLane>(transport_, clock_, "1", ReplicationLane::Events());
+  follower.state = Follower::State::kInstalling;
+  for (uint64_t i = 1; i <= 4; ++i) replica.SendToFollowers({0, i, ByteView(memory->data(), kEntryBytes), memory});
+  EXPECT_EQ(follower.state, Follower::State::kInstalling);
+  replica.SendToFollowers({0, 5, ByteView(memory->data(), kEntryBytes), memory});
+  EXPECT_EQ(follower.state, Follower::State::kNeedsSnapshot);
+  EXPECT_EQ(follower.held_bytes, 0u);
+  EXPECT_EQ(follower.failed_installs, 1u);
+}
+
+}  // namespace
+}  // namespace pawl

@@ -1,0 +1,94 @@
+// How much a partition keeps: rows, early gradients, and the messages that those came in.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "gtest/gtest.h"
+#include "server/shard/partition.h"
+#include "server/shard/partition_fixture.h"
+
+namespace pawl {
+namespace {
+
+TEST(PartitionLimits, RefusesRowsBeyondItsLimit) {
+  PartitionOptions options = Options(ASYNC, 1);
+  options.max_rows = 2;
+  Partition partition = MakePartition(options);
+  ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
+  EXPECT_EQ(partition.Push(Client(0), 1, kRows, MakeGradient({1, 3}, {1, 1, 1, 1})).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Row(partition, 1), (Floats{9, 9}));
+  // What is there can still be trained.
+  EXPECT_EQ(*partition.Push(Client(0), 1, kRows, MakeGradient({2, 1}, {1, 1, 1, 1})), PushOutcome::kAccepted);
+}
+
+TEST(PartitionLimits, ReplaysWhatThePrimaryHasTakenWhateverTheLimitsHere) {
+  PartitionOptions options = Options(SYNC, 2);
+  options.max_rows = 1;
+  options.max_staged_bytes = 1;
+  Partition partition = MakePartition(options);
+  EXPECT_FALSE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
+  EXPECT_EQ(*partition.Replay(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kAccepted);
+  EXPECT_EQ(*partition.Replay(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kDuplicate);
+}
+
+TEST(PartitionLimits, KeepsABoundedAmountOfEarlyGradientsAndAlwaysTakesTheNextRank) {
+  PartitionOptions options = Options(SYNC, 2);
+  options.max_staged_bytes = 32;
+  Partition partition = MakePartition(options);
+  ASSERT_TRUE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
+  EXPECT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).status().code(),
+            absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({1, 2, 3, 4, 5}, Floats(10, 1))).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), std::nullopt).ok());
+  EXPECT_TRUE(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({3}, {1, 1})).ok());
+}
+
+TEST(PartitionLimits, AnEarlyGradientKeepsItsMessageOnlyWhileThatIsSmall) {
+  for (const uint32_t backup : {0, 1}) {
+    Partition partition = MakePartition(Options(SYNC, 2, 0, backup));
+    const auto push = [&](uint64_t ordinal, size_t message_bytes) {
+      Gradient gradient = MakeGradient({1}, {2, 2});
+      gradient.owner_bytes = message_bytes;
+      std::weak_ptr<const void> message = gradient.owner;
+      EXPECT_TRUE(partition.Push(Worker(1, 0), ordinal, kRows, std::move(gradient)).ok());
+      return message;
+    };
+    const auto unknown = push(0, 0);
+    const auto large = push(1, kMaxKeptMessageBytes + 1);
+    const auto fits = push(2, kMaxKeptMessageBytes - 100);
+    const auto one_too_many = push(3, 101);
+    const auto fits_as_well = push(4, 100);
+    EXPECT_TRUE(unknown.expired());
+    EXPECT_TRUE(large.expired());
+    EXPECT_FALSE(fits.expired());
+    EXPECT_TRUE(one_too_many.expired());
+    EXPECT_FALSE(fits_as_well.expired());
+    ASSERT_TRUE(partition.EndStep(Worker(1, 0), 5).ok());
+    ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
+    EXPECT_TRUE(fits.expired());
+    EXPECT_EQ(Row(partition, 1), backup == 0 ? (Floats{5, 5}) : (Floats{0, 0}));
+  }
+}
+
+TEST(PartitionLimits, WhatIsAddedUpLeavesRoomForTheNextMessage) {
+  Partition partition = MakePartition(Options(SYNC, 3));
+  const auto push = [&](uint32_t rank) {
+    Gradient gradient = MakeGradient({1}, {2, 2});
+    gradient.owner_bytes = kMaxKeptMessageBytes;
+    std::weak_ptr<const void> message = gradient.owner;
+    EXPECT_TRUE(partition.Push(Worker(rank, 0), 0, kRows, std::move(gradient)).ok());
+    return message;
+  };
+  const auto first = push(1);
+  EXPECT_FALSE(first.expired());
+  EXPECT_TRUE(push(0).expired());  // added up at once
+  ASSERT_TRUE(partition.EndStep(Worker(0, 0), 1).ok());
+  EXPECT_TRUE(first.expired());
+  EXPECT_FALSE(push(2).expired());
+}
+
+}  // namespace
+}  // namespace pawl
