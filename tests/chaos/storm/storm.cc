@@ -16,17 +16,17 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "client_lib/base/eventually.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/server_control.grpc.pb.h"
+#include "tests/chaos/storm/last_acknowledgement.h"
+#include "tests/chaos/storm/replica_agreement.h"
 #include "tests/harness/ledger.h"
 #include "tests/harness/ledger_driver.h"
 #include "tests/harness/ledger_sender.h"
@@ -55,34 +55,9 @@ constexpr std::chrono::seconds kSettleLimit{15};
 constexpr uint64_t kStepsToEnd = 30;
 constexpr uint32_t kInFlight = 8;
 constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
-// Of a sender's notes that are looked at for its last acknowledgement.
-constexpr std::streamoff kTailBytes = 8192;
 constexpr size_t kMaxReportedViolations = 50;
 
 MonotonicTime Now() { return Clock::Real().Now(); }
-
-// The time of the last acknowledgement in a file of notes; the beginning of time if there is none.
-MonotonicTime LastAcknowledgement(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {};
-  file.seekg(0, std::ios::end);
-  const std::streamoff size = file.tellg();
-  const std::streamoff from = std::max<std::streamoff>(0, size - kTailBytes);
-  file.seekg(from);
-  std::string text(static_cast<size_t>(size - from), '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  // What follows the last line end is cut, or nothing.
-  if (!lines.empty()) lines.pop_back();
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    const std::vector<absl::string_view> words = absl::StrSplit(*line, ' ');
-    int64_t microseconds = 0;
-    if (words.size() == 5 && words[0] == "a" && absl::SimpleAtoi(words[4], &microseconds)) {
-      return MonotonicTime(std::chrono::microseconds(microseconds));
-    }
-  }
-  return {};
-}
 
 absl::Status ToStatus(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
@@ -187,7 +162,7 @@ class Storm {
     if (const absl::Status status = CheckRows(ledger); !status.ok()) {
       Violation(absl::StrCat("the ledger cannot be checked: ", status.ToString()));
     }
-    if (const absl::Status status = CompareReplicas(); !status.ok()) {
+    if (const absl::Status status = CheckReplicas(); !status.ok()) {
       Violation(absl::StrCat("the replicas cannot be compared: ", status.ToString()));
     }
     if (const auto status = cluster_->GetStatus(); status.ok()) report_.last_epoch = status->routing_epoch();
@@ -521,54 +496,26 @@ class Storm {
   }
 
   // Every replica of a partition against its primary, when nothing is pushed any more.
-  absl::Status CompareReplicas() {
+  absl::Status CheckReplicas() {
     if (options_.replicas < 2) return absl::OkStatus();
     const MonotonicTime deadline = Now() + kSettleLimit;
-    std::vector<std::string> problems;
+    ReplicaAgreement agreement;
     do {
-      problems.clear();
-      report_.replicas_compared = 0;
-      struct Held {
-        std::string server;
-        ReplicaFingerprint fingerprint;
-      };
-      std::map<uint32_t, std::vector<Held>> partitions;
+      std::map<std::string, FingerprintResponse> answers;
       for (const std::string& server : servers_) {
         FingerprintRequest request;
         request.set_job_id(job_id_);
-        FingerprintResponse response;
-        PAWL_RETURN_IF_ERROR(Annotate(
-            Control(server, [&](ServerControl::Stub& stub,
-                                grpc::ClientContext& context) { return stub.Fingerprint(&context, request, &response); }),
-            server));
-        for (const ReplicaFingerprint& replica : response.replicas()) {
-          partitions[replica.partition()].push_back({server, replica});
-        }
+        PAWL_RETURN_IF_ERROR(Annotate(Control(server,
+                                              [&](ServerControl::Stub& stub, grpc::ClientContext& context) {
+                                                return stub.Fingerprint(&context, request, &answers[server]);
+                                              }),
+                                      server));
       }
-      for (uint32_t partition = 0; partition < options_.partitions; ++partition) {
-        const std::vector<Held>& replicas = partitions[partition];
-        const auto primaries =
-            std::count_if(replicas.begin(), replicas.end(), [](const Held& held) { return held.fingerprint.primary(); });
-        if (primaries != 1 || replicas.size() < options_.replicas) {
-          problems.push_back(
-              absl::StrCat("partition ", partition, " has ", primaries, " primaries among ", replicas.size(), " replicas"));
-          continue;
-        }
-        const Held& first = replicas.front();
-        for (const Held& other : replicas) {
-          if (other.fingerprint.log_index() == first.fingerprint.log_index() &&
-              other.fingerprint.crc32c() == first.fingerprint.crc32c()) {
-            report_.replicas_compared += &other != &first;
-            continue;
-          }
-          problems.push_back(absl::StrFormat("partition %d: %s is at %d with %08x, %s at %d with %08x", partition,
-                                             first.server, first.fingerprint.log_index(), first.fingerprint.crc32c(),
-                                             other.server, other.fingerprint.log_index(), other.fingerprint.crc32c()));
-        }
-      }
-      if (!problems.empty()) std::this_thread::sleep_for(kEpochInterval);
-    } while (!problems.empty() && Now() < deadline);
-    for (const std::string& problem : problems) Violation(problem);
+      agreement = CompareReplicas(answers, options_.partitions, options_.replicas);
+      if (!agreement.problems.empty()) std::this_thread::sleep_for(kEpochInterval);
+    } while (!agreement.problems.empty() && Now() < deadline);
+    report_.replicas_compared = agreement.compared;
+    for (const std::string& problem : agreement.problems) Violation(problem);
     return absl::OkStatus();
   }
 
