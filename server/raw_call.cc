@@ -33,6 +33,10 @@ grpc::ServerUnaryReactor* ServeRaw(RequestHandler& handler, const Clock& clock, 
                                    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) {
   auto* reactor = new UnaryReactor();
+  if (!request->Valid()) {
+    reactor->Finish(grpc::Status(grpc::StatusCode::CANCELLED, "the call ended before its message was there"));
+    return reactor;
+  }
   CallContext call;
   const auto remaining =
       std::min<std::chrono::system_clock::duration>(context->deadline() - std::chrono::system_clock::now(), kMaxDeadline);

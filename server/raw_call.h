@@ -9,7 +9,8 @@
 namespace pawl {
 
 // Hands the request's bytes to `handler` and its answer's bytes to gRPC: protobuf would copy keys and values. The handler is
-// told the call's deadline and whether the caller has gone. It must outlive the gRPC server.
+// told the call's deadline and whether the caller has gone. It must outlive the gRPC server. A call that
+// its caller has cancelled before its message was there does not reach the handler.
 grpc::ServerUnaryReactor* ServeRaw(RequestHandler& handler, const Clock& clock, Method method,
                                    grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response);
