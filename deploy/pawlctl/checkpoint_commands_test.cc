@@ -4,9 +4,9 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
 #include "deploy/pawlctl/exit_code.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -15,18 +15,11 @@
 namespace pawl {
 namespace {
 
-// A call that is not withdrawn by then is a failure.
-constexpr std::chrono::seconds kPatience{30};
-
 // Never has a checkpoint ready.
 class SlowScheduler final : public Scheduler::Service {
  public:
   grpc::Status Checkpoint(grpc::ServerContext* context, const CheckpointRequest*, CheckpointResponse*) override {
-    const auto limit = std::chrono::steady_clock::now() + kPatience;
-    while (!context->IsCancelled() && std::chrono::steady_clock::now() < limit) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-    withdrawn = context->IsCancelled();
+    withdrawn = Eventually([context] { return context->IsCancelled(); });
     return grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "too late");
   }
   grpc::Status GetStatus(grpc::ServerContext*, const GetStatusRequest*, GetStatusResponse*) override {

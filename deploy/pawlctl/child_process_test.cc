@@ -13,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -39,12 +40,8 @@ std::unique_ptr<ChildProcess> Started(const ChildOptions& options) {
 
 // Waits until the child's log has a first line, which it writes when it is ready.
 std::string FirstLine(const ChildProcess& child) {
-  const MonotonicTime deadline = Deadline();
-  while (Clock::Real().Now() < deadline) {
-    if (const std::vector<std::string> lines = child.LogTail(1); !lines.empty()) return lines[0];
-    usleep(1000);
-  }
-  return "";
+  std::vector<std::string> lines;
+  return Eventually([&] { return !(lines = child.LogTail(1)).empty(); }) ? lines[0] : "";
 }
 
 TEST(ChildProcess, OutputAndErrorsGoToItsLog) {
@@ -167,9 +164,7 @@ TEST(ChildProcess, DiesWithItsParent) {
     std::getline(stat, text);
     return text.empty() || absl::StrContains(text, ") Z ");
   };
-  const MonotonicTime deadline = Deadline();
-  while (!gone() && Clock::Real().Now() < deadline) usleep(1000);
-  EXPECT_TRUE(gone());
+  EXPECT_TRUE(Eventually(gone));
 }
 
 }  // namespace

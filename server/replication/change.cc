@@ -70,7 +70,7 @@ RequestHeader HeaderOf(const Sender& sender) {
 absl::Status ApplyChange(const ChangeView& change, const std::shared_ptr<const void>& owner,
                          std::shared_ptr<const TableSchema> table, Partition& partition) {
   const uint64_t before = partition.log_index();
-  const absl::Status status = Apply(change, owner, std::move(table), partition);
+  absl::Status status = Apply(change, owner, std::move(table), partition);
   if (status.ok() && partition.log_index() == before + 1) return status;
   return absl::DataLossError(absl::StrCat("change ", change.index, " of partition ", change.partition,
                                           " does not fit the replica at ", before, ": ",

@@ -1,9 +1,9 @@
 // Two servers in one process that replicate to each other.
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client_lib/base/clock.h"
@@ -11,6 +11,7 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/rpc/in_process_transport.h"
+#include "client_lib/rpc/request_handler.h"
 #include "gtest/gtest.h"
 #include "server/data_plane.h"
 
@@ -21,6 +22,17 @@ constexpr uint64_t kJobId = 77;
 constexpr uint32_t kPartitions = 8;
 constexpr uint32_t kTable = 1;
 constexpr uint32_t kKeys = 64;
+
+// A backup that takes nothing.
+class RefusingHandler final : public RequestHandler {
+ public:
+  void Handle(Method, IncomingMessage, CallContext, Reply reply) override {
+    ++calls;
+    reply(absl::UnavailableError("takes nothing"), OutgoingMessage());
+  }
+
+  std::atomic<int> calls{0};
+};
 
 class ReplicationTest : public testing::Test {
  protected:
@@ -209,11 +221,13 @@ class ReplicationTest : public testing::Test {
 TEST_F(ReplicationTest, APushIsAcknowledgedOnlyWhenTheBackupHasIt) {
   AdoptAll(Routing(1, 0, {1}));
   ASSERT_TRUE(CreateTable(0).ok());
-  Disconnect(1);
+  RefusingHandler refusing;
+  transport_->SetHandler("1", &refusing);
   const auto answer = Send(0, Method::kPush, PushOf(1, 0));
   // Sent again meanwhile, it is a duplicate, and must not be acknowledged either.
   const auto again = Send(0, Method::kPush, PushOf(1, 0));
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  // The second try says that the primary has heard of the end of the first.
+  ASSERT_TRUE(Eventually([&] { return refusing.calls >= 2; }));
   EXPECT_FALSE(answer->Done());
   EXPECT_FALSE(again->Done());
   Connect(1);

@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/mutex.h"
 #include "gtest/gtest.h"
 
@@ -406,9 +407,7 @@ TEST_F(ByteProxyTest, AConnectionThatEndsIsForgotten) {
     peer.EndSending();
     EXPECT_EQ(peer.Receive(2), "!");
   }
-  const MonotonicTime deadline = Now() + std::chrono::seconds(10);
-  while (proxy_->counters().open > 0 && Now() < deadline) std::this_thread::yield();
-  EXPECT_EQ(proxy_->counters().open, 0u);
+  EXPECT_TRUE(Eventually([this] { return proxy_->counters().open == 0; }));
 }
 
 }  // namespace

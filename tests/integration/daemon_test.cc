@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "tests/harness/free_address.h"
@@ -85,10 +86,7 @@ TEST_F(DaemonTest, SchedulerAndServersAnswerHealthAndReflection) {
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_EQ(HealthOf(cluster->scheduler_address()), 1);
   // It serves when it has heard of its partitions, which is a heartbeat later.
-  const MonotonicTime deadline = Clock::Real().Now() + kTimeout;
-  while (HealthOf(*server) != 1 && Clock::Real().Now() < deadline) {
-  }
-  EXPECT_EQ(HealthOf(*server), 1);
+  EXPECT_TRUE(Eventually([&] { return HealthOf(*server) == 1; }));
   EXPECT_NE(ReflectedServices(cluster->scheduler_address()).find("pawl.Scheduler"), std::string::npos);
   const std::string services = ReflectedServices(*server);
   EXPECT_NE(services.find("pawl.Parameter"), std::string::npos);
