@@ -24,7 +24,6 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/daemon/health_endpoint.h"
-#include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 #include "worker/device/open_device.h"
 #include "worker/interrupt.h"
@@ -132,7 +131,6 @@ int Report(const WorkerOutcome& outcome) {
 }
 
 int Main(int argc, char** argv) {
-  spdlog::set_default_logger(spdlog::stderr_color_mt("pawl-worker"));
   SetUpDaemon("pawl-worker", kUsage, argc, argv);
   WorkerOptions options;
   options.scheduler = SchedulerAddress(absl::GetFlag(FLAGS_scheduler));

@@ -23,6 +23,7 @@
 #include "client_lib/base/malloc_tuning.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/base/version.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -107,6 +108,7 @@ void SetUpDaemon(const std::string& name, const std::string& usage, int argc, ch
   parsing_exit_code = -1;
   AllowManyFiles();
   if (rest.size() > 1) std::exit(UsageError(absl::StrCat("unexpected argument '", rest[1], "'")));
+  spdlog::set_default_logger(spdlog::stderr_color_mt(name));
   spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %^%l%$ " + name + " %v");
   spdlog::flush_on(spdlog::level::info);
 }

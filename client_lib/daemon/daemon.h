@@ -34,7 +34,7 @@ class EndSignal {
 };
 
 // Parses the flags of the binary `name`, whose --help shows `usage` and the program's own flags and whose --version says
-// which Pawl it is of, and sets the log's format. Ends the process with kExitUsage, saying why, on unknown flags and on
+// which Pawl it is of. The log goes to stderr. Ends the process with kExitUsage, saying why, on unknown flags and on
 // anything that is not a flag.
 void SetUpDaemon(const std::string& name, const std::string& usage, int argc, char** argv);
 
