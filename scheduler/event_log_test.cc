@@ -25,7 +25,7 @@ TEST(EventLogTest, OldestAreForgottenAndNumbersGoOn) {
   for (size_t i = 0; i < kMaxEvents + 5; ++i) log.Add(NODE_JOINED, "server-0", "");
   EXPECT_EQ(log.After(0).size(), kMaxEvents);
   EXPECT_EQ(log.After(0).front().number(), 6u);
-  EXPECT_EQ(log.last_number(), kMaxEvents + 5);
+  EXPECT_EQ(log.After(0).back().number(), kMaxEvents + 5);
 }
 
 TEST(EventLogTest, RestoredLogGoesOn) {

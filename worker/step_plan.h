@@ -22,7 +22,6 @@ class StepPlan {
   // REQUIRES: steps_done < total_steps().
   uint64_t NextPause(uint64_t steps_done) const;
 
-  bool evaluates() const { return evaluates_; }
   // Whether there is an evaluation after so many steps.
   bool IsPause(uint64_t steps_done) const;
   // Whether the dense parameters are written to the servers after so many steps. REQUIRES: dense_path: ALLREDUCE.

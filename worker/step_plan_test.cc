@@ -61,7 +61,6 @@ TEST(StepPlanTest, AnIntervalBeyondTheEndLeavesTheLastEvaluation) {
 
 TEST(StepPlanTest, WithoutEvaluationDataThereIsNoPause) {
   const StepPlan plan(JobOf(3, 4, 0, /*has_eval=*/false), 10);
-  EXPECT_FALSE(plan.evaluates());
   EXPECT_EQ(Pauses(plan), (std::vector<uint64_t>{30}));
 }
 

@@ -29,7 +29,6 @@ class FaultEnv::Writer final : public WritableFile {
     bool last = false;
     PAWL_RETURN_IF_ERROR(Begin(last));
     if (undefined_tail_) return absl::FailedPreconditionError(absl::StrCat("append to ", path_, ": rest not cut off"));
-    ++env_.appends_;
     std::string bytes;
     for (const Fragment& fragment : fragments) bytes.append(fragment.data(), fragment.size());
     const uint64_t used = env_.Used();
@@ -261,11 +260,6 @@ void FaultEnv::SetContents(const std::string& path, const std::string& contents)
   file->contents = file->durable = contents;
   file->agrees = contents.size();
   names_[path] = durable_names_[path] = Entry{file};
-}
-
-uint64_t FaultEnv::appends() const {
-  MutexLock lock(mu_);
-  return appends_;
 }
 
 uint64_t FaultEnv::syncs() const {

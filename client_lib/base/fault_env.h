@@ -60,7 +60,6 @@ class FaultEnv final : public Env {
   std::string Contents(const std::string& path) const;
   // As if it had always been so: durable.
   void SetContents(const std::string& path, const std::string& contents);
-  uint64_t appends() const;
   uint64_t syncs() const;
 
   // --- Env. Folders are made with MakeFolder, apart from "/", which is there.
@@ -130,7 +129,6 @@ class FaultEnv final : public Env {
   int failing_syncs_ PAWL_GUARDED_BY(mu_) = 0;
   int failing_folder_syncs_ PAWL_GUARDED_BY(mu_) = 0;
   int failing_deletions_ PAWL_GUARDED_BY(mu_) = 0;
-  uint64_t appends_ PAWL_GUARDED_BY(mu_) = 0;
   uint64_t syncs_ PAWL_GUARDED_BY(mu_) = 0;
 };
 

@@ -123,9 +123,8 @@ void SimulatedCluster::ServerHasEnded(int index, const absl::Status& how) {
   // Not here: its own code is on the stack.
   loop_.Schedule(MonotonicDuration::zero(), servers_[index].life, "end of the process", [this, index] {
     KillServer(index);
-    if (!restarts_) return;
     loop_.Schedule(kRestartPause, nullptr, "supervisor", [this, index] {
-      if (servers_[index].life == nullptr && restarts_) StartServer(index);
+      if (servers_[index].life == nullptr) StartServer(index);
     });
   });
 }

@@ -40,9 +40,6 @@ class SimulatedCluster {
   const std::shared_ptr<Life>& server_life(int server) const { return servers_[server].life; }
   ServerNode* server(int server) { return servers_[server].node.get(); }
 
-  // From now on a process that ends by itself stays away.
-  void StopRestarting() { restarts_ = false; }
-
  private:
   struct ServerProcess {
     std::shared_ptr<Life> life;
@@ -64,7 +61,6 @@ class SimulatedCluster {
   const ClusterOptions options_;
   SimulatedScheduler scheduler_;
   std::vector<ServerProcess> servers_;
-  bool restarts_ = true;
 };
 
 }  // namespace pawl

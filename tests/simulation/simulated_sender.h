@@ -44,8 +44,6 @@ class SimulatedSender {
   void Kill();
   // Null if it is dead.
   const std::shared_ptr<Life>& life() const { return life_; }
-  // It has seen the table.
-  bool has_table() const { return static_cast<bool>(table_); }
   // All of its work is done.
   virtual bool finished() const = 0;
   // Where it stands, for messages.
