@@ -33,7 +33,6 @@ class EventLog {
 
   // Ascending; those with higher numbers than `after`.
   std::vector<ClusterEvent> After(uint64_t after) const;
-  uint64_t last_number() const { return last_number_; }
   // How many of each kind there were; after a restart, of those that were kept.
   const std::map<EventKind, uint64_t>& counts() const { return counts_; }
 

@@ -22,7 +22,6 @@
 #endif
 
 #define PAWL_GUARDED_BY(x) PAWL_THREAD_ANNOTATION(guarded_by(x))
-#define PAWL_PT_GUARDED_BY(x) PAWL_THREAD_ANNOTATION(pt_guarded_by(x))
 #define PAWL_REQUIRES(...) PAWL_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
 #define PAWL_EXCLUDES(...) PAWL_THREAD_ANNOTATION(locks_excluded(__VA_ARGS__))
 #define PAWL_ACQUIRE(...) PAWL_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))

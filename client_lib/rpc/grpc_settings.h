@@ -42,8 +42,6 @@ inline constexpr std::chrono::milliseconds kInitialReconnectBackoff{100};
 inline constexpr std::chrono::milliseconds kMaxReconnectBackoff{1000};
 // A connection that has not finished its handshake by then is closed.
 inline constexpr std::chrono::milliseconds kHandshakeTimeout{5000};
-// The deadline of a control call that does not wait for others by design.
-inline constexpr std::chrono::milliseconds kControlDeadline{500};
 
 // What to give to CreateCustomChannel for an address, host:port, or for several of which one answers, "10.0.0.1:7000,
 // 10.0.0.2:7000" without the space (a scheduler and its standby): they are tried in turn whenever the connection is

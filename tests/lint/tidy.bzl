@@ -1,7 +1,7 @@
 """clang-tidy over the sources of C++ targets: `bazel build --config=tidy //server/shard/...` (.bazelrc has the config).
 
-An aspect, so that Bazel makes the generated headers first, runs as many at a time as it compiles, and runs a source again only
-when it, a header or .clang-tidy has changed. What is found is an error of the build; --keep_going shows all of it.
+An aspect, so that Bazel makes the generated headers first, runs as many at a time as it compiles, and runs a source again
+only when it, a header or .clang-tidy has changed. What is found is an error of the build; --keep_going shows all of it.
 """
 
 # Only what says what a source means: gcc's warnings and optimisations are not clang's.
@@ -29,7 +29,8 @@ def _tidy_impl(target, context):
         context.actions.run_shell(
             # What it found is shown; how many warnings in system headers it has kept to itself is not.
             command = """answer="$1" config="$2" source="$3"; shift 3
-                command -v clang-tidy > /dev/null || { echo "there is no clang-tidy; run deploy/install_packages" >&2; exit 1; }
+                command -v clang-tidy > /dev/null ||
+                { echo "there is no clang-tidy; run deploy/install_packages" >&2; exit 1; }
                 clang-tidy --quiet --config-file="$config" "$source" -- -xc++ -w "$@" > "$answer" 2> "$answer.err" ||
                 { cat "$answer" "$answer.err" >&2; exit 1; }""",
             arguments = [arguments],
