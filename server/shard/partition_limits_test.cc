@@ -96,7 +96,7 @@ TEST(PartitionLimits, AnEarlyGradientWithMemoryOfItsOwnIsNeverCopied) {
   EXPECT_FALSE(message.expired());
   ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
   ASSERT_TRUE(partition.EndStep(Worker(1, 0), 3).ok());
-  EXPECT_EQ(Row(partition, 1), (Floats{6, 6}));
+  EXPECT_EQ(Row(partition, 1), (Floats{8, 8}));
 }
 
 TEST(PartitionLimits, WhatIsAddedUpLeavesRoomForTheNextMessage) {

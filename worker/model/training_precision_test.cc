@@ -146,7 +146,7 @@ TEST_P(TrainingPrecisionTest, WhatIsFiniteWithNoScaleIsRefusedAndGoesNowhere) {
 TEST_P(TrainingPrecisionTest, ALossThatIsNotFiniteIsTheCallers) {
   TableValues bad(parameters_);
   for (size_t t = 0; t < bad.size(); ++t) {
-    for (float& value : bad.mutable_spans()[t]) value = std::numeric_limits<float>::quiet_NaN();
+    for (float& value : bad[t]) value = std::numeric_limits<float>::quiet_NaN();
   }
   TableValues gradients(none_);
   int tries = 0;
