@@ -310,6 +310,9 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
     return TrainingModel::Create(training.job, training.data.train->shape(), *training.device, records_steps);
   };
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model, make_model());
+  if (options.records_steps && !model->records_steps()) {
+    spdlog::warn("--cuda_graphs does nothing here: it is for models without categorical fields, on a GPU");
+  }
   PAWL_RETURN_IF_ERROR(PrepareTables(options, client, *model, logical_workers, training));
 
   training.rendezvous = std::make_unique<ClientRendezvous>(client);

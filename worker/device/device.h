@@ -47,7 +47,9 @@ class Stream {
   virtual void WaitFor(Stream& other) = 0;
 
   // From here on until EndRecording operations are recorded instead of done: those on the device's memory alone, no copies
-  // from or to the host, no marks, and no waiting. False: the back end cannot, or it failed, which Synchronize tells.
+  // from or to the host, no marks, no waiting, and none on Entries, whose order is not the recording's. The same operations,
+  // of the same shapes, must have been done before: what the back end prepares for the first one cannot be recorded. False:
+  // the back end cannot, or it failed, which Synchronize tells.
   virtual bool BeginRecording() { return false; }
   // Null if something failed, which Synchronize tells. REQUIRES: BeginRecording returned true.
   virtual std::unique_ptr<Recording> EndRecording() { return nullptr; }

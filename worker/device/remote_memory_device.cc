@@ -34,6 +34,7 @@ class RemoteStream final : public Stream {
   explicit RemoteStream(RemoteMemoryDevice& device) : device_(device) {}
 
   absl::Status Synchronize() override {
+    CheckIsNotRecording();
     RunUntil(*state_, state_->given);
     return absl::OkStatus();
   }
@@ -42,6 +43,7 @@ class RemoteStream final : public Stream {
     return state_->given;
   }
   absl::Status Await(Mark mark) override {
+    CheckIsNotRecording();
     RunUntil(*state_, mark);
     return absl::OkStatus();
   }

@@ -229,6 +229,8 @@ absl::StatusOr<const DeviceBatch*> TrainingModel::ToDevice(const Batch& batch) {
 
 void TrainingModel::Prefetch(const Batch* next) {
   DeviceBatch& other = batches_[1 - present_];
+  // By another try of the same call.
+  if (next != nullptr && other.Holds(*next)) return;
   other.Forget();
   // Where nothing is copied there is nothing to be gained. What does not fit now may fit when it is its turn.
   if (next != nullptr && streams_.upload != nullptr) other.Load(*next, streams_.upload.get()).IgnoreError();
@@ -250,6 +252,7 @@ absl::Status TrainingModel::Synchronize() {
 absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                                    const ParameterGate& gate, absl::Status* gate_status) {
   workspace_.Reset();
+  layout_of_step_ = workspace_.layout();
   pool_.Reset();
   ModelStep step(*streams_.compute, workspace_, pool_, options_.recomputes);
   step.factors = options_.factors;
@@ -283,6 +286,13 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
                                                         float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                                         const GradientSink& sink, const ParameterGate& gate,
                                                         const Batch* next, const TryGate& try_gate) {
+  bool is_refused = true;
+  // The caller may change the batch when this returns; which is next after a call that was refused nobody knows.
+  const absl::Cleanup forget = [this, &batch, &is_refused] {
+    for (DeviceBatch& there : batches_) {
+      if (is_refused || there.Holds(batch)) there.Forget();
+    }
+  };
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   if (gradients.size() != tables_.size()) return WrongSize("gradients", tables_.size(), gradients.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
@@ -291,12 +301,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
     }
   }
 
-  // The caller may change the batch when this returns.
-  const absl::Cleanup forget = [this, &batch] {
-    for (DeviceBatch& there : batches_) {
-      if (there.Holds(batch)) there.Forget();
-    }
-  };
+  is_refused = false;
   if (!options_.loss_scale.has_value()) return ComputeOnce(batch, parameters, gradient_scale, gradients, sink, gate, next);
 
   LossSum result;
@@ -337,7 +342,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Spa
   std::vector<InFlight> in_flight;
   absl::Status status = EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, gate, &result, &in_flight);
   // After all that this step copies to the device.
-  Prefetch(next == &batch ? nullptr : next);
+  Prefetch(status.ok() && next != &batch ? next : nullptr);
   // The gradients of the last layers travel on while the first ones' are computed.
   for (const InFlight& gradient : in_flight) {
     if (status.ok()) status = streams_.download->Await(gradient.mark);
@@ -345,6 +350,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Spa
   }
   status.Update(Synchronize());
   PAWL_RETURN_IF_ERROR(status);
+  RememberStep(batch.samples, gradient_scale, layout_of_step_);
   return result;
 }
 
@@ -389,40 +395,55 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
   return absl::OkStatus();
 }
 
+TrainingModel::RecordedStep* TrainingModel::FindRecorded(size_t samples, float gradient_scale) {
+  const DeviceBatch& batch = batches_[present_];
+  const auto known = std::find_if(recorded_steps_.begin(), recorded_steps_.end(), [&](const RecordedStep& recorded) {
+    return recorded.numerics == batch.numerics().data && recorded.labels == batch.labels() && recorded.samples == samples &&
+           recorded.gradient_scale == gradient_scale && recorded.layout == workspace_.layout();
+  });
+  return known == recorded_steps_.end() ? nullptr : &*known;
+}
+
 absl::StatusOr<const TrainingModel::RecordedStep*> TrainingModel::Record(ModelStep& step, float gradient_scale,
                                                                          const absl::Status& gate_status) {
   if (!options_.records_steps) return nullptr;
-  const DeviceBatch& batch = batches_[present_];
-  const auto is_this = [&](const RecordedStep& recorded) {
-    return recorded.numerics == batch.numerics().data && recorded.labels == batch.labels() &&
-           recorded.samples == step.samples && recorded.gradient_scale == gradient_scale &&
-           recorded.layout == workspace_.layout();
-  };
-  const auto known = std::find_if(recorded_steps_.begin(), recorded_steps_.end(), is_this);
-  if (known == recorded_steps_.end()) {
-    if (recorded_steps_.size() == kMaxRecordedSteps) recorded_steps_.pop_front();
-    RecordedStep& recorded = recorded_steps_.emplace_back();
-    recorded.numerics = batch.numerics().data;
-    recorded.labels = batch.labels();
-    recorded.samples = step.samples;
-    recorded.gradient_scale = gradient_scale;
-    recorded.layout = workspace_.layout();
-    return nullptr;
-  }
+  RecordedStep* const known = FindRecorded(step.samples, gradient_scale);
+  if (known == nullptr) return nullptr;
   for (size_t table = 0; table < tables_.size(); ++table) step.await(table);
   PAWL_RETURN_IF_ERROR(gate_status);
-  if (known->recording != nullptr) return &*known;
+  if (known->recording != nullptr) return known;
   step.await = [](size_t) {};
-  step.finish = [&finished = known->finished](size_t table) { finished.push_back(table); };
-  absl::Status status;
+  std::vector<size_t> finished;
+  step.finish = [&finished](size_t table) { finished.push_back(table); };
+  double* loss_sum = nullptr;
   if (streams_.compute->BeginRecording()) {
-    status = EnqueueComputation(step, gradient_scale, gate_status, &known->loss_sum);
-    known->recording = streams_.compute->EndRecording();
+    const absl::Status status = EnqueueComputation(step, gradient_scale, gate_status, &loss_sum);
+    std::unique_ptr<Recording> recording = streams_.compute->EndRecording();
+    PAWL_RETURN_IF_ERROR(status);
+    if (recording != nullptr) {
+      known->recording = std::move(recording);
+      known->loss_sum = loss_sum;
+      known->finished = std::move(finished);
+      return known;
+    }
   }
-  PAWL_RETURN_IF_ERROR(status);
-  if (known->recording != nullptr) return &*known;
   PAWL_RETURN_IF_ERROR(streams_.compute->Synchronize());
   return absl::UnimplementedError("the device records nothing");
+}
+
+void TrainingModel::RememberStep(size_t samples, float gradient_scale, uint64_t layout_before) {
+  if (!options_.records_steps) return;
+  while (!recorded_steps_.empty() && recorded_steps_.front().layout != workspace_.layout()) recorded_steps_.pop_front();
+  const DeviceBatch& batch = batches_[present_];
+  // One that made the workspace grow had its memory elsewhere than the next one will.
+  if (layout_before != workspace_.layout() || FindRecorded(samples, gradient_scale) != nullptr) return;
+  if (recorded_steps_.size() == kMaxRecordedSteps) recorded_steps_.pop_front();
+  RecordedStep& recorded = recorded_steps_.emplace_back();
+  recorded.numerics = batch.numerics().data;
+  recorded.labels = batch.labels();
+  recorded.samples = samples;
+  recorded.gradient_scale = gradient_scale;
+  recorded.layout = workspace_.layout();
 }
 
 absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_scale, const absl::Status& gate_status,

@@ -114,9 +114,11 @@ class TrainingModel {
   absl::Status Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters, Predictions* predictions);
 
   // The most device memory that a step has taken so far.
+  size_t peak_bytes() const { return workspace_.peak_bytes() + batches_[0].peak_bytes() + batches_[1].peak_bytes(); }
+
+  bool records_steps() const { return options_.records_steps; }
   // Steps that were played instead of given to the device one operation after the other.
   uint64_t played_steps() const { return played_steps_; }
-  size_t peak_bytes() const { return workspace_.peak_bytes() + batches_[0].peak_bytes() + batches_[1].peak_bytes(); }
 
  private:
   // What of a job is about numbers and memory.
@@ -136,14 +138,15 @@ class TrainingModel {
     float gradient_scale = 0;
     // Of the workspace, which gave the rest of the memory.
     uint64_t layout = 0;
-    // Null when there was one such step yet: the first one of a size makes the workspace grow.
+    // Null when there was one such step yet, which was not recorded: the first one of a size makes the workspace grow, and
+    // the device prepare what its operations need.
     std::unique_ptr<Recording> recording;
     double* loss_sum = nullptr;
     // Tables in the order in which their gradients are final.
     std::vector<size_t> finished;
   };
-  // Of two batches' places and the steps' sizes at the ends of epochs, and of some loss scales.
-  static constexpr size_t kMaxRecordedSteps = 16;
+  // Of two batches' places, steps of two sizes (the last of an epoch is shorter) and a dozen loss scales.
+  static constexpr size_t kMaxRecordedSteps = 48;
   // What a device does at a time, each a stream of its own: what comes next is copied there, and what is done is copied
   // back, while it computes.
   struct Streams {
@@ -187,8 +190,14 @@ class TrainingModel {
                                 std::vector<InFlight>* in_flight);
   // The part of EnqueueGradients that is computation alone.
   absl::Status EnqueueComputation(ModelStep& step, float gradient_scale, const absl::Status& gate_status, double** loss_sum);
-  // The recording of such a step, made if need be. Null: the step is to be given to the device as it is.
+  // The recording of such a step, made if need be; all parameters are on their way to the device then. Null: the step is to
+  // be given to the device as it is, and, if that has gone well, remembered.
   absl::StatusOr<const RecordedStep*> Record(ModelStep& step, float gradient_scale, const absl::Status& gate_status);
+  // Of the present batch; null if there is none.
+  RecordedStep* FindRecorded(size_t samples, float gradient_scale);
+  // To be called after such a step has been done without a recording, which began with this layout of the workspace: the
+  // next one is recorded.
+  void RememberStep(size_t samples, float gradient_scale, uint64_t layout_before);
   absl::Status EnqueueOutputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                               absl::Span<float> host_outputs);
   void Evaluate(const Batch& batch, absl::Span<const float> outputs, Predictions* predictions) const;
@@ -205,9 +214,11 @@ class TrainingModel {
   size_t present_ = 0;
   Workspace workspace_;
   MatrixPool pool_;
-  // The oldest first.
+  // Of the workspace's present layout, the oldest first.
   std::deque<RecordedStep> recorded_steps_;
   uint64_t played_steps_ = 0;
+  // The workspace's when the step under way began.
+  uint64_t layout_of_step_ = 0;
 };
 
 }  // namespace pawl

@@ -23,6 +23,11 @@ constexpr size_t kAlignment = 256;
 }  // namespace
 
 bool CudaStream::OrderEntries(const Entries& entries, cuda::EntryOrder* order) {
+  if (records_) {
+    // A recording would play with the order of today's entries, and with memory that the stream keeps.
+    Fail(absl::InternalError(absl::StrCat(Where(), ": entries are not ordered in a recording")));
+    return false;
+  }
   if (is_ordered_ && AreSame(ordered_, entries)) {
     *order = order_;
     return true;

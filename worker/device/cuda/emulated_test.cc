@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "worker/device/cuda/device.h"
 #include "worker/device/cuda/emulator/runtime.h"
+#include "worker/device/cuda/kernels.h"
 #include "worker/device/cuda/stream.h"
 #include "worker/device/kernel_checks.h"
 #include "worker/device/stream_contract.h"
@@ -177,30 +178,32 @@ TEST_F(EmulatedCudaTest, EntriesThatWereCopiedAnewAreOrderedAnew) {
 }
 
 TEST_F(EmulatedCudaTest, ARecordingIsPlayedWithWhatIsInItsMemoryThen) {
-  float* const x = Floats(4);
+  // So many that their sum takes scratch memory.
+  constexpr size_t kRows = 300;
+  ASSERT_GT(cuda::SumColumnsScratch(kRows, 1), 0u);
+  float* const x = Floats(kRows);
   float* const sum = Floats(1);
-  const float ones[4] = {1, 1, 1, 1}, fours[4] = {4, 4, 4, 4};
+  const std::vector<float> ones(kRows, 1), fours(kRows, 4);
   const auto sum_now = [&] {
     float result = 0;
     stream_->CopyToHost(sum, 4, &result);
     EXPECT_TRUE(stream_->Synchronize().ok());
     return result;
   };
-  stream_->CopyToDevice(ones, 16, x);
+  stream_->CopyToDevice(ones.data(), 4 * kRows, x);
   stream_->Zero(sum, 4);
   ASSERT_TRUE(stream_->BeginRecording());
-  stream_->AddConstant(4, 1, x);
-  // With scratch memory.
-  stream_->SumColumns({x, 4, 1, 1}, sum);
+  stream_->AddConstant(kRows, 1, x);
+  stream_->SumColumns({x, kRows, 1, 1}, sum);
   const std::unique_ptr<Recording> recording = stream_->EndRecording();
   ASSERT_NE(recording, nullptr);
   EXPECT_EQ(sum_now(), 0) << "recording does nothing";
   stream_->Play(*recording);
-  EXPECT_EQ(sum_now(), 8);
-  stream_->CopyToDevice(fours, 16, x);
+  EXPECT_EQ(sum_now(), 2 * kRows);
+  stream_->CopyToDevice(fours.data(), 4 * kRows, x);
   stream_->Play(*recording);
   stream_->Play(*recording);
-  EXPECT_EQ(sum_now(), 24);
+  EXPECT_EQ(sum_now(), 6 * kRows);
   device_->Free(x);
   device_->Free(sum);
 }
@@ -219,6 +222,10 @@ TEST_F(EmulatedCudaTest, ARecordingThatFailsIsToldAndTheStreamGoesOn) {
   stream_->Zero(x, 16);
   const std::unique_ptr<Recording> recording = stream_->EndRecording();
   ASSERT_NE(recording, nullptr) << stream_->Synchronize();
+  ASSERT_TRUE(stream_->BeginRecording());
+  emulator::FailNext("cudaGraphInstantiate", cudaErrorMemoryAllocation);
+  EXPECT_EQ(stream_->EndRecording(), nullptr);
+  EXPECT_TRUE(absl::StrContains(stream_->Synchronize().message(), "EndRecording"));
   emulator::FailNext("cudaGraphLaunch", cudaErrorLaunchFailure);
   stream_->Play(*recording);
   EXPECT_TRUE(absl::StrContains(stream_->Synchronize().message(), "Play"));

@@ -17,7 +17,9 @@ class CudaGraph final : public Recording {
   CudaGraph(int number, cudaGraphExec_t graph) : number_(number), graph_(graph) {}
   ~CudaGraph() override {
     static_cast<void>(cudaSetDevice(number_));
+    // Waits for nothing: a graph that is under way is freed when it has ended.
     static_cast<void>(cudaGraphExecDestroy(graph_));
+    static_cast<void>(cudaGetLastError());
   }
 
   cudaGraphExec_t graph() const { return graph_; }
@@ -172,11 +174,14 @@ bool CudaStream::BeginRecording() {
   if (!Begin("BeginRecording")) return false;
   // Its memory is not to be the graph's.
   if (gemm_ == nullptr && !Check(InitializeGemm())) return false;
-  return Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  records_ = Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  return records_;
 }
 
 std::unique_ptr<Recording> CudaStream::EndRecording() {
   // Also after an error: the stream does nothing before it has ended.
+  records_ = false;
+  if (status_.ok()) operation_ = "EndRecording";
   cudaGraph_t graph = nullptr;
   const bool captured = Check(cudaStreamEndCapture(stream_, &graph));
   cudaGraphExec_t executable = nullptr;

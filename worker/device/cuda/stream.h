@@ -167,6 +167,7 @@ class CudaStream final : public Stream {
 
   absl::Status status_;
   bool hangs_ = false;
+  bool records_ = false;
   const char* operation_ = "nothing";
 
   Staging staging_;
