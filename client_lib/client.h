@@ -161,7 +161,8 @@ struct PushItem {
   // The caller knows that no key comes twice: saves looking.
   bool keys_are_distinct = false;
   // As what the gradients travel: BFLOAT16 and FLOAT16 halve the bytes, rounding each number to nearest (half.h); the
-  // servers go on with what it was rounded to. One that is too large for FLOAT16 becomes infinite, which they refuse.
+  // servers go on with what it was rounded to. BFLOAT16 has 8 binary digits of any float. FLOAT16 has 11, of those up to
+  // 2^28 times smaller than the largest that travels with them, which are about 2^18 numbers (PushSegment.exponent).
   ElementType element_type = FLOAT32;
 };
 
