@@ -42,13 +42,14 @@ ABSL_FLAG(std::string, cuda_math, "float32",
 ABSL_FLAG(
     std::string, collectives, "auto",
     "how dense gradients travel between workers (dense_path: ALLREDUCE): gloo, by TCP; nccl, by NVIDIA's NCCL, which "
-    "needs --device=cuda:N, libpawl_nccl.so and NCCL; or auto: by NCCL if all workers can, of one version and each with a GPU "
+    "needs --device=cuda:N, libpawl_nccl.so and NCCL; or auto: by NCCL if all workers can, of one version and each with a "
+    "GPU "
     "of its own, else by Gloo, also where NCCL fails to connect them. Who has no way in common with the others is refused");
-ABSL_FLAG(
-    std::string, collective_host, "",
-    "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "
-    "the address on the way to the scheduler, which on the scheduler's own machine may be one that others cannot reach. NCCL "
-    "does not ask for it: its own environment variable NCCL_SOCKET_IFNAME says which network it takes");
+ABSL_FLAG(std::string, collective_host, "",
+          "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "
+          "the address on the way to the scheduler, which on the scheduler's own machine may be one that others cannot "
+          "reach. NCCL "
+          "does not ask for it: its own environment variable NCCL_SOCKET_IFNAME says which network it takes");
 ABSL_FLAG(std::string, data_dir, "",
           "folder in which it keeps who it is, made if missing: started again with it, it is the same worker and has its "
           "ranks back at once; default: none, and then it is a new one, which gets them when it is noticed that the old "
