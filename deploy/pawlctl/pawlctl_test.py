@@ -388,6 +388,7 @@ class PawlctlTest(unittest.TestCase):
         self.assert_usage_error(job + ["--durability=DISK"], "--durability=DISK", "FSYNC")
         for device in ("gpu", "cuda:", "cuda:x", ""):
             self.assert_usage_error(job + ["--device=cuda:0," + device], "--device=" + device, "cuda:0")
+        self.assert_usage_error(job + ["--collectives=mpi"], "--collectives=mpi", "auto, gloo, nccl")
         self.assert_usage_error(job + ["--max_restarts=-1"], "--max_restarts=-1")
         self.assert_usage_error(job + ["--set=no_such_field=1"], "no_such_field")
         self.assert_usage_error(run + ["--job=" + self.job + "x"], self.job + "x")

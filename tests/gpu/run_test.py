@@ -135,7 +135,7 @@ class RunTest(unittest.TestCase):
         self.assertIn("5 passed, 0 failed, 1 skipped", out)
         with open(self.path("calls"), encoding="utf-8") as file:
             calls = file.read()
-        self.assertIn("--device=cuda:0 --workers=2 --set=dense_path=ALLREDUCE", calls)
+        self.assertIn("--device=cuda:0 --collectives=nccl --workers=2 --set=dense_path=ALLREDUCE", calls)
 
     def test_a_score_that_differs_fails_the_part_and_the_run(self):
         self.environment["GPU_AUC"] = "0.9011"

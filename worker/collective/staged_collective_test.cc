@@ -219,6 +219,16 @@ TEST_F(StagedCollectiveTest, DeadlineIsThatOfAllPiecesTogether) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(end.get()));
 }
 
+// Roots and reductions that there are not are its to refuse.
+TEST_F(StagedCollectiveTest, InnerHearsOfOperationsWithoutElementsToo) {
+  std::promise<absl::Status> ended;
+  collective_->AllReduce(nullptr, nullptr, 0, CollectiveType::kFloat32, Reduction::kSum, hours(1),
+                         [&](absl::Status status) { ended.set_value(status); });
+  ASSERT_TRUE(inner_->AwaitCalls(1));
+  inner_->End(absl::InvalidArgumentError("there is no such reduction"));
+  EXPECT_EQ(ended.get_future().get(), absl::InvalidArgumentError("there is no such reduction"));
+}
+
 TEST_F(StagedCollectiveTest, BarrierHasADeadlineToo) {
   std::promise<absl::Status> ended;
   collective_->Barrier(milliseconds(10), [&](absl::Status status) { ended.set_value(status); });
