@@ -81,8 +81,7 @@ TEST_F(ReplicaDirectorTest, HolderThatComesBackWithoutItsPartitionsIsNamed) {
 }
 
 TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
-  EventLog events(nullptr);
-  ReplicaDirector director = Placed(2, 2, /*durable=*/true, &events);
+  ReplicaDirector director = Placed(2, 2);
   Membership membership({});
   for (uint32_t i = 0; i < 2; ++i) {
     RegisterRequest request;
@@ -112,7 +111,8 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
 }
 
 TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackLater) {
-  ReplicaDirector director = Placed(2, 2);
+  EventLog events(nullptr);
+  ReplicaDirector director = Placed(2, 2, /*durable=*/true, &events);
   Membership membership({});
   for (uint32_t i = 0; i < 2; ++i) {
     RegisterRequest request;

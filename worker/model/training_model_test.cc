@@ -126,9 +126,13 @@ TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
     EXPECT_TRUE(actual == expected);
     EXPECT_EQ(order, expected_order);
     // All but the first, for which the memory is got, and the first ones of either place and size.
-    if (i == kSteps - 1) EXPECT_EQ(recording->played_steps(), is_dense && !device_->SharesHostMemory() ? kSteps - 4u : 0u);
+    if (i == kSteps - 1) {
+      EXPECT_EQ(recording->played_steps(), is_dense && !device_->SharesHostMemory() ? kSteps - 4u : 0u);
+    }
   }
-  if (is_dense && !device_->SharesHostMemory()) EXPECT_GE(recording->played_steps(), 2 * kSteps - 10u);
+  if (is_dense && !device_->SharesHostMemory()) {
+    EXPECT_GE(recording->played_steps(), 2 * kSteps - 10u);
+  }
 }
 
 TEST_P(TrainingModelTest, TheNextBatchIsOnTheDeviceBeforeItsTurn) {
