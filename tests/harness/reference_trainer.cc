@@ -1,11 +1,14 @@
 #include "tests/harness/reference_trainer.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <memory>
 #include <utility>
 
 #include "absl/types/span.h"
 #include "client_lib/base/half.h"
+#include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "worker/data/batch_assembler.h"
 #include "worker/data/dataset.h"
@@ -17,9 +20,36 @@ namespace pawl {
 
 namespace {
 
-float Rounded(ElementType type, float value) {
-  if (type == BFLOAT16) return FloatOfBfloat16(Bfloat16Of(value));
-  return type == FLOAT16 ? FloatOfFloat16(Float16Of(value)) : value;
+// Gradients that travel in one segment: those of one table's rows, or of a tensor's blocks, in one partition.
+void RoundSegment(ElementType type, const std::vector<absl::Span<float>>& segment) {
+  float largest = 0;
+  for (const absl::Span<float> gradients : segment) {
+    for (const float gradient : gradients) largest = std::max(largest, std::abs(gradient));
+  }
+  // The largest one of FLOAT16 is brought to 2^14 or more, below 2^15 (PushSegment.exponent).
+  const int exponent = type == FLOAT16 && largest > 0 ? std::clamp(std::ilogb(largest) - 14, -125, 112) : 0;
+  for (const absl::Span<float> gradients : segment) {
+    for (float& gradient : gradients) {
+      gradient = type == FLOAT16 ? std::ldexp(FloatOfFloat16(Float16Of(std::ldexp(gradient, -exponent))), exponent)
+                                 : FloatOfBfloat16(Bfloat16Of(gradient));
+    }
+  }
+}
+
+// A rank's gradients of a table as the servers get them. `keys`: of a sparse table's rows.
+void RoundAsTheyTravel(const Job& job, const ReferenceTable& table, const std::vector<uint64_t>& keys,
+                       std::vector<float>& gradients) {
+  const ElementType type = job.precision().gradients();
+  if (type != BFLOAT16 && type != FLOAT16) return;
+  std::map<uint32_t, std::vector<absl::Span<float>>> segments;
+  const absl::Span<float> all = absl::MakeSpan(gradients);
+  const bool is_dense = table.spec().kind() == DENSE;
+  const size_t width = is_dense ? kBlockElements : table.width();
+  for (size_t begin = 0; begin < all.size(); begin += width) {
+    const uint64_t key = is_dense ? begin / width : keys[begin / width];
+    segments[PartitionOf(table.spec().id(), key, job.partitions())].push_back(all.subspan(begin, width));
+  }
+  for (const auto& [partition, segment] : segments) RoundSegment(type, segment);
 }
 
 }  // namespace
@@ -78,8 +108,7 @@ absl::StatusOr<ReferenceResult> TrainReference(const Job& job) {
       loss.samples += part.samples;
       for (size_t t = 0; t < count; ++t) {
         ReferenceTable& table = result.tables[t];
-        // As they travel.
-        for (float& gradient : gradients[t]) gradient = Rounded(job.precision().gradients(), gradient);
+        RoundAsTheyTravel(job, table, batch.keys, gradients[t]);
         if (table.spec().kind() == DENSE) {
           table.Add(0, gradients[t].data());
         } else {
