@@ -7,10 +7,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.realpath(__file__))
+# Outside of Bazel too, nothing is left behind in the project.
+FOLDER = os.environ.get("TEST_TMPDIR") or tempfile.mkdtemp()
 
 
 def load(name):
@@ -52,7 +55,7 @@ class TimelineTest(unittest.TestCase):
         self.assertIn(">3+3<", picture)
 
     def test_what_was_recorded_is_drawn_again(self):
-        folder = os.environ.get("TEST_TMPDIR", ".")
+        folder = FOLDER
         record, picture = os.path.join(folder, "record.jsonl"), os.path.join(folder, "picture.svg")
         with open(record, "w") as out:
             for sample in self.SAMPLES:
@@ -90,7 +93,7 @@ class SummarizeTestsTest(unittest.TestCase):
         self.assertEqual(self.summarize(test_event("//a:u", "PASSED"), finished(True, "SUCCESS"))[1], {})
 
     def test_the_last_line_says_how_many(self):
-        path = os.path.join(os.environ.get("TEST_TMPDIR", "."), "events.json")
+        path = os.path.join(FOLDER, "events.json")
         for statuses, line, code in ((("PASSED", "FLAKY"), "2 passed, 0 failed", 0),
                                      (("PASSED", "TIMEOUT"), "1 passed, 1 failed", 1), ((), "0 passed, 0 failed", 1)):
             success = "TIMEOUT" not in statuses
@@ -104,7 +107,7 @@ class SummarizeTestsTest(unittest.TestCase):
 
 
     def test_what_passes_in_a_second_run_is_named_and_counts(self):
-        paths = [os.path.join(os.environ.get("TEST_TMPDIR", "."), name) for name in ("first.json", "second.json")]
+        paths = [os.path.join(FOLDER, name) for name in ("first.json", "second.json")]
         first = [test_event("//a:t", "FAILED"), test_event("//a:u", "FAILED"), test_event("//a:v", "PASSED"),
                  finished(False, "TESTS_FAILED")]
         second = [test_event("//a:t", "PASSED"), test_event("//a:u", "FAILED"), finished(False, "TESTS_FAILED")]
@@ -148,7 +151,7 @@ class UsageTest(unittest.TestCase):
         self.assertIn("'nonsense'", done.stderr)
 
     def test_the_same_arguments_make_the_same_clicks(self):
-        folder = os.environ.get("TEST_TMPDIR", ".")
+        folder = FOLDER
         made = []
         for name, seed in (("a", 1), ("b", 1), ("c", 2)):
             path = os.path.join(folder, name + ".libsvm")
