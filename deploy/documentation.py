@@ -89,7 +89,9 @@ class Document:
             line = lines[at]
             if line.startswith("```"):
                 end = next((i for i in range(at + 1, len(lines)) if lines[i].startswith("```")), len(lines))
-                self.add_block(heading, at + 2, lines[at + 1:end])
+                # A drawing is opened by ```text.
+                if line[3:].strip() != "text":
+                    self.add_block(heading, at + 2, lines[at + 1:end])
                 at = end + 1
             elif line.startswith("    ") and (at == 0 or not lines[at - 1].strip()):
                 end = at
@@ -167,7 +169,8 @@ class Tree:
                      os.path.basename(path) == "BUILD" or path.startswith("deploy/")}
         # The documentation's own test has names that there are not.
         self.documents = [path for path in self.files if path.endswith(".md") or os.path.basename(path) == "README"]
-        code = "\n".join(text for path, text in self.text.items()
+        code = "\n".join(re.sub(r"(?m)(^|\s)//.*$", "", text) if path.endswith((".h", ".cc", ".cu")) else text
+                         for path, text in self.text.items()
                          if path not in self.documents and path != "deploy/documentation_test.py")
         self.words = set(re.findall(r"[A-Za-z_]\w*", code)) | NAMES
         self.tests = set(re.findall(r"\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", code))

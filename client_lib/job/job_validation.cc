@@ -137,6 +137,9 @@ absl::Status ValidateCsv(const CsvSpec& csv, Inputs& inputs) {
     inputs.fields += is_categorical;
   }
   if (labels != 1) return Invalid("data.csv.columns has ", labels, " label columns; it must have exactly one");
+  if (inputs.numerics + inputs.fields == 0) {
+    return Invalid("data.csv.columns has a label and no feature; add a column of another kind");
+  }
   for (int i = 0; i < csv.columns_size(); ++i) {
     const CsvColumn& column = csv.columns(i);
     if (!column.has_crossed()) continue;
@@ -165,6 +168,9 @@ absl::Status ValidateData(const Data& data, const JobValidationOptions& options,
   if (data.format() != LIBSVM && data.libsvm_fields() != 0) {
     return Invalid("data.libsvm_fields is ", data.libsvm_fields(), ", but data.format is ", DataFormat_Name(data.format()),
                    "; leave it out");
+  }
+  if (data.libsvm_fields() > kMaxFields) {
+    return Invalid("data.libsvm_fields is ", data.libsvm_fields(), "; at most ", kMaxFields, " are possible");
   }
   switch (data.format()) {
     case LIBSVM:
@@ -259,6 +265,10 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
       PAWL_RETURN_IF_ERROR(ValidateLayers("model.mlp.hidden", model.mlp().hidden()));
       if (model.mlp().classes() < 1 || model.mlp().classes() > kMaxClasses) {
         return Invalid("model.mlp.classes is ", model.mlp().classes(), "; it must be 1 to ", kMaxClasses);
+      }
+      if (inputs.fields > 0) {
+        return Invalid("model.mlp takes numeric inputs alone, but data has ", inputs.fields,
+                       " categorical fields; leave them out, or choose wide_deep");
       }
       break;
     case Model::kMatrixFactorization:

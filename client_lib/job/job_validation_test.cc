@@ -199,6 +199,19 @@ TEST(JobValidationTest, DataMustSuitTheModel) {
   EXPECT_NE(Validate(libsvm).message().find("needs numeric inputs"), absl::string_view::npos);
 }
 
+// What a worker could only refuse after all are there and the data has been read.
+TEST(JobValidationTest, WhatNoWorkerCouldTrainIsRefused) {
+  ExpectRefused({"model.mlp={ hidden: 8 classes: 2 }"}, "model.mlp takes numeric inputs alone");
+  ExpectRefused({"model.deepfm.hidden=16385"}, "model.deepfm.hidden[0] is 16385");
+  ExpectRefused({"model.mlp={ hidden: 8 classes: 16385 }"}, "model.mlp.classes is 16385");
+  ExpectRefused({"model.logistic_regression={}", "data.csv={ columns { name: 'y' label {} } }"}, "a label and no feature");
+  Job libsvm = Changed({"data.format=LIBSVM", "data.libsvm_fields=4096"});
+  libsvm.mutable_data()->clear_csv();
+  EXPECT_EQ(Validate(libsvm), absl::OkStatus());
+  libsvm.mutable_data()->set_libsvm_fields(4097);
+  EXPECT_NE(Validate(libsvm).message().find("data.libsvm_fields is 4097; at most 4096"), absl::string_view::npos);
+}
+
 TEST(JobValidationTest, CsvColumnsAreChecked) {
   const auto refused = [](auto change, const std::string& text) {
     Job job = Changed({});

@@ -18,7 +18,7 @@ namespace pawl {
 
 // One connection and one thread, which runs every `done` and `action`, one after the other: apart from gRPC's own
 // threads, so that heartbeats go out and are answered in time however busy those are with requests. An
-// action that blocks holds back this channel alone.
+// action that blocks holds back this channel alone. To connect takes one of gRPC's threads that is free.
 class GrpcControlChannel final : public ControlChannel {
  public:
   explicit GrpcControlChannel(const std::string& address,

@@ -232,30 +232,6 @@ TEST_F(GrpcTransportTest, AControlCallEndsAtItsDeadlineAndAllEndAtShutdown) {
   EXPECT_EQ(call(seconds(600)).get().code(), absl::StatusCode::kCancelled);
 }
 
-TEST_F(GrpcTransportTest, AControlChannelWorksWhileAllOfGrpcsThreadsAreBusy) {
-  GrpcControlChannel control(address_);
-  std::atomic<bool> release{false};
-  std::atomic<int> busy{0}, over{0};
-  constexpr int kBusy = 64;
-  for (int i = 0; i < kBusy; ++i) {
-    transport_.After(milliseconds(0), [&] {
-      ++busy;
-      Eventually([&] { return release.load(); });
-      ++over;
-    });
-  }
-  ASSERT_TRUE(Eventually([&] { return busy > 0; }));
-  std::promise<absl::Status> promise;
-  control.After(milliseconds(10), [&] {
-    control.Call("/pawl.Parameter/Push", EncodePushRequest(RequestHeader(), {}), seconds(20),
-                 [&](absl::Status status, IncomingMessage) { promise.set_value(std::move(status)); });
-  });
-  EXPECT_TRUE(promise.get_future().get().ok());
-  EXPECT_EQ(over, 0);
-  release = true;
-  EXPECT_TRUE(Eventually([&] { return over == kBusy; }));
-}
-
 // Memory that is unmapped as soon as the transport says that it may be.
 class BorrowedMemory {
  public:

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "client_lib/job/job_limits.h"
 #include "proto/job.pb.h"
 #include "worker/data/batch.h"
 #include "worker/data/csv_record_reader.h"
@@ -30,7 +31,7 @@ struct CsvSample {
 // Not thread-safe.
 class CsvFeatures {
  public:
-  static constexpr int kMaxFeatures = 1024;
+  static constexpr int kMaxFeatures = kMaxCsvColumns;
 
   // INVALID_ARGUMENT naming the field of the job file for a spec that has no or
   // two labels, no features, a name twice, no kind, a bad number or a cross of

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "client_lib/job/job_limits.h"
 #include "worker/data/batch.h"
 
 namespace pawl {
@@ -28,7 +29,7 @@ class SampleStore {
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 32;
   static constexpr uint64_t kMaxDistinctKeys = (uint64_t{1} << 32) - 1;
   // A field costs four bytes for each sample of a batch, used or not.
-  static constexpr uint32_t kMaxFields = 4096;
+  static constexpr uint32_t kMaxFields = pawl::kMaxFields;
   static constexpr uint32_t kMaxNumerics = 1 << 20;
 
   explicit SampleStore(uint64_t max_bytes) : max_bytes_(max_bytes) {}

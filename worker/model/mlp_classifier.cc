@@ -5,6 +5,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/job_limits.h"
 #include "worker/model/spec_checks.h"
 
 namespace pawl {
@@ -12,9 +13,9 @@ namespace pawl {
 absl::StatusOr<std::unique_ptr<Network>> MlpClassifierNetwork::Create(const Model::Mlp& spec, const DataShape& shape,
                                                                       TableList& tables) {
   PAWL_RETURN_IF_ERROR(CheckLayerWidths("model.mlp.hidden", spec.hidden()));
-  if (spec.classes() > kMaxLayerWidth) {
+  if (spec.classes() > kMaxClasses) {
     return absl::InvalidArgumentError(
-        absl::StrCat("model.mlp.classes: must be at most ", kMaxLayerWidth, ", is ", spec.classes()));
+        absl::StrCat("model.mlp.classes: must be at most ", kMaxClasses, ", is ", spec.classes()));
   }
   if (shape.numeric_count == 0) {
     return absl::InvalidArgumentError("model.mlp: needs numeric inputs, the data has none");

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/job/job_limits.h"
 
 namespace pawl {
 namespace {
@@ -23,9 +24,9 @@ absl::Status CheckInitStddev(absl::string_view field, float stddev) {
 }
 
 absl::Status CheckLayerWidths(absl::string_view field, const google::protobuf::RepeatedField<uint32_t>& widths) {
-  if (widths.size() > kMaxLayers) {
+  if (widths.size() > kMaxHiddenLayers) {
     return absl::InvalidArgumentError(
-        absl::StrCat(field, ": must have at most ", kMaxLayers, " layers, has ", widths.size()));
+        absl::StrCat(field, ": must have at most ", kMaxHiddenLayers, " layers, has ", widths.size()));
   }
   for (int i = 0; i < widths.size(); ++i) {
     if (widths[i] < 1 || widths[i] > kMaxLayerWidth) {

@@ -1,4 +1,5 @@
-// Refusals of impossible models, shared by the networks. All give
+// Refusals of impossible models, shared by the networks, for callers that have not asked ValidateJob
+// (client_lib/job/job_validation.h, which has the limits) or ask for what only the data knows. All give
 // INVALID_ARGUMENT that names the field of the job file.
 #ifndef PAWL_WORKER_MODEL_SPEC_CHECKS_H_
 #define PAWL_WORKER_MODEL_SPEC_CHECKS_H_
@@ -10,12 +11,6 @@
 #include "google/protobuf/repeated_field.h"
 
 namespace pawl {
-
-// What a row of a sparse table may be wide (proto/types.proto).
-inline constexpr uint32_t kMaxEmbeddingDim = 4096;
-// A weight matrix of two such layers is 1 GiB, which no step could move.
-inline constexpr uint32_t kMaxLayerWidth = 16384;
-inline constexpr int kMaxLayers = 64;
 
 absl::Status CheckEmbeddingDim(absl::string_view field, uint32_t dim);
 absl::Status CheckInitStddev(absl::string_view field, float stddev);
