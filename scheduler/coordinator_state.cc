@@ -17,7 +17,7 @@ void AddCounters(const ServerCounters& from, ServerCounters& to) {
   to.set_staleness_max(std::max(to.staleness_max(), from.staleness_max()));
   to.set_rows(to.rows() + from.rows());
   to.set_parameter_bytes(to.parameter_bytes() + from.parameter_bytes());
-  to.set_parked_pulls(to.parked_pulls() + from.parked_pulls());
+  to.set_waiting_calls(to.waiting_calls() + from.waiting_calls());
   to.set_keys_pulled(to.keys_pulled() + from.keys_pulled());
   to.set_keys_pushed(to.keys_pushed() + from.keys_pushed());
   to.set_step(std::max(to.step(), from.step()));

@@ -21,7 +21,6 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -106,6 +105,12 @@ constexpr std::chrono::seconds kCampaignInterval{1};
 // How long the last states may take to be saved before the process ends without.
 constexpr std::chrono::seconds kLastSaveTimeout{10};
 constexpr double kMaxTimeoutS = 1e6;
+
+// WriteFileDurably of a text.
+absl::Status WriteTextDurably(const std::string& path, const std::string& text) {
+  const WritableFile::Fragment fragment(text);
+  return WriteFileDurably(Env::Real(), path, absl::MakeConstSpan(&fragment, 1));
+}
 
 uint64_t RandomJobId() {
   std::random_device random;
@@ -304,7 +309,7 @@ int Direct(EndSignal& signal) {
   const std::string metrics_path = (std::filesystem::path(data_dir) / "metrics.json").string();
   const std::string address_path = (std::filesystem::path(data_dir) / "address").string();
   options->write_report = [metrics_path](const JobReport& report) {
-    return WriteFileAtomically(metrics_path, MetricsJson(report));
+    return WriteTextDurably(metrics_path, MetricsJson(report));
   };
   const std::string listen = absl::GetFlag(FLAGS_listen);
   const bool tells_address = !absl::GetFlag(FLAGS_address_file).empty();
@@ -383,12 +388,12 @@ int Direct(EndSignal& signal) {
   std::string address = absl::GetFlag(FLAGS_advertise);
   if (address.empty()) address = absl::StrCat(listen_at.host, ":", port);
   spdlog::info("job '{}': listening on {}", job_name, address);
-  if (const absl::Status status = WriteFileAtomically(address_path, absl::StrCat(listen_at.host, ":", port, "\n"));
+  if (const absl::Status status = WriteTextDurably(address_path, absl::StrCat(listen_at.host, ":", port, "\n"));
       !status.ok()) {
     return UsageError(absl::StrCat("--data_dir: ", status.message()));
   }
   if (const std::string file = absl::GetFlag(FLAGS_address_file); !file.empty()) {
-    if (const absl::Status status = WriteFileAtomically(file, address + "\n"); !status.ok()) {
+    if (const absl::Status status = WriteTextDurably(file, address + "\n"); !status.ok()) {
       return UsageError(absl::StrCat("--address_file: ", status.message()));
     }
   }
@@ -411,9 +416,7 @@ int Direct(EndSignal& signal) {
   const Clock& clock = Clock::Real();
   std::optional<MonotonicTime> asked_to_end;
   while (!coordinator.over()) {
-    if (asked_to_end.has_value()) {
-      std::this_thread::sleep_for(kTickInterval);
-    } else if (signal.Wait(kTickInterval)) {
+    if (signal.Wait(kTickInterval) && !asked_to_end.has_value()) {
       coordinator.Stop("the scheduler was asked to end");
       asked_to_end = clock.Now();
     }
@@ -425,7 +428,7 @@ int Direct(EndSignal& signal) {
   server->GetHealthCheckService()->SetServingStatus(false);
   const MonotonicTime end = clock.Now() + std::chrono::milliseconds(absl::GetFlag(FLAGS_linger_ms));
   while (!coordinator.AllNodesGone() && clock.Now() < end) {
-    std::this_thread::sleep_for(kTickInterval);
+    signal.Wait(kTickInterval);
     coordinator.Tick();
   }
   coordinator.Close();

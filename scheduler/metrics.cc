@@ -46,14 +46,15 @@ void AddServer(const NodeStatus& node, Families& families) {
   families.Gauge("pawl_server_partitions", "Replicas of partitions on the server.", node.partitions(), server);
   families.Gauge("pawl_server_parameter_bytes", "Weights and optimizer slots.", number(counters.parameter_bytes()), server);
   families.Gauge("pawl_server_rows", "Rows of sparse tables.", number(counters.rows()), server);
-  families.Gauge("pawl_server_parked_pulls", "Pulls that wait for a step.", number(counters.parked_pulls()), server);
+  families.Gauge("pawl_server_waiting_calls", "Calls that wait: for a step, for replicas, or for the log.",
+                 number(counters.waiting_calls()), server);
   families.Gauge("pawl_server_bytes_in_flight", "Bytes of requests that are held.", number(counters.bytes_in_flight()),
                  server);
   families.Gauge("pawl_server_max_bytes_in_flight", "Beyond it requests are refused for a moment.",
                  number(counters.max_bytes_in_flight()), server);
   families.Counter("pawl_server_keys_pulled_total", "Keys that were pulled.", number(counters.keys_pulled()), server);
   families.Counter("pawl_server_keys_pushed_total", "Keys that were pushed.", number(counters.keys_pushed()), server);
-  families.Counter("pawl_server_requests_refused_total", "Requests that were refused.", number(counters.requests_refused()),
+  families.Counter("pawl_server_requests_refused_total", "Requests refused for what is in them.", number(counters.requests_refused()),
                    server);
   families.Counter("pawl_server_cpu_seconds_total", "Processor time.", counters.cpu_s(), server);
 }

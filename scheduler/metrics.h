@@ -13,7 +13,7 @@
 //
 // Of each server that is there, {server}:
 //   pawl_server_partitions, pawl_server_parameter_bytes, pawl_server_rows
-//   pawl_server_parked_pulls                waiting for a step: many of them say that workers wait for each other
+//   pawl_server_waiting_calls               for a step, for replicas, or for the log
 //   pawl_server_bytes_in_flight, pawl_server_max_bytes_in_flight
 //                                           near 1 the quotient says that the server is behind
 //   pawl_server_keys_pulled_total, pawl_server_keys_pushed_total, pawl_server_requests_refused_total

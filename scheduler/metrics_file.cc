@@ -1,14 +1,7 @@
 #include "scheduler/metrics_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 
-#include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 #include "scheduler/digest.h"
 
@@ -27,27 +20,6 @@ Json EvaluationJson(const EvaluationResult& result) {
   if (result.has_accuracy()) json["accuracy"] = Number(result.accuracy());
   if (result.has_rmse()) json["rmse"] = Number(result.rmse());
   return json;
-}
-
-absl::Status FileError(const std::string& what, const std::string& path) {
-  return absl::UnavailableError(absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)));
-}
-
-absl::Status WriteAndSync(const std::string& path, const std::string& contents) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0) return FileError("create", path);
-  absl::Status status;
-  for (size_t written = 0; written < contents.size() && status.ok();) {
-    const ssize_t count = write(file, contents.data() + written, contents.size() - written);
-    if (count >= 0) {
-      written += static_cast<size_t>(count);
-    } else if (errno != EINTR) {
-      status = FileError("write", path);
-    }
-  }
-  if (status.ok() && fsync(file) != 0) status = FileError("sync", path);
-  if (close(file) != 0 && status.ok()) status = FileError("close", path);
-  return status;
 }
 
 }  // namespace
@@ -79,14 +51,6 @@ std::string MetricsJson(const JobReport& report) {
   json["parameter_bytes"] = status.counters().parameter_bytes();
   if (!status.failure().empty()) json["failure"] = status.failure();
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-absl::Status WriteFileAtomically(const std::string& path, const std::string& contents) {
-  const std::string temporary = absl::StrCat(path, ".tmp.", getpid());
-  absl::Status status = WriteAndSync(temporary, contents);
-  if (status.ok() && std::rename(temporary.c_str(), path.c_str()) != 0) status = FileError("rename to", path);
-  if (!status.ok()) unlink(temporary.c_str());
-  return status;
 }
 
 }  // namespace pawl

@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "absl/status/status.h"
 #include "proto/scheduler.pb.h"
 
 namespace pawl {
@@ -25,9 +24,6 @@ struct JobReport {
 // digest (8 hexadecimal digits; null unless the job completed), pushes_applied,
 // pushes_deduplicated, pushes_late, staleness_max, rows, parameter_bytes, loss, and failure if there was one.
 std::string MetricsJson(const JobReport& report);
-
-// Puts `contents` at `path` so that a reader sees either all of it or what was there before.
-absl::Status WriteFileAtomically(const std::string& path, const std::string& contents);
 
 }  // namespace pawl
 

@@ -1,10 +1,6 @@
 #include "scheduler/metrics_file.h"
 
 #include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -12,11 +8,6 @@
 
 namespace pawl {
 namespace {
-
-std::string Read(const std::string& path) {
-  std::ifstream file(path);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
 
 JobReport Completed() {
   JobReport report;
@@ -68,22 +59,6 @@ TEST(MetricsFileTest, FailedJobHasItsFailureAndNoDigest) {
   EXPECT_TRUE(json["digest"].is_null());
   EXPECT_TRUE(json["loss"].is_null());
   EXPECT_EQ(json["samples_per_s"], 0.0);
-}
-
-TEST(MetricsFileTest, FileIsReplacedAsAWholeAndLeavesNothingBeside) {
-  const std::filesystem::path folder = std::filesystem::path(std::getenv("TEST_TMPDIR")) / "metrics";
-  std::filesystem::create_directories(folder);
-  const std::string path = (folder / "metrics.json").string();
-  ASSERT_TRUE(WriteFileAtomically(path, std::string(100000, 'a')).ok());
-  ASSERT_TRUE(WriteFileAtomically(path, "b").ok());
-  EXPECT_EQ(Read(path), "b");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
-}
-
-TEST(MetricsFileTest, FolderThatIsNotThereIsNamed) {
-  const absl::Status status = WriteFileAtomically("/nowhere/metrics.json", "x");
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_NE(status.message().find("/nowhere/metrics.json"), absl::string_view::npos);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ TEST(MetricsTest, TellsWhatAnAutoscalerGoesBy) {
   ServerCounters& server = *AddNode(status, "server-1", SERVER_ROLE).mutable_server();
   server.set_bytes_in_flight(100);
   server.set_max_bytes_in_flight(200);
-  server.set_parked_pulls(5);
+  server.set_waiting_calls(5);
   server.set_keys_pushed(70);
   server.set_cpu_s(1.5);
   NodeStatus& worker = AddNode(status, "worker-0", WORKER_ROLE);
@@ -48,7 +48,7 @@ TEST(MetricsTest, TellsWhatAnAutoscalerGoesBy) {
        {"pawl_job_state{state=\"RUNNING\"} 1", "pawl_job_state{state=\"FAILED\"} 0", "pawl_samples_total 12345",
         "pawl_steps 17", "pawl_servers_wanted 3", "pawl_workers_wanted 2", "pawl_routing_epoch 9", "pawl_replicas_left 4",
         "pawl_handover_pause_seconds{quantile=\"0.99\"} 0.25", "pawl_server_bytes_in_flight{server=\"server-1\"} 100",
-        "pawl_server_max_bytes_in_flight{server=\"server-1\"} 200", "pawl_server_parked_pulls{server=\"server-1\"} 5",
+        "pawl_server_max_bytes_in_flight{server=\"server-1\"} 200", "pawl_server_waiting_calls{server=\"server-1\"} 5",
         "pawl_server_keys_pushed_total{server=\"server-1\"} 70", "pawl_server_cpu_seconds_total{server=\"server-1\"} 1.5",
         "pawl_worker_training_seconds_total{worker=\"worker-0\"} 8",
         "pawl_worker_waiting_seconds_total{worker=\"worker-0\"} 2", "pawl_node_deaths_total 3", "pawl_failovers_total 2"}) {
@@ -84,7 +84,7 @@ TEST(MetricsTest, EachFamilyIsOne) {
     EXPECT_EQ(absl::EndsWith(family.name, "_total"), is_counter) << family.name;
     EXPECT_EQ(++families[family.name], 1);
   }
-  EXPECT_EQ(families.count("pawl_server_parked_pulls"), 1u);
+  EXPECT_EQ(families.count("pawl_server_waiting_calls"), 1u);
 }
 
 }  // namespace

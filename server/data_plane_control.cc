@@ -203,7 +203,7 @@ ServerCounters DataPlane::Counters(bool may_be_old) {
     sum.set_step(std::max(sum.step(), figures.step));
   }
   sum.set_requests_refused(requests_refused_.load(std::memory_order_relaxed));
-  sum.set_parked_pulls(waiting_.Count());
+  sum.set_waiting_calls(waiting_.Count());
   sum.set_bytes_in_flight(bytes_in_flight_->load(std::memory_order_relaxed));
   sum.set_max_bytes_in_flight(options_.max_bytes_in_flight);
   if (options_.cpu_seconds != nullptr) sum.set_cpu_s(options_.cpu_seconds());

@@ -449,11 +449,11 @@ TEST_F(DataPlaneTest, APullWaitsForItsStepAndIsAnsweredByTheLastEndStep) {
   ASSERT_TRUE(EndStep(0, 0).ok());
   const auto pull = Send(Method::kPull, RowPull(WorkerHeader(0, 1), 1));
   EXPECT_FALSE(pull->has_value());
-  EXPECT_EQ(plane_->Counters(false).parked_pulls(), 1u);
+  EXPECT_EQ(plane_->Counters(false).waiting_calls(), 1u);
   ASSERT_TRUE(EndStep(1, 0).ok());
   ASSERT_TRUE(pull->has_value());
   EXPECT_EQ(Values(**pull), (Floats{-1, -2}));
-  EXPECT_EQ(plane_->Counters(false).parked_pulls(), 0u);
+  EXPECT_EQ(plane_->Counters(false).waiting_calls(), 0u);
 }
 
 TEST_F(DataPlaneTest, APushOfTheNextStepWaitsForItToBegin) {

@@ -13,7 +13,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/flags/flag.h"
@@ -151,12 +150,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   std::optional<absl::Status> ended;
   if (const absl::Status status = node.Start(address); !status.ok()) ended = status;
   while (!ended.has_value() && !(ended = node.Tick()).has_value()) {
-    if (asked_to_end) {
-      std::this_thread::sleep_for(kTickInterval);
-    } else if (signal.Wait(kTickInterval)) {
-      asked_to_end = true;
-      node.Drain();
-    }
+    if (signal.Wait(kTickInterval) && !std::exchange(asked_to_end, true)) node.Drain();
     if (node.serving() != serving) server->GetHealthCheckService()->SetServingStatus(serving = !serving);
   }
   server->GetHealthCheckService()->SetServingStatus(false);

@@ -110,7 +110,7 @@ class SignalWatcher {
       const MonotonicTime now = Clock::Real().Now();
       if (now >= asked + kStepGrace) abandon_.Set(absl::CancelledError("the steps under way take too long"));
       if (now >= asked + kStepGrace + kEndGrace) std::_Exit(kExitDone);
-      std::this_thread::sleep_for(kSignalInterval);
+      signal_.Wait(kSignalInterval);
     }
   }
 

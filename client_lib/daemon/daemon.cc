@@ -71,7 +71,10 @@ EndSignal::EndSignal() {
 }
 
 bool EndSignal::Wait(MonotonicDuration timeout) {
-  if (seen_) return true;
+  if (seen_) {
+    std::this_thread::sleep_for(timeout);
+    return true;
+  }
   const auto nanoseconds = std::max<int64_t>(0, std::chrono::duration_cast<std::chrono::nanoseconds>(timeout).count());
   const timespec wait{static_cast<time_t>(nanoseconds / 1000000000), static_cast<long>(nanoseconds % 1000000000)};
   const int signal = sigtimedwait(&signals_, nullptr, &wait);

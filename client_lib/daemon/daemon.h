@@ -25,7 +25,7 @@ class EndSignal {
   EndSignal(const EndSignal&) = delete;
   EndSignal& operator=(const EndSignal&) = delete;
 
-  // Waits until a signal has come, or for `timeout`; true once one has come.
+  // Waits until the first signal comes, or for `timeout`; true once one has come, after which it waits for `timeout` alone.
   bool Wait(MonotonicDuration timeout);
 
  private:

@@ -38,7 +38,7 @@ Json CountersJson(const ServerCounters& counters) {
   return {{"pushes_applied", counters.pushes_applied()},   {"pushes_deduplicated", counters.pushes_deduplicated()},
           {"pushes_late", counters.pushes_late()},         {"requests_refused", counters.requests_refused()},
           {"staleness_max", counters.staleness_max()},     {"rows", counters.rows()},
-          {"parameter_bytes", counters.parameter_bytes()}, {"parked_pulls", counters.parked_pulls()},
+          {"parameter_bytes", counters.parameter_bytes()}, {"waiting_calls", counters.waiting_calls()},
           {"keys_pulled", counters.keys_pulled()},         {"keys_pushed", counters.keys_pushed()}};
 }
 

@@ -268,12 +268,14 @@ class ByteProxy::Loop {
     if (faults.swallow) {
       connection.lost_bytes = true;
       proxy_.bytes_swallowed_ += static_cast<uint64_t>(bytes);
+      proxy_.bytes_read_ += static_cast<uint64_t>(bytes);
       pipe.ended = bytes == 0;
       return bytes > 0;
     }
     pipe.ended = bytes == 0;
     pipe.chunks.push_back({now + faults.delay, buffer_.substr(0, static_cast<size_t>(bytes)), 0, bytes == 0});
     pipe.buffered += static_cast<size_t>(bytes);
+    proxy_.bytes_read_ += static_cast<uint64_t>(bytes);
     return true;
   }
 
@@ -482,6 +484,7 @@ ByteProxy::Counters ByteProxy::counters() const {
   counters.reset = reset_;
   for (size_t i = 0; i < kDirections; ++i) counters.bytes[i] = bytes_[i];
   counters.bytes_swallowed = bytes_swallowed_;
+  counters.bytes_read = bytes_read_;
   return counters;
 }
 

@@ -65,6 +65,8 @@ class ByteProxy {
     // Passed on, by direction.
     std::array<uint64_t, kDirections> bytes = {};
     uint64_t bytes_swallowed = 0;
+    // Taken in from either side, whatever became of them.
+    uint64_t bytes_read = 0;
   };
 
   static absl::StatusOr<std::unique_ptr<ByteProxy>> Start(Options options);
@@ -120,6 +122,7 @@ class ByteProxy {
   std::atomic<uint64_t> reset_{0};
   std::array<std::atomic<uint64_t>, kDirections> bytes_ = {};
   std::atomic<uint64_t> bytes_swallowed_{0};
+  std::atomic<uint64_t> bytes_read_{0};
 
   mutable Mutex mu_;
   CondVar seen_;

@@ -205,8 +205,7 @@ TEST_F(ByteProxyTest, BytesThatAreDelayedKeepTheirOrderWhenTheDelayEnds) {
   Peer peer(proxy_->address());
   proxy_->SetFaults(Direction::kToTarget, {.delay = milliseconds(50)});
   peer.Send("first");
-  // Until it has been read under the delay.
-  std::this_thread::sleep_for(milliseconds(20));
+  ASSERT_TRUE(Eventually([&] { return proxy_->counters().bytes_read == 5; }));
   proxy_->Heal();
   peer.Send("second");
   EXPECT_EQ(peer.Receive(11), "firstsecond");
