@@ -71,7 +71,7 @@ std::optional<uint64_t> Checkpoints::DueStep(uint64_t step) const {
   const uint64_t after = std::max(step + lead_, last_asked_);
   const uint64_t due = RoundUp((after / every + 1) * every);
   // Not long before: somebody else may want one meanwhile.
-  if (due > after + std::max(kCheckpointReach, steps_per_s_)) return std::nullopt;
+  if (due > after + std::max(kCheckpointReach, steps_per_s_.value_or(0))) return std::nullopt;
   return due;
 }
 
@@ -103,8 +103,19 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
   return std::nullopt;
 }
 
+uint64_t Checkpoints::LongestLead() const {
+  if (!steps_per_s_.has_value()) return kMaxCheckpointLead;
+  // Rounded down above.
+  const uint64_t in_time = (*steps_per_s_ + 1) * static_cast<uint64_t>(kMaxCheckpointLeadTime.count());
+  return std::min(in_time, kMaxCheckpointLead);
+}
+
 void Checkpoints::TooLate() {
-  lead_ = std::min(lead_ * 2, kMaxCheckpointLead);
+  lead_ = std::min(lead_ * 2, LongestLead());
+  Moved();
+}
+
+void Checkpoints::Moved() {
   const std::optional<Order> order = std::exchange(under_way_, std::nullopt);
   if (!order.has_value() || !order->urgent) return;
   // Before all others: it has waited for longest.
@@ -124,6 +135,8 @@ void Checkpoints::Completed(const std::string& folder, uint64_t unix_ms) {
   status_.set_last_folder(folder);
   status_.set_last_unix_ms(unix_ms);
   under_way_.reset();
+  // What was enough may be more than enough.
+  lead_ = std::max<uint64_t>(lead_ / 2, 1);
 }
 
 void Checkpoints::Abandon() {

@@ -2,6 +2,7 @@
 #ifndef PAWL_SCHEDULER_CHECKPOINTS_H_
 #define PAWL_SCHEDULER_CHECKPOINTS_H_
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -17,8 +18,10 @@
 namespace pawl {
 
 // A cut is made where no partition has been yet, and what the scheduler knows of their steps is some hundred milliseconds
-// old. So it is asked for a number of steps ahead; where that was not enough, twice as many the next time, up to this.
+// old. So it is asked for a number of steps ahead; where that was not enough, twice as many the next time, up to this, and
+// up to as many as are trained in kMaxCheckpointLeadTime: more is never a matter of knowing too late.
 inline constexpr uint64_t kMaxCheckpointLead = uint64_t{1} << 20;
+inline constexpr std::chrono::seconds kMaxCheckpointLeadTime{30};
 // Every so many steps: asked for when it is so near, or a second away.
 inline constexpr uint64_t kCheckpointReach = 8;
 // Folders in which somebody waits for one that is not begun yet.
@@ -54,8 +57,10 @@ class Checkpoints {
   std::optional<Order> Next(MonotonicTime now, uint64_t step, uint64_t last_step);
   const std::optional<Order>& under_way() const { return under_way_; }
 
-  // What became of the one under way. TooLate: some partition had reached the step; it is tried again at a later one.
+  // What became of the one under way. TooLate: some partition had reached the step; it is tried again further ahead. Moved:
+  // partitions changed hands, which says nothing of the lead; it is tried again.
   void TooLate();
+  void Moved();
   void Failed(const absl::Status& why);
   void Completed(const std::string& folder, uint64_t unix_ms);
   // The job goes on without it, and nobody waits for others.
@@ -69,6 +74,8 @@ class Checkpoints {
 
  private:
   void NoteProgress(MonotonicTime now, uint64_t step);
+  // The lead that is never exceeded.
+  uint64_t LongestLead() const;
   // The multiple of every_steps to cut at, if it is time to ask for it.
   std::optional<uint64_t> DueStep(uint64_t step) const;
 
@@ -82,14 +89,16 @@ class Checkpoints {
   std::optional<Order> under_way_;
   // Steps are never asked for twice, nor backwards.
   uint64_t last_asked_ = 0;
+  // Doubled by each one that came too late, halved by each that came about: a partition that moves between order and cut
+  // is also too late, and a job whose partitions move often would else order its checkpoints ever further ahead.
   uint64_t lead_ = 1;
   // Of every_seconds.
   MonotonicTime last_begun_;
-  // Steps in a second, from the last whole second.
+  // Steps in a second, from the last whole second; not set before there was one.
   MonotonicTime second_began_;
   uint64_t second_step_ = 0;
   bool seen_ = false;
-  uint64_t steps_per_s_ = 0;
+  std::optional<uint64_t> steps_per_s_;
   CheckpointStatus status_;
 };
 

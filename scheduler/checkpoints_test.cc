@@ -81,6 +81,41 @@ TEST_F(CheckpointsTest, WhatComesTooLateIsTriedFurtherAhead) {
   EXPECT_EQ(Next(checkpoints, 111), 120u);
 }
 
+TEST_F(CheckpointsTest, PartitionsThatMoveDoNotPutCheckpointsOff) {
+  Checkpoints checkpoints = Make(1000);
+  for (uint64_t step = 100; step < 130; ++step) {
+    ASSERT_TRUE(checkpoints.Request("/asked").ok());
+    ASSERT_NE(Next(checkpoints, step), 0u);
+    checkpoints.Moved();
+  }
+  EXPECT_EQ(Next(checkpoints, 200), 202u) << "nothing has been late";
+  checkpoints.Completed("/asked/a", 5);
+  // One that moves behind the step cannot be told from one that was asked too late: each that comes about heals it.
+  for (uint64_t step = 300; step < 2300; step += 100) {
+    ASSERT_TRUE(checkpoints.Request("/asked").ok());
+    ASSERT_NE(Next(checkpoints, step), 0u);
+    checkpoints.TooLate();
+    ASSERT_NE(Next(checkpoints, step + 50), 0u);
+    checkpoints.Completed("/asked/a", 5);
+  }
+  ASSERT_TRUE(checkpoints.Request("/asked").ok());
+  EXPECT_EQ(Next(checkpoints, 3000), 3002u);
+}
+
+TEST_F(CheckpointsTest, TheLeadIsNeverMoreThanIsTrainedInALittleTime) {
+  Checkpoints checkpoints = Make(0);
+  EXPECT_EQ(Next(checkpoints, 0), 0u);
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_EQ(Next(checkpoints, 9), 0u);
+  for (uint64_t i = 0; i < 25; ++i) {
+    ASSERT_TRUE(checkpoints.Request("/asked").ok());
+    ASSERT_NE(Next(checkpoints, 10), 0u);
+    checkpoints.TooLate();
+  }
+  const uint64_t so_far = 600;
+  EXPECT_EQ(Next(checkpoints, so_far), so_far + 10 * kMaxCheckpointLeadTime.count() + 1);
+}
+
 TEST_F(CheckpointsTest, EverySoManySeconds) {
   Checkpoints checkpoints = Make(0, 60);
   clock_.Advance(std::chrono::seconds(59));

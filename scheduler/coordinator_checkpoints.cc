@@ -169,7 +169,11 @@ void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const abs
   // A matter of the moment; whoever waits waits for the next attempt.
   if (absl::IsOutOfRange(status) || absl::IsAborted(status)) {
     spdlog::info("checkpoint of step {} is tried again later: {}", order.step, status.ToString());
-    checkpoints_.TooLate();
+    if (absl::IsOutOfRange(status)) {
+      checkpoints_.TooLate();
+    } else {
+      checkpoints_.Moved();
+    }
     return;
   }
   spdlog::warn("checkpoint of step {} in {} came to nothing: {}", order.step, order.dir, status.ToString());

@@ -23,7 +23,8 @@ std::string AbsolutePath(const std::string& path) {
 
 absl::Status Differs(const std::string& field, const std::string& now, const std::string& then) {
   return absl::InvalidArgumentError(absl::StrCat(field, " is ", now, ", but was ", then,
-                                                 " when the checkpoint was made; it must be the same to go on from it"));
+                                                 " when the checkpoint was made; it must be the same to go on from it: set it back, or begin "
+                                                 "anew without a checkpoint"));
 }
 
 absl::Status SameMessage(const std::string& field, const google::protobuf::Message& now,
@@ -78,6 +79,10 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(same("data.format", DataFormat_Name(job.data().format()), DataFormat_Name(then.data().format())));
   PAWL_RETURN_IF_ERROR(same("data.keep_order", job.data().keep_order(), then.data().keep_order()));
   PAWL_RETURN_IF_ERROR(same("data.libsvm_fields", job.data().libsvm_fields(), then.data().libsvm_fields()));
+  // Workers number evaluations by the steps before them, and the scheduler goes on counting from the checkpoint's.
+  const auto evaluated = [](const Job& of) { return of.data().eval().empty() ? "not set" : "set"; };
+  PAWL_RETURN_IF_ERROR(same("data.eval", evaluated(job), evaluated(then)));
+  PAWL_RETURN_IF_ERROR(same("evaluation.every_steps", job.evaluation().every_steps(), then.evaluation().every_steps()));
   PAWL_RETURN_IF_ERROR(SameMessage("data.csv", job.data().csv(), then.data().csv()));
   PAWL_RETURN_IF_ERROR(SameMessage("model", job.model(), then.model()));
   PAWL_RETURN_IF_ERROR(SameMessage("optimizer", job.optimizer(), then.optimizer()));

@@ -27,8 +27,8 @@ struct FoundCheckpoint {
 absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path, const std::string& job_name);
 
 // Whether `job`, with its defaults filled in, can go on from a job as the manifest has it: what the parameters and the data
-// position depend on is the same. INVALID_ARGUMENT names the field. Epochs, evaluation, durability, replicas, paths and
-// the checkpoints themselves may differ.
+// position depend on is the same, and evaluations are numbered alike. INVALID_ARGUMENT names the field, both values and the
+// way out. Epochs, early stopping, durability, replicas, paths and the checkpoints themselves may differ.
 absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest);
 
 // Whether `path` is what a job was restored from, by FindCheckpoint.

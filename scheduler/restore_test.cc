@@ -110,6 +110,7 @@ TEST_F(RestoreTest, WhatTheParametersAndTheDataPositionDependOnMustBeTheSame) {
                 job.set_durability(FSYNC);
                 job.mutable_data()->set_train("elsewhere/train.libsvm");
                 job.mutable_checkpoint()->set_dir("/elsewhere");
+                job.mutable_evaluation()->mutable_early_stopping()->set_patience(7);
               }).ok());
   const auto expect_refused = [&](const std::string& field, const std::function<void(Job&)>& change) {
     const absl::Status status = Fits(change);
@@ -128,6 +129,24 @@ TEST_F(RestoreTest, WhatTheParametersAndTheDataPositionDependOnMustBeTheSame) {
   expect_refused("model", [](Job& job) { job.mutable_model()->mutable_fm()->set_dim(5); });
   expect_refused("optimizer", [](Job& job) { job.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.2); });
   expect_refused("data.keep_order", [](Job& job) { job.mutable_data()->set_keep_order(true); });
+}
+
+TEST_F(RestoreTest, EvaluationsMustBeNumberedAsBefore) {
+  const absl::Status with = Fits([](Job& job) { job.mutable_data()->set_eval("eval.libsvm"); });
+  EXPECT_EQ(with.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StartsWith(with.message(), "data.eval is set, but was not set when")) << with;
+  job_.mutable_data()->set_eval("eval.libsvm");
+  job_.mutable_evaluation()->set_every_steps(100);
+  EXPECT_TRUE(Fits([](Job& job) { job.mutable_data()->set_eval("elsewhere/eval.libsvm"); }).ok());
+  const absl::Status without = Fits([](Job& job) {
+    job.mutable_data()->clear_eval();
+    job.clear_evaluation();
+  });
+  EXPECT_TRUE(absl::StartsWith(without.message(), "data.eval is not set, but was set when")) << without;
+  const absl::Status other = Fits([](Job& job) { job.mutable_evaluation()->set_every_steps(50); });
+  EXPECT_EQ(other.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StartsWith(other.message(), "evaluation.every_steps is 50, but was 100 when")) << other;
+  EXPECT_TRUE(absl::StrContains(other.message(), "set it back, or begin anew")) << other;
 }
 
 TEST_F(RestoreTest, LaterOnesAreSetAside) {
