@@ -96,6 +96,25 @@ TEST_F(CoordinatorWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLivingAfterTh
   EXPECT_EQ(Status().state(), COMPLETED);
 }
 
+TEST_F(CoordinatorWorkersTest, OneThatIsRestartedAtOnceAndGetsNowhereDoesNotKeepTheJobForEver) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  RegisterResponse worker = Join(WORKER_ROLE);
+  for (uint32_t life = 0; life <= kMaxLossesWithoutAStep; ++life) {
+    EXPECT_EQ(Status().state(), RUNNING) << life;
+    // What is not the first time is repeated.
+    Report(worker, {{0, 7, 70}});
+    Pass(seconds(20));
+    const auto next = ComeBack(worker.node());
+    ASSERT_TRUE(next.ok()) << next.status();
+    worker = *next;
+  }
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_NE(Status().failure().find("was restarted; it was the last of 5 in a row that died as host of rank 0"),
+            std::string::npos)
+      << Status().failure();
+}
+
 TEST_F(CoordinatorWorkersTest, OneThatIsDrainedIsToldAndItsRanksAreForTheOthers) {
   Begin(kTraining, 1, 2);
   Join(SERVER_ROLE);

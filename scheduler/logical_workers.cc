@@ -62,11 +62,17 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Leave(const Departure& dep
     Rank& rank = ranks_[i];
     if (rank.host != departure.worker || rank.finished) continue;
     free.push_back({i, rank.incarnation});
+    if (rank.Steps() > rank.steps_when_given) rank.losses_without_a_step = 0;
+    const bool was_lost_so_before = rank.losses_without_a_step > 0 && rank.last_host == departure.worker;
+    if (departure.may_return && rank.Steps() <= rank.steps_when_given) {
+      if (rank.losses_without_a_step++ == 0) rank.first_loss = now;
+    }
     rank.last_host = std::move(rank.host);
     rank.host.clear();
     rank.how_gone = departure.how;
     rank.must_return = departure.must_return;
-    rank.kept = departure.may_return && !rank.leaving;
+    // Else it would hold up the others for as long as somebody starts it again.
+    rank.kept = departure.may_return && !rank.leaving && !was_lost_so_before;
     rank.leaving = false;
     rank.free_since = now;
   }
@@ -126,6 +132,7 @@ void LogicalWorkers::GiveTo(Host& host, Rank& rank, const std::function<uint64_t
   rank.host = host.worker.name;
   rank.incarnation = host.worker.follows ? next_incarnation() : host.worker.incarnation;
   rank.leaving = false;
+  rank.steps_when_given = rank.Steps();
   host.version = ++version_;
 }
 
@@ -289,7 +296,14 @@ std::optional<std::string> LogicalWorkers::CheckReturn(MonotonicTime now, Monoto
   std::string how;
   for (uint32_t i = 0; i < total(); ++i) {
     const Rank& rank = ranks_[i];
-    if (!rank.HasLostItsHost() || !rank.must_return || now - rank.free_since <= timeout) continue;
+    if (!rank.HasLostItsHost() || !rank.must_return) continue;
+    // A program that says nothing of its ranks may have done any number of steps.
+    if (rank.progress.has_value() && rank.losses_without_a_step >= kMaxLossesWithoutAStep &&
+        now - rank.first_loss > timeout) {
+      return absl::StrCat(rank.how_gone, "; it was the last of ", rank.losses_without_a_step,
+                          " in a row that died as host of rank ", i, " before a step was done");
+    }
+    if (now - rank.free_since <= timeout) continue;
     if (how.empty()) how = rank.how_gone;
     if (rank.how_gone == how) late.push_back(i);
   }
@@ -342,6 +356,7 @@ void LogicalWorkers::Restore(const StoredRanks& stored, MonotonicTime now) {
     rank.finished = from.finished();
     rank.free_since = now;
     if (from.has_progress()) rank.progress = from.progress();
+    rank.steps_when_given = rank.Steps();
   }
   decided_ = stored.decided();
   version_ = stored.version();

@@ -16,6 +16,9 @@
 
 namespace pawl {
 
+// A rank that so many workers in a row have lost by dying, none of them with a step done, is a rank that nobody can host.
+inline constexpr uint32_t kMaxLossesWithoutAStep = 5;
+
 // Gives the ranks 0 to total - 1 to workers. A worker insists on certain ranks, which are its own at once, or takes
 // what it is given. The latter are of two kinds: those that follow their assignment take over and give up ranks while
 // they run, the others keep what they got first.
@@ -23,7 +26,8 @@ namespace pawl {
 // Once `workers` workers are there, the free ranks are shared among those without a wish. From then on a rank of a
 // worker that goes is free, and is given out
 //
-//   to the same worker, if that is there again;
+//   to the same worker, if that is there again, unless it has died with it twice in a row without a step: then others
+//   come first;
 //   else to a follower that stands by: all that one who went has left to one;
 //   else, when it has been kept for the worker for the grace, or at once if that left on purpose, to the followers with
 //   the fewest ranks (scheduler/rank_placement.h).
@@ -119,7 +123,8 @@ class LogicalWorkers {
   // Ranks that have lost their host before they had finished.
   std::vector<FreeRank> FreeRanks() const;
 
-  // What the job fails with: nobody has taken over some rank for longer than `timeout`.
+  // What the job fails with: nobody has taken over some rank for longer than `timeout`, or for longer than that whoever did
+  // has died without a step, kMaxLossesWithoutAStep workers in a row.
   std::optional<std::string> CheckReturn(MonotonicTime now, MonotonicDuration timeout) const;
 
   // What its host says of the rank; what says less than others did before it counts for nothing.
@@ -144,6 +149,16 @@ class LogicalWorkers {
     bool finished = false;
     MonotonicTime free_since;
     std::optional<RankProgress> progress;
+    // The following are not saved: after a restart of the scheduler they are counted anew, which puts off what comes of
+    // them by as much as has been counted.
+    //
+    // Of `progress`, when the present host got it.
+    uint64_t steps_when_given = 0;
+    // Hosts that it has lost one after the other without a step in between, and when the first one.
+    uint32_t losses_without_a_step = 0;
+    MonotonicTime first_loss;
+
+    uint64_t Steps() const { return progress.has_value() ? progress->steps() : 0; }
 
     bool HasLostItsHost() const { return host.empty() && !last_host.empty() && !finished; }
   };

@@ -54,6 +54,12 @@ class LogicalWorkersTest : public testing::Test {
   void Place() {
     for (const std::string& worker : ranks_->Place(clock_.Now(), [this] { return ++incarnation_; })) changed_.insert(worker);
   }
+  void Step(uint32_t rank, uint64_t steps) {
+    RankProgress progress;
+    progress.set_rank(rank);
+    progress.set_steps(steps);
+    ranks_->NoteProgress(progress);
+  }
   void Pass(MonotonicDuration duration) {
     clock_.Advance(duration);
     Place();
@@ -177,6 +183,57 @@ TEST_F(LogicalWorkersTest, WorkerThatComesBackInTimeGetsItsOwnRanksAgain) {
   EXPECT_EQ(Assigned("worker-1"), (Ranks{2, 3}));
   EXPECT_GT(IncarnationOf(2), before);
   EXPECT_TRUE(ranks_->FreeRanks().empty());
+}
+
+TEST_F(LogicalWorkersTest, OneThatDiesAgainWithoutAStepLosesItsRanksToTheLiving) {
+  Begin(4, 2);
+  Join("worker-0");
+  Join("worker-1");
+  Step(0, 7);
+  Leave("worker-0");
+  Join("worker-0", /*ready=*/false);
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1})) << "it has done something, and may have died by chance";
+  Step(0, 8);
+  Leave("worker-0");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{1, 2, 3})) << "of rank 1 it has never done a step";
+  Join("worker-0", /*ready=*/false);
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0})) << "rank 0 had got further";
+  Leave("worker-0");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{1, 2, 3})) << "the first time in vain";
+  Join("worker-0", /*ready=*/false);
+  Leave("worker-0");
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1, 2, 3})) << "without any grace";
+  Join("worker-0");
+  EXPECT_EQ(Assigned("worker-0"), Ranks());
+}
+
+TEST_F(LogicalWorkersTest, RankWithWhichOneAfterTheOtherDiesWithoutAStepIsNamed) {
+  Begin(1, 1);
+  Join("worker-0");
+  Step(0, 7);
+  const auto die = [&](uint32_t times) {
+    for (uint32_t i = 0; i < times; ++i) {
+      Pass(seconds(20));
+      Leave("worker-0");
+      if (i + 1 < times) Join("worker-0", /*ready=*/false);
+    }
+  };
+  // The first one has done a step.
+  die(kMaxLossesWithoutAStep);
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(60)).has_value());
+  Join("worker-0");
+  Step(0, 8);
+  die(kMaxLossesWithoutAStep);
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(60)).has_value()) << "there was a step";
+  Join("worker-0");
+  die(1);
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(100)).has_value()) << "whoever is that fast may be a moment's";
+  EXPECT_EQ(*ranks_->CheckReturn(clock_.Now(), seconds(60)),
+            "worker-0 died; it was the last of 5 in a row that died as host of rank 0 before a step was done");
+  // What has been counted is lost with the scheduler, and the rank kept once more.
+  workers_ = 1;
+  Restart();
+  EXPECT_FALSE(ranks_->CheckReturn(clock_.Now(), seconds(60)).has_value());
 }
 
 TEST_F(LogicalWorkersTest, RanksOfOneThatDoesNotComeBackGoToTheLiving) {
