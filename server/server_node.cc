@@ -165,6 +165,11 @@ std::optional<absl::Status> ServerNode::Tick() {
   }
   if (news.registered.has_value()) {
     if (const absl::Status& status = news.registered->status(); !status.ok()) {
+      if (absl::IsOutOfRange(status)) {
+        // It has ended while this server was away.
+        job_is_over_ = true;
+        return absl::CancelledError(status.message());
+      }
       return job_id_ == 0 && absl::IsNotFound(status) && KeepsToItsJob() ? RefuseToDiscard(status.message()) : status;
     }
     if (absl::Status status = Join(**news.registered); !status.ok()) return status;

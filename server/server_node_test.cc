@@ -42,6 +42,9 @@ class FakeScheduler final : public ControlChannel {
   void SetDurability(Durability durability) { registration_.mutable_job()->set_durability(durability); }
   // As a scheduler that knows nothing of RegisterRequest.that_job_only.
   void TakeAnybody() { takes_anybody_ = true; }
+  // The job ends while nobody is a member.
+  void End() { is_over_ = true; }
+  void Disown() { disowns_ = true; }
   int members() const { return members_; }
 
   void Call(const std::string& method, OutgoingMessage request, MonotonicDuration, Transport::Done done) override {
@@ -53,6 +56,9 @@ class FakeScheduler final : public ControlChannel {
       if (registration.that_job_only() && registration.job_id() != registration_.job_id() && !takes_anybody_) {
         return done(absl::NotFoundError("the job of this scheduler is another one"), IncomingMessage());
       }
+      if (registration.that_job_only() && is_over_) {
+        return done(absl::OutOfRangeError("the job has completed"), IncomingMessage());
+      }
       ++members_;
       registration_.set_incarnation(registration_.incarnation() + 1);
       return done(absl::OkStatus(), Message(registration_));
@@ -62,6 +68,7 @@ class FakeScheduler final : public ControlChannel {
       HeartbeatRequest heartbeat;
       EXPECT_TRUE(heartbeat.ParseFromString(bytes));
       EXPECT_EQ(heartbeat.job_id(), registration_.job_id());
+      if (disowns_) return done(absl::AbortedError("its lease has run out"), IncomingMessage());
       HeartbeatResponse response;
       response.set_job_state(state_);
       response.set_lease_ms(1000);
@@ -101,6 +108,8 @@ class FakeScheduler final : public ControlChannel {
   RegisterResponse registration_;
   JobState state_ = RUNNING;
   bool takes_anybody_ = false;
+  bool is_over_ = false;
+  bool disowns_ = false;
   int members_ = 0;
   std::multimap<MonotonicTime, absl::AnyInvocable<void()>> timers_;
   std::deque<Transport::Done> waiting_;
@@ -169,6 +178,19 @@ TEST_F(ServerNodeTest, WhatIsOfAJobThatIsOverGivesWay) {
     EXPECT_EQ(Identity().job_id(), 88u);
     EXPECT_FALSE(Identity().over());
   }
+}
+
+TEST_F(ServerNodeTest, WhoWasAwayAtTheJobsEndEndsWithIt) {
+  FakeScheduler scheduler(clock_, "flights", 77);
+  ASSERT_TRUE(Live(scheduler).ok());
+  scheduler.End();
+  EXPECT_EQ(Live(scheduler).code(), absl::StatusCode::kCancelled) << "started again";
+  EXPECT_TRUE(Identity().over());
+  FakeScheduler next(clock_, "next", 88);
+  next.End();
+  next.Disown();
+  EXPECT_EQ(Live(next).code(), absl::StatusCode::kCancelled) << "taken for dead at the end";
+  EXPECT_TRUE(Identity().over());
 }
 
 TEST_F(ServerNodeTest, AnOperatorCanGiveItUp) {
