@@ -37,6 +37,10 @@ bool IsPassing(const absl::Status& status) {
          absl::IsResourceExhausted(status);
 }
 
+// It is refused for the sake of another one that may be dead, or this one's earlier life: its address is another node's, or
+// its rank. The scheduler knows when the lease has run out.
+bool MayBeOfTheDead(const absl::Status& status) { return absl::IsAlreadyExists(status); }
+
 template <typename Message>
 absl::Status Decode(const IncomingMessage& answer, Message& message) {
   std::string bytes(answer.bytes.size(), '\0');
@@ -231,12 +235,17 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       return;
     }
     const MonotonicDuration delay = Backoff(attempts->retries, RandomNumber());
-    if (!IsPassing(status) || clock_.Now() >= attempts->deadline - delay) {
+    const bool of_the_dead = MayBeOfTheDead(status);
+    if (!(IsPassing(status) || of_the_dead) || clock_.Now() >= attempts->deadline - delay) {
       FinishRegistration(attempts->life, absl::Status(status.code(), absl::StrCat("registering with the scheduler at ",
                                                                                   scheduler_, ": ", status.message())));
       return;
     }
     if (IsOver(attempts->life)) return;
+    if (of_the_dead && !absl::IsAlreadyExists(attempts->last_error)) {
+      spdlog::warn("the scheduler at {}: {}; trying again, for that one's lease may run out", scheduler_,
+                   std::string(status.message()));
+    }
     ++attempts->retries;
     attempts->last_error = std::move(status);
     channel_.After(delay, [self = shared_from_this(), attempts] { self->AttemptRegistration(attempts); });

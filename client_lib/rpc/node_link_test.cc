@@ -201,6 +201,22 @@ TEST_F(NodeLinkTest, ARefusedRegistrationIsNotRepeated) {
   EXPECT_EQ(channel_.Waiting(kRegister), 0u);
 }
 
+TEST_F(NodeLinkTest, WhatBelongsToOneThatMayBeDeadIsAskedForUntilTheDeadline) {
+  auto registered = link_.Register(RegisterRequest(), clock_.Now() + seconds(30));
+  for (int i = 0; i < 5; ++i) {
+    channel_.Refuse(kRegister, absl::AlreadyExistsError("address a:1 is that of server-0"));
+    channel_.Advance(seconds(2));
+  }
+  channel_.Answer(kRegister, Registration(5));
+  EXPECT_TRUE(registered.get().ok()) << "the other one's lease has run out";
+  auto refused = link_.Register(RegisterRequest(), clock_.Now() + seconds(3));
+  for (int i = 0; i < 3 && channel_.Waiting(kRegister) > 0; ++i) {
+    channel_.Refuse(kRegister, absl::AlreadyExistsError("rank 1 is hosted by worker-0"));
+    channel_.Advance(seconds(2));
+  }
+  EXPECT_NE(refused.get().status().message().find("rank 1 is hosted by worker-0"), absl::string_view::npos);
+}
+
 TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
   auto registered = link_.Register(RegisterRequest(), MonotonicTime::max());
