@@ -93,7 +93,7 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
       }
       if (work->status.ok()) {
         work->done = std::move(done);
-        work->wanted.clear();
+        work->wanted.reset();
       } else {
         actions.push_back([done = std::move(done), status = work->status]() mutable { done(status); });
         work = nullptr;
@@ -151,10 +151,10 @@ void Checkpointer::End(const std::shared_ptr<Work>& work, absl::Status status, A
 }
 
 void Checkpointer::AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& actions) {
-  if (work->done == nullptr || work->wanted.empty()) return;
+  if (work->done == nullptr || !work->wanted.has_value()) return;
   CheckpointOnServerResponse response;
   std::vector<ChangeMark> marks;
-  for (const uint32_t partition : work->wanted) {
+  for (const uint32_t partition : *work->wanted) {
     const auto found = work->parts.find(partition);
     if (found == work->parts.end() || !found->second.written.has_value()) return;
     *response.add_parts() = *found->second.written;

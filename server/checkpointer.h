@@ -64,8 +64,8 @@ class Checkpointer {
     std::shared_ptr<Cut> cut;
 
     MonotonicTime asked;
-    // The partitions that the newest question is about; empty before its answer is known.
-    std::vector<uint32_t> wanted;
+    // The partitions that the newest question is about, which may be none; not set before that is known.
+    std::optional<std::vector<uint32_t>> wanted;
     absl::btree_map<uint32_t, Part> parts;
     // Not OK: it is over, for this reason.
     absl::Status status;

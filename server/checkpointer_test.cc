@@ -246,6 +246,25 @@ TEST_F(CheckpointerTest, WhoIsAheadInOnePartitionIsNotAheadInTheCut) {
   }
 }
 
+TEST_F(CheckpointerTest, AServerThatIsPrimaryOfNothingAnswersSo) {
+  RoutingTable routing;
+  routing.set_job_id(kJobId);
+  routing.set_epoch(2);
+  for (const char* node : {"server-0", "server-1"}) {
+    ServerAddress& server = *routing.add_servers();
+    server.set_node(node);
+    server.set_incarnation(1);
+  }
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    routing.add_primary(1);
+    routing.add_replicas()->set_primary_since(2);
+  }
+  server_.plane.AdoptRouting(routing);
+  const auto answer = Ask(2)->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->parts_size(), 0);
+}
+
 TEST_F(CheckpointerTest, AStepThatIsReachedIsTooLate) {
   CreateTable();
   Train(0);
