@@ -246,9 +246,9 @@ absl::StatusOr<std::optional<SchedulerState>> UnfinishedState(const std::optiona
 absl::Status PrepareCheckpoints(Env& env, Coordinator::Options& options) {
   const std::string path = absl::GetFlag(FLAGS_restore);
   const std::string& dir = options.job.checkpoint().dir();
-  CheckpointStore store(env, dir);
   if (path.empty()) {
     if (dir.empty()) return absl::OkStatus();
+    const CheckpointStore store(env, dir);
     PAWL_ASSIGN_OR_RETURN(const std::string newest, store.Newest(options.job.name()));
     if (newest.empty()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
@@ -264,9 +264,16 @@ absl::Status PrepareCheckpoints(Env& env, Coordinator::Options& options) {
   restore.set_step(found.manifest.step());
   options.restore = std::move(restore);
   options.restore_state = std::move(found.state);
+  return absl::OkStatus();
+}
+
+// The checkpoints after `restore` are of a run that is given up: the job makes others of those steps. Not to be called before
+// the start has succeeded, for after it the newest one is another one; nor once the job has made any itself.
+absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, const StoredRestore& restore) {
+  const std::string& dir = job.checkpoint().dir();
   if (dir.empty()) return absl::OkStatus();
-  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside,
-                        store.SetAsideAfter(options.job.name(), found.manifest.step()));
+  CheckpointStore store(env, dir);
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside, store.SetAsideAfter(job.name(), restore.step()));
   for (const std::string& name : aside) spdlog::warn("{} in {} is of a later step, and is set aside", name, dir);
   return absl::OkStatus();
 }
@@ -352,7 +359,10 @@ int Direct(EndSignal& signal) {
     std::filesystem::remove(metrics_path, error);
   }
 
-  const std::string job_name = options->job.name();
+  const Job job = options->job;
+  // A scheduler that was interrupted may not have come to it.
+  std::optional<StoredRestore> begins_with = options->restore;
+  if (restored != nullptr && restored->has_restore() && !restored->restore().loaded()) begins_with = restored->restore();
   std::atomic<StateSaver*> notified = nullptr;
   options->leads = [&store] { return (*store)->IsLeader(); };
   options->state_changed = [&notified] {
@@ -387,7 +397,7 @@ int Direct(EndSignal& signal) {
   }
   std::string address = absl::GetFlag(FLAGS_advertise);
   if (address.empty()) address = absl::StrCat(listen_at.host, ":", port);
-  spdlog::info("job '{}': listening on {}", job_name, address);
+  spdlog::info("job '{}': listening on {}", job.name(), address);
   if (const absl::Status status = WriteTextDurably(address_path, absl::StrCat(listen_at.host, ":", port, "\n"));
       !status.ok()) {
     return UsageError(absl::StrCat("--data_dir: ", status.message()));
@@ -409,6 +419,12 @@ int Direct(EndSignal& signal) {
     } else {
       // The job that goes on is worth more than being watched.
       spdlog::error("--metrics_listen={}: {}; there are no metrics", at, endpoint.status().ToString());
+    }
+  }
+
+  if (begins_with.has_value()) {
+    if (const absl::Status status = SetLaterCheckpointsAside(Env::Real(), job, *begins_with); !status.ok()) {
+      return UsageError(absl::StrCat("--restore=", absl::GetFlag(FLAGS_restore), ": ", status.message()));
     }
   }
 

@@ -193,6 +193,12 @@ TEST_F(CheckpointTest, ADamagedOneIsRefusedAndTheOneBeforeItIsRestored) {
   EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat(part, " is damaged at offset "))) << refused;
   EXPECT_TRUE(absl::StrContains(refused.message(), absl::StrCat("the checkpoint before it, ", names[1], ", is whole")))
       << refused;
+  // A start that fails at something else has changed nothing.
+  ProcessClusterOptions elsewhere = Options({.restore = absl::StrCat(dir_, "/", names[1])});
+  elsewhere.flags["scheduler"].push_back("--metrics_listen=192.0.2.1:0");
+  const absl::Status no_metrics = ProcessCluster::Start(elsewhere).status();
+  EXPECT_TRUE(absl::StrContains(no_metrics.message(), "--metrics_listen=192.0.2.1:0")) << no_metrics;
+  EXPECT_TRUE(std::filesystem::exists(part)) << "the later one is not set aside";
   cluster = StartCluster(Options({.restore = absl::StrCat(dir_, "/", names[1])}));
   ASSERT_NE(cluster, nullptr);
   EXPECT_EQ(DigestOf(*cluster), expected);
