@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -61,7 +62,8 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       evaluations_(options_.job),
       checkpoints_(options_.job.checkpoint(), created_, CutMultiple(options_.job)),
       planned_(created_),
-      figures_saved_(created_) {
+      figures_saved_(created_),
+      callers_pruned_(created_) {
   MutexLock lock(mu_);
   scale_.set_servers(options_.servers);
   scale_.set_workers(options_.workers);
@@ -185,6 +187,12 @@ void Coordinator::Tick() {
   // Questions wait for the store like all that was decided.
   if (!gate_.all_saved()) rounds_.Postpone(since_last_tick);
   rounds_.Tick(now, actions);
+  if (now - callers_pruned_ > kPruneInterval) {
+    callers_pruned_ = now;
+    absl::flat_hash_set<std::string> addresses;
+    for (const Node* server : membership_.Present(SERVER_ROLE)) addresses.insert(server->address);
+    actions.Add([this, addresses = std::move(addresses)] { servers_.KeepOnly(addresses); });
+  }
   if (options_.state_changed != nullptr && now - figures_saved_ > kFiguresSaveInterval) {
     figures_saved_ = now;
     gate_.Changed();
@@ -204,9 +212,7 @@ void Coordinator::TakeUpWhatWasUnderWay(DeferredActions& actions) {
     for (const TableCatalogue::Entry* entry : tables_.All()) {
       if (!entry->ready) CreateTableOnServers(entry->spec.id(), actions);
     }
-  }
-  if (options_.job.consistency().mode() != SYNC) {
-    for (const LogicalWorkers::FreeRank& rank : logical_workers_.FreeRanks()) ReleaseOnServers(rank, actions);
+    ReleaseOnServers(logical_workers_.FreeRanks(), actions);
   }
   StartIfAllAreThere();
   if (state_.state() == FINISHING) {

@@ -60,6 +60,8 @@ inline constexpr std::chrono::seconds kLoadTimeout{3600};
 inline constexpr std::chrono::seconds kCheckpointCallTimeout{30};
 // Figures of the nodes, which change all the time, are saved so often.
 inline constexpr std::chrono::seconds kFiguresSaveInterval{10};
+// What is kept to call servers that have gone goes so often.
+inline constexpr std::chrono::seconds kPruneInterval{10};
 
 // The placement is looked at so often though nothing has happened: partitions may have become hot.
 inline constexpr std::chrono::seconds kReplanInterval{1};
@@ -262,7 +264,10 @@ class Coordinator {
 
   // coordinator_rounds.cc: what is asked of servers.
   void CreateTableOnServers(uint32_t table, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void ReleaseOnServers(LogicalWorkers::FreeRank rank, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // Those of the ranks that are free hold nobody back any more, in the modes in which they would. Without effect before the
+  // servers are ready: what is free then is released when they are.
+  void ReleaseOnServers(const std::vector<LogicalWorkers::FreeRank>& ranks, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void ReleaseOnServers(const LogicalWorkers::FreeRank& rank, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // The last part of an evaluation is there; runs outside the lock.
   void EvaluationIsComplete(const EvaluationInput& input) PAWL_EXCLUDES(mu_);
   void PublishEvaluation(const EvaluationResult& result, DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -378,6 +383,7 @@ class Coordinator {
   // What TakeUnsaved has given away.
   View being_saved_ PAWL_GUARDED_BY(mu_);
   MonotonicTime figures_saved_ PAWL_GUARDED_BY(mu_);
+  MonotonicTime callers_pruned_ PAWL_GUARDED_BY(mu_);
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
 
   // The result has been gathered and is being written: nothing can fail the job but the writing.

@@ -105,10 +105,7 @@ Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRa
     gate_.Changed();
     RanksAreFree(given_up);
     PlaceRanksOnWorkers(actions);
-    for (const LogicalWorkers::FreeRank& rank : given_up) {
-      if (options_.job.consistency().mode() == SYNC || !logical_workers_.HostOf(rank.rank).empty()) continue;
-      ReleaseOnServers(rank, actions);
-    }
+    ReleaseOnServers(given_up, actions);
   }
   AnswerNow<GiveUpRanksResponse>(std::move(done), GiveUpRanksResponse(), actions);
   return 0;

@@ -222,9 +222,7 @@ void Coordinator::LoadOnServers(DeferredActions& actions) {
         spdlog::info("all partitions are as in the checkpoint {} of step {}", restore_->name(), restore_->step());
         // A table that was not everywhere at the cut, or is new, is created now; where it is, nothing happens.
         for (const TableCatalogue::Entry* entry : tables_.All()) CreateTableOnServers(entry->spec.id(), actions);
-        if (options_.job.consistency().mode() != SYNC) {
-          for (const LogicalWorkers::FreeRank& rank : logical_workers_.FreeRanks()) ReleaseOnServers(rank, actions);
-        }
+        ReleaseOnServers(logical_workers_.FreeRanks(), actions);
         for (const Node* worker : membership_.Present(WORKER_ROLE)) AnswerAssignment(worker->name, actions);
         StartIfAllAreThere();
       },

@@ -37,6 +37,11 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
     AnswerNow<RegisterResponse>(std::move(done), std::move(response), actions);
     return Ticket{0};
   };
+  if (request.that_job_only() && request.job_id() == options_.job_id &&
+      (state_.state() == COMPLETED || state_.state() == STOPPED)) {
+    // Others may be here for the next job, which this scheduler's successor directs.
+    return answer(absl::OutOfRangeError(state_.CheckNotOver().message()));
+  }
   if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return answer(status);
   if (request.that_job_only() && request.job_id() != options_.job_id) {
     return answer(absl::NotFoundError(absl::StrCat("the job of this scheduler is '", options_.job.name(), "' (",
@@ -72,13 +77,13 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   if (!registration->is_new) return 0;
 
   gate_.Changed();
+  if (registration->former.has_value()) {
+    NodesAreGone({*registration->former}, {"was restarted"}, /*dead=*/true, actions);
+  }
   spdlog::info("node {}: {} incarnation {}", registration->returned ? "came back" : "joined", NodeText(node),
                node.incarnation);
   if (node.role != CLIENT_ROLE) {
     events_.Add(registration->returned ? NODE_RETURNED : NODE_JOINED, node.name, NodeText(node));
-  }
-  if (registration->former.has_value()) {
-    NodesAreGone({*registration->former}, {"was restarted"}, /*dead=*/true, actions);
   }
   if (node.role == SERVER_ROLE && director_.placed() && !state_.over()) {
     std::vector<uint32_t> recovered;
@@ -198,14 +203,15 @@ void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool 
       running_.Now());
   RanksAreFree(ranks);
   if (!ranks.empty()) spdlog::warn("{} {}; {} free", NodeText(worker), how, RanksText(ranks));
-  if (options_.job.consistency().mode() != SYNC) {
-    for (const LogicalWorkers::FreeRank& rank : ranks) ReleaseOnServers(rank, actions);
-  }
+  ReleaseOnServers(ranks, actions);
   const absl::Status gone = absl::AbortedError(absl::StrCat(worker.name, " ", how));
   assignment_calls_.AnswerIf([&](const AssignmentWanted& wanted) { return wanted.worker == worker.name; }, gone, actions);
   join_group_calls_.AnswerIf([&](const std::string& node) { return node == worker.name; }, gone, actions);
   group_.NodeIsGone(worker.name, how);
   UpdateGroup(actions);
+  // One that was restarted at once has its ranks again before the next tick.
+  const std::optional<std::string> loss = logical_workers_.CheckReturn(running_.Now(), options_.worker_return_timeout);
+  if (loss.has_value()) FailJob(*loss, actions);
 }
 
 std::vector<const Node*> Coordinator::JoinedServers() const {
@@ -251,6 +257,7 @@ void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
     return;
   }
   for (const TableCatalogue::Entry* entry : tables_.All()) CreateTableOnServers(entry->spec.id(), actions);
+  ReleaseOnServers(logical_workers_.FreeRanks(), actions);
 }
 
 void Coordinator::RoutingHasChanged(DeferredActions& actions) {

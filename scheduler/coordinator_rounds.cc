@@ -72,8 +72,18 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
       actions);
 }
 
-void Coordinator::ReleaseOnServers(LogicalWorkers::FreeRank rank, DeferredActions& actions) {
-  if (!servers_are_ready()) return;
+void Coordinator::ReleaseOnServers(const std::vector<LogicalWorkers::FreeRank>& ranks, DeferredActions& actions) {
+  if (options_.job.consistency().mode() == SYNC || !servers_are_ready()) return;
+  const std::vector<LogicalWorkers::FreeRank> free = logical_workers_.FreeRanks();
+  for (const LogicalWorkers::FreeRank& rank : ranks) {
+    const bool still_free = std::any_of(free.begin(), free.end(), [&](const LogicalWorkers::FreeRank& other) {
+      return other.rank == rank.rank && other.incarnation == rank.incarnation;
+    });
+    if (still_free) ReleaseOnServers(rank, actions);
+  }
+}
+
+void Coordinator::ReleaseOnServers(const LogicalWorkers::FreeRank& rank, DeferredActions& actions) {
   ReleaseLogicalWorkerRequest request;
   request.set_job_id(options_.job_id);
   request.set_logical_worker(rank.rank);
@@ -91,14 +101,8 @@ void Coordinator::ReleaseOnServers(LogicalWorkers::FreeRank rank, DeferredAction
           return;
         }
         spdlog::warn("{}", status.ToString());
-        const std::vector<LogicalWorkers::FreeRank> free = logical_workers_.FreeRanks();
-        const bool still_free = std::any_of(free.begin(), free.end(), [&](const LogicalWorkers::FreeRank& other) {
-          return other.rank == rank.rank && other.incarnation == rank.incarnation;
-        });
         // Anything else is no matter of waiting: a successor has taken over, or the server's mode knows no release.
-        if (still_free && IsPassing(status)) {
-          ReleaseOnServers(rank, actions);
-        }
+        if (IsPassing(status)) ReleaseOnServers(std::vector<LogicalWorkers::FreeRank>{rank}, actions);
       },
       actions);
 }

@@ -52,6 +52,13 @@ class ScaleTest : public CoordinatorFixture {
     Save();
     return {(**answer)->events().begin(), (**answer)->events().end()};
   }
+  std::vector<EventKind> KindsOf(const std::string& node) {
+    std::vector<EventKind> kinds;
+    for (const ClusterEvent& event : Events()) {
+      if (event.node() == node) kinds.push_back(event.kind());
+    }
+    return kinds;
+  }
   int Count(EventKind kind) {
     const std::vector<ClusterEvent> events = Events();
     return static_cast<int>(
@@ -96,6 +103,12 @@ TEST_F(ScaleTest, ServerBeyondTheFirstOnesStandsByUntilTheJobIsScaled) {
   for (const auto& [server, load] : Loads()) EXPECT_EQ(load, 12) << server;
   EXPECT_EQ(Status().moves().replicas_moved(), 16u + 12u);
   EXPECT_EQ(Count(REPLICA_MOVED), 28);
+}
+
+TEST_F(ScaleTest, EventsOfARestartAreInTheOrderOfWhatHappened) {
+  Run(2, 2);
+  ASSERT_TRUE(ComeBack("server-1", {}).ok());
+  EXPECT_EQ(KindsOf("server-1"), (std::vector<EventKind>{NODE_JOINED, NODE_DIED, NODE_RETURNED}));
 }
 
 TEST_F(ScaleTest, ElasticJobGivesJoinersTheirShareAtOnce) {

@@ -500,6 +500,44 @@ TEST_F(CoordinatorTest, AServerThatKeepsToAnotherJobIsNotTaken) {
   EXPECT_TRUE(Register(request).ok());
 }
 
+TEST_F(CoordinatorTest, AServerThatKeepsToAJobThatIsOverIsToldSo) {
+  Begin(kTraining, 1, 1);
+  ASSERT_TRUE(StopJob("enough").ok());
+  RegisterRequest request = Registration(SERVER_ROLE, 1);
+  request.set_job_id(options_.job_id);
+  request.set_that_job_only(true);
+  const absl::Status status = Register(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_NE(status.message().find("the job was stopped"), absl::string_view::npos) << status;
+  request.set_that_job_only(false);
+  EXPECT_EQ(Register(request).status().code(), absl::StatusCode::kUnavailable) << "there may be another job here soon";
+}
+
+TEST_F(CoordinatorTest, NothingIsKeptToCallServersThatHaveGone) {
+  Begin(kTraining, 2, 1);
+  Join(SERVER_ROLE);
+  const RegisterResponse second = Join(SERVER_ROLE);
+  Pass(2 * kPruneInterval);
+  EXPECT_EQ(servers_.kept(), (absl::flat_hash_set<std::string>{"s:1", "s:2"}));
+  Kill(second.node());
+  Pass(2 * kPruneInterval);
+  EXPECT_EQ(servers_.kept(), (absl::flat_hash_set<std::string>{"s:1"}));
+}
+
+TEST_F(CoordinatorTest, WhatIsFreeBeforeTheServersAreThereIsReleasedThen) {
+  Begin(absl::StrCat(kTraining, "consistency { mode: ASYNC }"), 1, 1);
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  Kill(worker.node());
+  Pass(std::chrono::milliseconds(1500));
+  servers_.TakeCalls();
+  Join(SERVER_ROLE);
+  const std::vector<std::string> calls = servers_.TakeCalls();
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::string call = absl::StrCat("s:1 ReleaseLogicalWorker ", rank, " ", worker.incarnation());
+    EXPECT_EQ(std::count(calls.begin(), calls.end(), call), 1) << call;
+  }
+}
+
 TEST_F(CoordinatorTest, AFullDiskHoldsUpARelease) {
   Begin(absl::StrCat(kTraining, "consistency { mode: ASYNC }"), 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);

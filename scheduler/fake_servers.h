@@ -17,6 +17,15 @@ namespace pawl {
 // epoch, else with an error queued for that call, else with OK; while held, answers wait for Release. Thread-safe.
 class FakeServers final : public ServerCaller {
  public:
+  void KeepOnly(const absl::flat_hash_set<std::string>& addresses) override {
+    MutexLock lock(mu_);
+    kept_ = addresses;
+  }
+  // What was said last.
+  absl::flat_hash_set<std::string> kept() {
+    MutexLock lock(mu_);
+    return kept_;
+  }
   void CreateTable(const std::string& address, const CreateTableOnServerRequest& request, MonotonicDuration timeout,
                    Done done) override {
     {
@@ -157,6 +166,7 @@ class FakeServers final : public ServerCaller {
 
   Mutex mu_;
   bool hold_ PAWL_GUARDED_BY(mu_) = false;
+  absl::flat_hash_set<std::string> kept_ PAWL_GUARDED_BY(mu_);
   std::vector<std::string> calls_ PAWL_GUARDED_BY(mu_);
   std::vector<std::pair<Done, absl::Status>> held_ PAWL_GUARDED_BY(mu_);
   std::map<std::string, std::deque<absl::Status>> failures_ PAWL_GUARDED_BY(mu_);

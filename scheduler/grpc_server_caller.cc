@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "client_lib/rpc/grpc_settings.h"
 #include "client_lib/rpc/grpc_status.h"
@@ -40,12 +41,13 @@ void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Res
   {
     MutexLock lock(mu_);
     if (!shut_down_) {
-      std::unique_ptr<ServerControl::Stub>& kept = stubs_[address];
-      if (kept == nullptr) {
-        kept = ServerControl::NewStub(
+      Server& server = servers_[address];
+      if (server.stub == nullptr) {
+        server.stub = ServerControl::NewStub(
             grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
       }
-      stub = kept.get();
+      ++server.calls;
+      stub = server.stub.get();
       contexts_.insert(&call->context);
     }
   }
@@ -54,7 +56,7 @@ void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Res
     return;
   }
   (stub->async()->*method)(&call->context, &call->request, &call->response,
-                           [this, call](const grpc::Status& status) mutable {
+                           [this, call, address](const grpc::Status& status) mutable {
                              if (status.ok()) {
                                call->done(std::move(call->response));
                              } else {
@@ -66,6 +68,7 @@ void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Res
                              call.reset();
                              MutexLock lock(mu_);
                              contexts_.erase(context);
+                             --servers_[address].calls;
                              idle_.NotifyAll();
                            });
 }
@@ -113,6 +116,26 @@ void GrpcServerCaller::LoadCheckpoint(const std::string& address, const LoadChec
   Call<LoadCheckpointRequest, LoadCheckpointResponse>(address,
                                                       &ServerControl::StubInterface::async_interface::LoadCheckpoint,
                                                       request, timeout, StatusOnly<LoadCheckpointResponse>(std::move(done)));
+}
+
+void GrpcServerCaller::KeepOnly(const absl::flat_hash_set<std::string>& addresses) {
+  // Closed without the lock.
+  std::vector<Server> gone;
+  MutexLock lock(mu_);
+  for (auto it = servers_.begin(); it != servers_.end();) {
+    // The call's context holds the channel, too, and would drop it last, on a thread of gRPC's.
+    if (addresses.contains(it->first) || it->second.calls > 0) {
+      ++it;
+    } else {
+      gone.push_back(std::move(it->second));
+      it = servers_.erase(it);
+    }
+  }
+}
+
+size_t GrpcServerCaller::servers() const {
+  MutexLock lock(mu_);
+  return servers_.size();
 }
 
 void GrpcServerCaller::Shutdown() {

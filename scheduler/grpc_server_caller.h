@@ -15,7 +15,8 @@
 
 namespace pawl {
 
-// One channel for each server, kept for the job's life (servers are few and bounded by kMaxServers). Thread-safe.
+// One channel for each server, kept until KeepOnly leaves the server out: the servers of one moment are bounded by
+// kMaxServers, those of a job's life by nothing. Thread-safe.
 class GrpcServerCaller final : public ServerCaller {
  public:
   GrpcServerCaller() = default;
@@ -35,6 +36,10 @@ class GrpcServerCaller final : public ServerCaller {
   void LoadCheckpoint(const std::string& address, const LoadCheckpointRequest& request, MonotonicDuration timeout,
                       Done done) override;
 
+  void KeepOnly(const absl::flat_hash_set<std::string>& addresses) override PAWL_EXCLUDES(mu_);
+  // That there is a channel to. For tests.
+  size_t servers() const PAWL_EXCLUDES(mu_);
+
   // Cancels every call and waits until the last `done` has run. Later calls answer UNAVAILABLE at once.
   void Shutdown() PAWL_EXCLUDES(mu_);
 
@@ -47,10 +52,17 @@ class GrpcServerCaller final : public ServerCaller {
   void Call(const std::string& address, AsyncMethod<Request, Response> method, const Request& request,
             MonotonicDuration timeout, absl::AnyInvocable<void(absl::StatusOr<Response>)> done) PAWL_EXCLUDES(mu_);
 
-  Mutex mu_;
+  struct Server {
+    std::unique_ptr<ServerControl::Stub> stub;
+    // In flight.
+    size_t calls = 0;
+  };
+
+  mutable Mutex mu_;
   CondVar idle_;
   bool shut_down_ PAWL_GUARDED_BY(mu_) = false;
-  std::map<std::string, std::unique_ptr<ServerControl::Stub>> stubs_ PAWL_GUARDED_BY(mu_);
+  // By address. A call has its server there until it is over.
+  std::map<std::string, Server> servers_ PAWL_GUARDED_BY(mu_);
   // Calls in flight, for cancelling.
   std::set<grpc::ClientContext*> contexts_ PAWL_GUARDED_BY(mu_);
 };

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,6 +22,10 @@ class ServerCaller {
   using InspectDone = absl::AnyInvocable<void(absl::StatusOr<InspectResponse>)>;
 
   virtual ~ServerCaller() = default;
+
+  // Only those at `addresses` are called in the near future. What is kept for others may go, once their calls are over. To be
+  // called now and then, not on a thread that runs a `done`.
+  virtual void KeepOnly(const absl::flat_hash_set<std::string>& addresses) {}
 
   virtual void CreateTable(const std::string& address, const CreateTableOnServerRequest& request, MonotonicDuration timeout,
                            Done done) = 0;
