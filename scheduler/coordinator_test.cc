@@ -533,7 +533,7 @@ TEST_F(CoordinatorTest, WhatIsFreeBeforeTheServersAreThereIsReleasedThen) {
   Join(SERVER_ROLE);
   const std::vector<std::string> calls = servers_.TakeCalls();
   for (int rank = 0; rank < 4; ++rank) {
-    const std::string call = absl::StrCat("s:1 ReleaseLogicalWorker ", rank, " ", worker.incarnation());
+    const std::string call = absl::StrCat("s:2 ReleaseLogicalWorker ", rank, " ", worker.incarnation());
     EXPECT_EQ(std::count(calls.begin(), calls.end(), call), 1) << call;
   }
 }
