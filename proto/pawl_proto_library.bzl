@@ -35,7 +35,8 @@ def pawl_proto_library(name, src, deps = [], grpc = False):
             name = name + "_generate_grpc",
             srcs = [":" + name + "_src"],
             outs = [stem + ".grpc.pb.h", stem + ".grpc.pb.cc"],
-            cmd = "protoc -I. --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR) %s/%s" % (native.package_name(), src),
+            cmd = "protoc -I. --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR) %s/%s" %
+                  (native.package_name(), src),
         )
         native.cc_library(
             name = name + "_grpc",

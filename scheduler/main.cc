@@ -267,8 +267,8 @@ absl::Status PrepareCheckpoints(Env& env, Coordinator::Options& options) {
   return absl::OkStatus();
 }
 
-// The checkpoints after `restore` are of a run that is given up: the job makes others of those steps. Not to be called before
-// the start has succeeded, for after it the newest one is another one; nor once the job has made any itself.
+// The checkpoints after `restore` are of a run that is given up: the job makes others of those steps. Not to be called
+// before the start has succeeded, for after it the newest one is another one; nor once the job has made any itself.
 absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, const StoredRestore& restore) {
   const std::string& dir = job.checkpoint().dir();
   if (dir.empty()) return absl::OkStatus();

@@ -54,8 +54,8 @@ void AddServer(const NodeStatus& node, Families& families) {
                  number(counters.max_bytes_in_flight()), server);
   families.Counter("pawl_server_keys_pulled_total", "Keys that were pulled.", number(counters.keys_pulled()), server);
   families.Counter("pawl_server_keys_pushed_total", "Keys that were pushed.", number(counters.keys_pushed()), server);
-  families.Counter("pawl_server_requests_refused_total", "Requests refused for what is in them.", number(counters.requests_refused()),
-                   server);
+  families.Counter("pawl_server_requests_refused_total", "Requests refused for what is in them.",
+                   number(counters.requests_refused()), server);
   families.Counter("pawl_server_cpu_seconds_total", "Processor time.", counters.cpu_s(), server);
 }
 

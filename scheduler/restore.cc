@@ -22,9 +22,10 @@ std::string AbsolutePath(const std::string& path) {
 }
 
 absl::Status Differs(const std::string& field, const std::string& now, const std::string& then) {
-  return absl::InvalidArgumentError(absl::StrCat(field, " is ", now, ", but was ", then,
-                                                 " when the checkpoint was made; it must be the same to go on from it: set it back, or begin "
-                                                 "anew without a checkpoint"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", now, ", but was ", then,
+                   " when the checkpoint was made; it must be the same to go on from it: set it back, or begin "
+                   "anew without a checkpoint"));
 }
 
 absl::Status SameMessage(const std::string& field, const google::protobuf::Message& now,

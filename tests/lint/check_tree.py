@@ -64,6 +64,11 @@ FLAG_READERS = ("main.cc", "deploy/pawlctl/command_line.cc", "client_lib/daemon/
 # A path of somebody's machine. Written in two parts so that this file does not break its own rule.
 MACHINE_PATH = re.compile(r"(?<![\w./$})*-])/(ho" r"me|wo" r"rk|ro" r"ot|Us" r"ers)/\w")
 
+# What clang-format does not look at. Lines of tables and of examples in documents are as long as they must be.
+MAX_COLUMNS = 125
+WIDTH_CHECKED = (".proto", ".py", ".bzl", ".md", "BUILD")
+MADE_DOCUMENTS = "deploy/reference"
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 PROTO_IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?"([^"]+)"')
 
@@ -188,6 +193,8 @@ class Checker:
             self.check_target(target)
         for path, text in texts.items():
             self.check_machine_paths(path, text)
+            if path.endswith(WIDTH_CHECKED) and not is_in(path, MADE_DOCUMENTS):
+                self.check_width(path, text)
             if path.endswith(SOURCES):
                 self.check_includes(path, text)
             if path.endswith(".h"):
@@ -275,6 +282,17 @@ class Checker:
             if match:
                 self.error(path, number, "names a path of one machine (%s...): take it from a flag or the environment" %
                            match.group(0))
+
+    def check_width(self, path, text):
+        is_example = False
+        for number, line in enumerate(text.splitlines(), 1):
+            if path.endswith(".md"):
+                if line.startswith("```"):
+                    is_example = not is_example
+                if is_example or line.startswith(("|", "    ", "![")):
+                    continue
+            if len(line) > MAX_COLUMNS:
+                self.error(path, number, "has %d columns: at most %d are to be read" % (len(line), MAX_COLUMNS))
 
 
 def main(arguments):

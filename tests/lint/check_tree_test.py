@@ -126,6 +126,12 @@ class CheckTreeTest(unittest.TestCase):
                 self.assert_broken({"deploy/run": "#!/bin/bash\ncd %s\n" % path}, "deploy/run:2:")
                 self.assert_clean({"README.md": "see https://example.org%s and $HERE%s" % (path, path)})
 
+    def test_lines_have_a_width(self):
+        long = "x" * 126
+        self.assert_broken({"proto/a.proto": "// %s\n" % long}, "proto/a.proto:1:")
+        self.assert_broken({"README.md": "a\n%s\n" % long}, "README.md:2:")
+        self.assert_clean({"README.md": "| %s |\n\n    %s\n\n```text\n%s\n```\n%s\n" % (long, long, long, long[:125])})
+
     def test_messages_import_messages_alone(self):
         self.assert_broken({"proto/a.proto": 'import "server/b.proto";\n'}, "server/b.proto")
 
