@@ -130,9 +130,7 @@ void Coordinator::StateIsSaved(uint64_t change) {
 }
 
 void Coordinator::Close() {
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Section section(*this);
   closed_ = true;
   gate_.Changed();
 }
@@ -140,15 +138,13 @@ void Coordinator::Close() {
 // Time ------------------------------------------------------------------------
 
 void Coordinator::Tick() {
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Section section(*this);
   const MonotonicTime now = running_.Now();
   const MonotonicDuration since_last_tick = now - std::exchange(last_tick_, now);
   if (const MonotonicDuration pause = running_.TakePause(); pause > MonotonicDuration::zero()) {
     spdlog::warn("the scheduler did not run for {:.3f} s; everybody gets that time", Seconds(pause));
   }
-  if (std::exchange(restored_, false)) TakeUpWhatWasUnderWay(actions);
+  if (std::exchange(restored_, false)) TakeUpWhatWasUnderWay(section.actions());
   if (told_.routing != nullptr) membership_.RefuseThoseBehind(told_.routing->epoch(), options_.adoption_timeout, now);
   const std::vector<Node> dead = membership_.ExpireLeases(now);
   std::vector<std::string> how;
@@ -156,23 +152,23 @@ void Coordinator::Tick() {
     how.push_back(absl::StrFormat("died: no heartbeat for %.1f s", Seconds(now - node.last_heard)));
     spdlog::warn("node died: {} {}", NodeText(node), how.back());
   }
-  NodesAreGone(dead, how, /*dead=*/true, actions);
+  NodesAreGone(dead, how, /*dead=*/true, section.actions());
   if (state_.over()) return;
 
   // A replica that is copied before its partition is loaded would be one of nothing.
-  if (director_.placed() && nothing_yet() && director_.BeginAnew(JoinedServers())) RoutingHasChanged(actions);
+  if (director_.placed() && nothing_yet() && director_.BeginAnew(JoinedServers())) RoutingHasChanged(section.actions());
   if ((replan_ || now - planned_ >= kReplanInterval) && !loading()) {
     replan_ = false;
     planned_ = now;
     // While the result is gathered, who has it stays.
     const bool move = now >= moves_from_ && state_.state() != FINISHING;
-    if (director_.Step(membership_.Present(SERVER_ROLE), move, now)) RoutingHasChanged(actions);
+    if (director_.Step(membership_.Present(SERVER_ROLE), move, now)) RoutingHasChanged(section.actions());
     replan_ = replan_ || now < moves_from_;
   }
-  if (const auto loss = director_.CheckRecovery(now); loss.has_value()) FailJob(*loss, actions);
-  if (!logical_workers_.FreeRanks().empty()) PlaceRanksOnWorkers(actions);
+  if (const auto loss = director_.CheckRecovery(now); loss.has_value()) FailJob(*loss, section.actions());
+  if (!logical_workers_.FreeRanks().empty()) PlaceRanksOnWorkers(section.actions());
   if (const auto loss = logical_workers_.CheckReturn(now, options_.worker_return_timeout); loss.has_value()) {
-    FailJob(*loss, actions);
+    FailJob(*loss, section.actions());
   }
   if (state_.state() == STARTING && now - created_ > options_.start_timeout) {
     std::vector<std::string> there;
@@ -181,17 +177,17 @@ void Coordinator::Tick() {
     }
     FailJob(absl::StrCat("waited ", Seconds(options_.start_timeout), " s for ", scale_.servers(), " servers and ",
                          options_.workers, " workers; there are: ", there.empty() ? "none" : absl::StrJoin(there, ", ")),
-            actions);
+            section.actions());
   }
-  BeginCheckpointIfDue(now, actions);
+  BeginCheckpointIfDue(now, section.actions());
   // Questions wait for the store like all that was decided.
   if (!gate_.all_saved()) rounds_.Postpone(since_last_tick);
-  rounds_.Tick(now, actions);
+  rounds_.Tick(now, section.actions());
   if (now - callers_pruned_ > kPruneInterval) {
     callers_pruned_ = now;
     absl::flat_hash_set<std::string> addresses;
     for (const Node* server : membership_.Present(SERVER_ROLE)) addresses.insert(server->address);
-    actions.Add([this, addresses = std::move(addresses)] { servers_.KeepOnly(addresses); });
+    section.actions().Add([this, addresses = std::move(addresses)] { servers_.KeepOnly(addresses); });
   }
   if (options_.state_changed != nullptr && now - figures_saved_ > kFiguresSaveInterval) {
     figures_saved_ = now;
@@ -233,6 +229,11 @@ absl::Status Coordinator::CheckCanWait() const {
     return absl::ResourceExhaustedError(absl::StrCat(kMaxParkedCalls, " calls wait in the scheduler, the limit"));
   }
   return absl::OkStatus();
+}
+
+absl::Status Coordinator::CheckWorkerCanWait(const std::string& node, uint64_t incarnation) {
+  PAWL_RETURN_IF_ERROR(CheckCanWait());
+  return FindWorker(node, incarnation).status();
 }
 
 absl::StatusOr<Node*> Coordinator::FindWorker(const std::string& node, uint64_t incarnation) {

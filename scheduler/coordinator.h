@@ -9,6 +9,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -212,15 +214,52 @@ class Coordinator {
     std::string reason;
     std::shared_ptr<const RoutingTable> routing;
   };
-  // The last thing of every critical section.
-  class Ending {
+  // Has the lock while it is there. At its end EndSection is called, and once the lock is released the actions run that may.
+  class PAWL_THREAD_ANNOTATION(scoped_lockable) Section {
    public:
-    Ending(Coordinator& coordinator, DeferredActions& actions) : coordinator_(coordinator), actions_(actions) {}
-    ~Ending() PAWL_NO_THREAD_SAFETY_ANALYSIS { coordinator_.EndSection(actions_); }
+    explicit Section(Coordinator& coordinator) PAWL_ACQUIRE(coordinator.mu_) PAWL_NO_THREAD_SAFETY_ANALYSIS
+        : coordinator_(coordinator),
+          lock_(coordinator.mu_) {}
+    ~Section() PAWL_RELEASE() PAWL_NO_THREAD_SAFETY_ANALYSIS { coordinator_.EndSection(actions_); }
+
+    DeferredActions& actions() { return actions_; }
 
    private:
     Coordinator& coordinator_;
-    DeferredActions& actions_;
+    DeferredActions actions_;
+    const MutexLock lock_;
+  };
+
+  // The Section in which an rpc is taken: the call is answered, or waits, once.
+  template <typename Response>
+  class PAWL_THREAD_ANNOTATION(scoped_lockable) Rpc {
+   public:
+    Rpc(Coordinator& coordinator, Done<Response> done) PAWL_ACQUIRE(coordinator.mu_) PAWL_NO_THREAD_SAFETY_ANALYSIS
+        : coordinator_(coordinator),
+          done_(std::move(done)),
+          section_(coordinator) {}
+    ~Rpc() PAWL_RELEASE() PAWL_NO_THREAD_SAFETY_ANALYSIS {}
+
+    DeferredActions& actions() { return section_.actions(); }
+    // With the other actions. Returns the ticket of a call that does not wait.
+    Ticket Answer(absl::StatusOr<Response> answer) {
+      actions().Add([done = std::move(done_), answer = std::move(answer)]() mutable { done(std::move(answer)); });
+      return 0;
+    }
+    // For an answer that is not to wait with the other actions.
+    Done<Response> Take() { return std::move(done_); }
+    // REQUIRES: CheckCanWait has found that it can.
+    template <typename Key>
+    Ticket Park(ParkedCalls<Key, Response>& calls, std::type_identity_t<Key> key) PAWL_NO_THREAD_SAFETY_ANALYSIS {
+      const Ticket ticket = ++coordinator_.last_ticket_;
+      calls.Park(ticket, std::move(key), std::move(done_));
+      return ticket;
+    }
+
+   private:
+    Coordinator& coordinator_;
+    Done<Response> done_;
+    Section section_;
   };
 
   // Lets `actions` go if all is saved; else they wait for it.
@@ -321,6 +360,8 @@ class Coordinator {
   // OK if the job goes on and one more call may wait.
   absl::Status CheckCanWait() const PAWL_REQUIRES(mu_);
   absl::StatusOr<Node*> FindWorker(const std::string& node, uint64_t incarnation) PAWL_REQUIRES(mu_);
+  // Both: the job goes on, and a worker that is a node of it may wait.
+  absl::Status CheckWorkerCanWait(const std::string& node, uint64_t incarnation) PAWL_REQUIRES(mu_);
   // REQUIRES: Membership::CheckProgress has found it possible.
   void NoteProgress(const WorkerProgress& progress, Node& worker) PAWL_REQUIRES(mu_);
   void LogState(absl::string_view from) PAWL_REQUIRES(mu_);
@@ -425,13 +466,11 @@ ServerRounds::Ask Coordinator::AskBy(
     std::function<void(const ServerRounds::Question&, Answer)> keep) {
   return [this, call = std::move(call), keep = std::move(keep)](const ServerRounds::Question& question) {
     call(question, [this, keep, question](absl::StatusOr<Answer> answer) {
-      DeferredActions actions;
-      MutexLock lock(mu_);
-      const Ending ending(*this, actions);
+      Section section(*this);
       if (!rounds_.Awaits(question.attempt, question.server)) return;
       const absl::Status status = answer.status();
       if (status.ok()) keep(question, *std::move(answer));
-      rounds_.Answer(question.attempt, question.server, status, actions);
+      rounds_.Answer(question.attempt, question.server, status, section.actions());
     });
   };
 }

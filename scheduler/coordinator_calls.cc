@@ -14,43 +14,30 @@ namespace pawl {
 Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
   DeferredActions at_once;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  HasAdopted(request, actions);
+  Rpc<RoutingTable> rpc(*this, std::move(done));
+  HasAdopted(request, rpc.actions());
   const RoutingWanted wanted = {request.newer_than_epoch(), request.accepts_changes()};
   const bool over_is_told = told_.state == state_.state() && state_.over();
   if (!over_is_told && told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
     // It is saved, whatever else is not. A whole table takes long to copy, and not under the lock.
-    at_once.Add([done = std::move(done), routing = ToldRouting(wanted)]() mutable { done(*routing); });
+    at_once.Add([done = rpc.Take(), routing = ToldRouting(wanted)]() mutable { done(*routing); });
     return 0;
   }
-  if (const absl::Status status = CheckCanWait(); !status.ok()) {
-    AnswerNow<RoutingTable>(std::move(done), status, actions);
-    return 0;
-  }
-  routing_calls_.Park(++last_ticket_, wanted, std::move(done));
-  return last_ticket_;
+  if (const absl::Status status = CheckCanWait(); !status.ok()) return rpc.Answer(status);
+  return rpc.Park(routing_calls_, wanted);
 }
 
 Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request, Done<GetAssignmentResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  absl::Status status = CheckCanWait();
-  if (status.ok()) status = FindWorker(request.node(), request.incarnation()).status();
-  if (!status.ok()) {
-    AnswerNow<GetAssignmentResponse>(std::move(done), status, actions);
-    return 0;
-  }
+  Rpc<GetAssignmentResponse> rpc(*this, std::move(done));
+  absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
+  if (!status.ok()) return rpc.Answer(status);
   if (request.ready() && logical_workers_.MarkReady(request.node())) {
     gate_.Changed();
-    PlaceRanksOnWorkers(actions);
+    PlaceRanksOnWorkers(rpc.actions());
   }
-  const Ticket ticket = ++last_ticket_;
-  assignment_calls_.Park(ticket, {request.node(), request.newer_than_version()}, std::move(done));
-  AnswerAssignment(request.node(), actions);
+  const Ticket ticket = rpc.Park(assignment_calls_, {request.node(), request.newer_than_version()});
+  AnswerAssignment(request.node(), rpc.actions());
   return ticket;
 }
 
@@ -79,17 +66,12 @@ void Coordinator::NoteProgress(const WorkerProgress& progress, Node& worker) {
 
 Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRanksResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Rpc<GiveUpRanksResponse> rpc(*this, std::move(done));
   absl::Status status = state_.CheckNotOver();
   const absl::StatusOr<Node*> worker = FindWorker(request.node(), request.incarnation());
   status.Update(worker.status());
   if (request.has_progress()) status.Update(membership_.CheckProgress(request.progress()));
-  if (!status.ok()) {
-    AnswerNow<GiveUpRanksResponse>(std::move(done), status, actions);
-    return 0;
-  }
+  if (!status.ok()) return rpc.Answer(status);
   if (request.has_progress()) NoteProgress(request.progress(), **worker);
   std::vector<LogicalWorkers::FreeRank> given_up;
   for (const LogicalWorkerAssignment& rank : request.logical_workers()) {
@@ -104,131 +86,100 @@ Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRa
   if (!given_up.empty()) {
     gate_.Changed();
     RanksAreFree(given_up);
-    PlaceRanksOnWorkers(actions);
-    ReleaseOnServers(given_up, actions);
+    PlaceRanksOnWorkers(rpc.actions());
+    ReleaseOnServers(given_up, rpc.actions());
   }
-  AnswerNow<GiveUpRanksResponse>(std::move(done), GiveUpRanksResponse(), actions);
-  return 0;
+  return rpc.Answer(GiveUpRanksResponse());
 }
 
 Ticket Coordinator::CreateTable(const CreateTableRequest& request, Done<CreateTableResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Rpc<CreateTableResponse> rpc(*this, std::move(done));
   absl::Status status = CheckCanWait();
   if (status.ok() && state_.state() == FINISHING) status = absl::UnavailableError("the job is ending");
-  if (!status.ok()) {
-    AnswerNow<CreateTableResponse>(std::move(done), status, actions);
-    return 0;
-  }
+  if (!status.ok()) return rpc.Answer(status);
   const absl::StatusOr<TableCatalogue::Creation> creation = tables_.Create(request.table());
-  if (!creation.ok()) {
-    AnswerNow<CreateTableResponse>(std::move(done), creation.status(), actions);
-    return 0;
-  }
+  if (!creation.ok()) return rpc.Answer(creation.status());
   const TableSpec& spec = creation->entry->spec;
   if (creation->entry->ready) {
     CreateTableResponse response;
     *response.mutable_table() = spec;
-    AnswerNow<CreateTableResponse>(std::move(done), response, actions);
-    return 0;
+    return rpc.Answer(response);
   }
-  const Ticket ticket = ++last_ticket_;
-  table_calls_.Park(ticket, spec.id(), std::move(done));
+  const Ticket ticket = rpc.Park(table_calls_, spec.id());
   if (creation->is_new) gate_.Changed();
-  if (creation->is_new && servers_are_ready()) CreateTableOnServers(spec.id(), actions);
+  if (creation->is_new && servers_are_ready()) CreateTableOnServers(spec.id(), rpc.actions());
   return ticket;
 }
 
 Ticket Coordinator::ListTables(const ListTablesRequest& request, Done<ListTablesResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Rpc<ListTablesResponse> rpc(*this, std::move(done));
   ListTablesResponse response;
   for (const TableCatalogue::Entry* table : tables_.All()) {
     if (table->ready) *response.add_tables() = table->spec;
   }
-  AnswerNow<ListTablesResponse>(std::move(done), response, actions);
-  return 0;
+  return rpc.Answer(response);
 }
 
 Ticket Coordinator::Barrier(const BarrierRequest& request, Done<BarrierResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Rpc<BarrierResponse> rpc(*this, std::move(done));
   absl::Status status = CheckCanWait();
   if (status.ok()) status = membership_.Find(request.node(), request.incarnation()).status();
-  if (!status.ok()) {
-    AnswerNow<BarrierResponse>(std::move(done), status, actions);
-    return 0;
-  }
+  if (!status.ok()) return rpc.Answer(status);
   const absl::StatusOr<Barriers::Outcome> outcome =
       barriers_.Arrive(request.name(), request.parties(), request.party(), request.node());
-  if (!outcome.ok()) {
-    AnswerNow<BarrierResponse>(std::move(done), outcome.status(), actions);
-    return 0;
-  }
-  const Ticket ticket = ++last_ticket_;
-  barrier_calls_.Park(ticket, BarrierParty{request.name(), request.party()}, std::move(done));
+  if (!outcome.ok()) return rpc.Answer(outcome.status());
+  const Ticket ticket = rpc.Park(barrier_calls_, BarrierParty{request.name(), request.party()});
   if (*outcome == Barriers::Outcome::kComplete) {
     gate_.Changed();
     barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == request.name(); }, BarrierResponse(),
-                            actions);
+                            rpc.actions());
   }
   return ticket;
 }
 
 void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
   if (ticket == 0) return;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Section section(*this);
   const absl::Status status =
       deadline_passed ? absl::DeadlineExceededError("the call's deadline passed while it waited in the scheduler")
                       : absl::CancelledError("the caller is gone");
   // A caller that lost its connection may ask again; one that gave up will not come back.
-  const std::optional<BarrierParty> party = barrier_calls_.AnswerOne(ticket, status, actions);
+  const std::optional<BarrierParty> party = barrier_calls_.AnswerOne(ticket, status, section.actions());
   if (party.has_value() && deadline_passed) {
     const absl::Status failure = barriers_.FailParty(party->barrier, party->party, "gave up: its deadline passed");
     if (!failure.ok()) {
       gate_.Changed();
       spdlog::warn("{}", failure.ToString());
-      barrier_calls_.AnswerIf([&](const BarrierParty& other) { return other.barrier == party->barrier; }, failure, actions);
+      barrier_calls_.AnswerIf([&](const BarrierParty& other) { return other.barrier == party->barrier; }, failure,
+                              section.actions());
     }
   }
   if (party.has_value()) return;
-  if (routing_calls_.AnswerOne(ticket, status, actions).has_value()) return;
-  if (table_calls_.AnswerOne(ticket, status, actions).has_value()) return;
-  if (assignment_calls_.AnswerOne(ticket, status, actions).has_value()) return;
-  if (CancelGroupCall(ticket, status, actions)) return;
-  if (const auto dir = checkpoint_calls_.AnswerOne(ticket, status, actions); dir.has_value()) {
+  if (routing_calls_.AnswerOne(ticket, status, section.actions()).has_value()) return;
+  if (table_calls_.AnswerOne(ticket, status, section.actions()).has_value()) return;
+  if (assignment_calls_.AnswerOne(ticket, status, section.actions()).has_value()) return;
+  if (CancelGroupCall(ticket, status, section.actions())) return;
+  if (const auto dir = checkpoint_calls_.AnswerOne(ticket, status, section.actions()); dir.has_value()) {
     if (!checkpoint_calls_.Any([&](const std::string& other) { return other == *dir; })) checkpoints_.Withdraw(*dir);
     return;
   }
-  evaluation_calls_.AnswerOne(ticket, status, actions);
+  evaluation_calls_.AnswerOne(ticket, status, section.actions());
 }
 
 Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
   // Says nothing to anybody, so it need not wait until anything is saved, nor keep the saving waiting.
   DeferredActions computation;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  const auto answer = [&](absl::StatusOr<ReportEvaluationResponse> response) {
-    AnswerNow<ReportEvaluationResponse>(std::move(done), std::move(response), actions);
-    return Ticket{0};
-  };
-  if (const absl::Status status = CheckCanWait(); !status.ok()) return answer(status);
-  if (const auto worker = FindWorker(request.node(), request.incarnation()); !worker.ok()) {
-    return answer(worker.status());
-  }
-  if (request.rank() < logical_workers_.total() && logical_workers_.HostOf(request.rank()) != request.node()) {
-    return answer(absl::InvalidArgumentError(absl::StrCat("rank ", request.rank(), " is not hosted by ", request.node())));
-  }
+  Rpc<ReportEvaluationResponse> rpc(*this, std::move(done));
+  if (const absl::Status status = CheckCanWait(); !status.ok()) return rpc.Answer(status);
+  if (const auto worker = FindWorker(request.node(), request.incarnation()); !worker.ok())
+    return rpc.Answer(worker.status());
+  if (request.rank() < logical_workers_.total() && logical_workers_.HostOf(request.rank()) != request.node())
+    return rpc.Answer(
+        absl::InvalidArgumentError(absl::StrCat("rank ", request.rank(), " is not hosted by ", request.node())));
   const bool last_part = request.part() + 1 == request.parts();
   // A part that came before, whose answer was lost, or whose sender was.
   if (const EvaluationResult* const result = evaluations_.Find(request.evaluation()); result != nullptr) {
@@ -237,15 +188,14 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Don
       *response.mutable_result() = *result;
       response.set_stop(evaluations_.stop_training());
     }
-    return answer(response);
+    return rpc.Answer(response);
   }
-  if (const absl::Status status = evaluations_.Add(request); !status.ok()) return answer(status);
+  if (const absl::Status status = evaluations_.Add(request); !status.ok()) return rpc.Answer(status);
   Ticket ticket = 0;
   if (last_part) {
-    ticket = ++last_ticket_;
-    evaluation_calls_.Park(ticket, request.evaluation(), std::move(done));
+    ticket = rpc.Park(evaluation_calls_, request.evaluation());
   } else {
-    answer(ReportEvaluationResponse());
+    rpc.Answer(ReportEvaluationResponse());
   }
   if (std::optional<EvaluationInput> input = evaluations_.Take(); input.has_value()) {
     computation.Add([this, input = *std::move(input)] { EvaluationIsComplete(input); });

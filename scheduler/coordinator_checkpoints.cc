@@ -23,9 +23,7 @@ bool AnyRankHasAHost(const LogicalWorkers& logical_workers) {
 
 Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<CheckpointResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Rpc<CheckpointResponse> rpc(*this, std::move(done));
   absl::StatusOr<std::string> dir = checkpoints_.DirOf(request.dir());
   absl::Status status = CheckCanWait();
   if (status.ok()) status = dir.status();
@@ -42,13 +40,8 @@ Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<Checkpoint
         "there are none");
   }
   if (status.ok()) status = checkpoints_.Request(*dir);
-  if (!status.ok()) {
-    AnswerNow<CheckpointResponse>(std::move(done), status, actions);
-    return 0;
-  }
-  const Ticket ticket = ++last_ticket_;
-  checkpoint_calls_.Park(ticket, *std::move(dir), std::move(done));
-  return ticket;
+  if (!status.ok()) return rpc.Answer(status);
+  return rpc.Park(checkpoint_calls_, *std::move(dir));
 }
 
 void Coordinator::BeginCheckpointIfDue(MonotonicTime now, DeferredActions& actions) {
@@ -147,12 +140,10 @@ SchedulerState Coordinator::StateAt(uint64_t step, const StoredEvaluations& eval
 }
 
 void Coordinator::CheckpointIsWritten(const Checkpoints::Order& order, const absl::StatusOr<std::string>& folder) {
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Section section(*this);
   if (state_.over()) return;
   if (!folder.ok()) {
-    CheckpointHasFailed(order, folder.status(), actions);
+    CheckpointHasFailed(order, folder.status(), section.actions());
     return;
   }
   checkpoints_.Completed(*folder, options_.unix_ms == nullptr ? 0 : options_.unix_ms());
@@ -161,7 +152,7 @@ void Coordinator::CheckpointIsWritten(const Checkpoints::Order& order, const abs
   CheckpointResponse response;
   response.set_folder(*folder);
   response.set_step(order.step);
-  checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, response, actions);
+  checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, response, section.actions());
 }
 
 void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status,

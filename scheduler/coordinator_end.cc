@@ -18,35 +18,29 @@ constexpr size_t kMaxStopReasonBytes = 256;
 
 Ticket Coordinator::FinishWork(const FinishWorkRequest& request, Done<FinishWorkResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  const auto answer = [&](absl::StatusOr<FinishWorkResponse> response) {
-    AnswerNow<FinishWorkResponse>(std::move(done), std::move(response), actions);
-    return Ticket{0};
-  };
-  if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return answer(status);
+  Rpc<FinishWorkResponse> rpc(*this, std::move(done));
+  if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return rpc.Answer(status);
   const absl::StatusOr<Node*> found = FindWorker(request.node(), request.incarnation());
-  if (!found.ok()) return answer(found.status());
+  if (!found.ok()) return rpc.Answer(found.status());
   Node* const worker = *found;
   if (request.has_progress()) {
-    if (const absl::Status status = membership_.CheckProgress(request.progress()); !status.ok()) return answer(status);
+    if (const absl::Status status = membership_.CheckProgress(request.progress()); !status.ok()) return rpc.Answer(status);
     NoteProgress(request.progress(), *worker);
   }
   if (!worker->progress.failure().empty()) {
-    FailJob(absl::StrCat(NodeText(*worker), ": ", worker->progress.failure()), actions);
-    return answer(FinishWorkResponse());
+    FailJob(absl::StrCat(NodeText(*worker), ": ", worker->progress.failure()), rpc.actions());
+    return rpc.Answer(FinishWorkResponse());
   }
   if (state_.state() == STARTING) {
-    return answer(absl::FailedPreconditionError(absl::StrCat(worker->name, ": the job has not started")));
+    return rpc.Answer(absl::FailedPreconditionError(absl::StrCat(worker->name, ": the job has not started")));
   }
   gate_.Changed();
   const std::vector<uint32_t> ranks(request.logical_workers().begin(), request.logical_workers().end());
   spdlog::info("work done: {} at step {}{}", NodeText(*worker), worker->progress.steps_max(),
                ranks.empty() ? "" : absl::StrCat(", ranks ", absl::StrJoin(ranks, ", ")));
   logical_workers_.Finish(worker->name, ranks);
-  answer(FinishWorkResponse());
-  FinishIfAllWorkIsDone(actions);
+  rpc.Answer(FinishWorkResponse());
+  FinishIfAllWorkIsDone(rpc.actions());
   return 0;
 }
 
@@ -58,18 +52,16 @@ void Coordinator::FinishIfAllWorkIsDone(DeferredActions& actions) {
 }
 
 void Coordinator::ReportIsWritten(const absl::Status& status) {
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Section section(*this);
   settled_ = false;
   if (!status.ok()) {
-    FailJob(std::string(status.message()), actions);
+    FailJob(std::string(status.message()), section.actions());
     return;
   }
   if (!state_.Complete()) return;
   gate_.Changed();
   LogState(JobState_Name(FINISHING));
-  EndEverything(actions);
+  EndEverything(section.actions());
 }
 
 void Coordinator::FailJob(const std::string& failure, DeferredActions& actions) {
@@ -119,31 +111,20 @@ void Coordinator::EndEverything(DeferredActions& actions) {
 
 Ticket Coordinator::StopJob(const StopJobRequest& request, Done<StopJobResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Rpc<StopJobResponse> rpc(*this, std::move(done));
   if (request.reason().size() > kMaxStopReasonBytes) {
-    AnswerNow<StopJobResponse>(
-        std::move(done),
-        absl::InvalidArgumentError(
-            absl::StrCat("reason has ", request.reason().size(), " bytes; at most ", kMaxStopReasonBytes, " are possible")),
-        actions);
-    return 0;
+    return rpc.Answer(absl::InvalidArgumentError(
+        absl::StrCat("reason has ", request.reason().size(), " bytes; at most ", kMaxStopReasonBytes, " are possible")));
   }
-  if (HasControlCharacters(request.reason())) {
-    AnswerNow<StopJobResponse>(std::move(done), absl::InvalidArgumentError("reason has control characters"), actions);
-    return 0;
-  }
-  AnswerNow<StopJobResponse>(std::move(done), StopJobResponse(), actions);
-  StopJobFor(request.reason().empty() ? "somebody asked for it" : request.reason(), actions);
+  if (HasControlCharacters(request.reason())) return rpc.Answer(absl::InvalidArgumentError("reason has control characters"));
+  rpc.Answer(StopJobResponse());
+  StopJobFor(request.reason().empty() ? "somebody asked for it" : request.reason(), rpc.actions());
   return 0;
 }
 
 void Coordinator::Stop(absl::string_view reason) {
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  StopJobFor(std::string(reason), actions);
+  Section section(*this);
+  StopJobFor(std::string(reason), section.actions());
 }
 
 }  // namespace pawl

@@ -17,76 +17,50 @@ constexpr char kOtherRanks[] = "other ranks are assigned to the worker now";
 
 Ticket Coordinator::JoinGroup(const JoinGroupRequest& request, Done<JoinGroupResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  absl::Status status = CheckCanWait();
-  if (status.ok()) status = FindWorker(request.node(), request.incarnation()).status();
-  if (!status.ok()) {
-    AnswerNow<JoinGroupResponse>(std::move(done), status, actions);
-    return 0;
-  }
+  Rpc<JoinGroupResponse> rpc(*this, std::move(done));
+  absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
+  if (!status.ok()) return rpc.Answer(status);
   Ticket ticket = 0;
   status = group_.Join(request, HostsOfRanks());
   if (status.ok()) {
-    ticket = ++last_ticket_;
-    join_group_calls_.Park(ticket, request.node(), std::move(done));
+    ticket = rpc.Park(join_group_calls_, request.node());
   } else {
-    AnswerNow<JoinGroupResponse>(std::move(done), status, actions);
+    rpc.Answer(status);
     // It waits no longer.
-    join_group_calls_.AnswerIf([&](const std::string& node) { return node == request.node(); }, status, actions);
+    join_group_calls_.AnswerIf([&](const std::string& node) { return node == request.node(); }, status, rpc.actions());
   }
-  UpdateGroup(actions);
+  UpdateGroup(rpc.actions());
   return ticket;
 }
 
 Ticket Coordinator::ExchangeInGroup(const ExchangeInGroupRequest& request, Done<ExchangeInGroupResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  absl::Status status = CheckCanWait();
-  if (status.ok()) status = FindWorker(request.node(), request.incarnation()).status();
+  Rpc<ExchangeInGroupResponse> rpc(*this, std::move(done));
+  absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
   if (status.ok()) status = group_.Exchange(request);
-  if (!status.ok()) {
-    AnswerNow<ExchangeInGroupResponse>(std::move(done), status, actions);
-    return 0;
-  }
-  const Ticket ticket = ++last_ticket_;
-  exchange_calls_.Park(ticket, {request.generation(), request.name()}, std::move(done));
+  if (!status.ok()) return rpc.Answer(status);
+  const Ticket ticket = rpc.Park(exchange_calls_, {request.generation(), request.name()});
   if (const auto values = group_.Values(request.generation(), request.name()); values.ok() && values->has_value()) {
     exchange_calls_.AnswerIf(
         [&](const GroupExchange& other) { return other.generation == request.generation() && other.name == request.name(); },
-        **values, actions);
+        **values, rpc.actions());
   }
   return ticket;
 }
 
 Ticket Coordinator::WatchGroup(const WatchGroupRequest& request, Done<WatchGroupResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  absl::Status status = CheckCanWait();
-  if (status.ok()) status = FindWorker(request.node(), request.incarnation()).status();
-  if (!status.ok()) {
-    AnswerNow<WatchGroupResponse>(std::move(done), status, actions);
-    return 0;
-  }
+  Rpc<WatchGroupResponse> rpc(*this, std::move(done));
+  absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
+  if (!status.ok()) return rpc.Answer(status);
   const absl::StatusOr<std::optional<std::string>> over = group_.IsOver(request.node(), request.generation());
-  if (!over.ok()) {
-    AnswerNow<WatchGroupResponse>(std::move(done), over.status(), actions);
-    return 0;
-  }
+  if (!over.ok()) return rpc.Answer(over.status());
   if (over->has_value()) {
     WatchGroupResponse response;
     response.set_reason(**over);
-    AnswerNow<WatchGroupResponse>(std::move(done), response, actions);
-    return 0;
+    return rpc.Answer(response);
   }
-  const Ticket ticket = ++last_ticket_;
-  watch_group_calls_.Park(ticket, request.generation(), std::move(done));
-  return ticket;
+  return rpc.Park(watch_group_calls_, request.generation());
 }
 
 WorkerGroup::Hosts Coordinator::HostsOfRanks() const {

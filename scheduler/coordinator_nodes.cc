@@ -30,22 +30,16 @@ std::string RanksText(const std::vector<LogicalWorkers::FreeRank>& ranks) {
 
 Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  const auto answer = [&](absl::StatusOr<RegisterResponse> response) {
-    AnswerNow<RegisterResponse>(std::move(done), std::move(response), actions);
-    return Ticket{0};
-  };
+  Rpc<RegisterResponse> rpc(*this, std::move(done));
   if (request.that_job_only() && request.job_id() == options_.job_id &&
       (state_.state() == COMPLETED || state_.state() == STOPPED)) {
     // Others may be here for the next job, which this scheduler's successor directs.
-    return answer(absl::OutOfRangeError(state_.CheckNotOver().message()));
+    return rpc.Answer(absl::OutOfRangeError(state_.CheckNotOver().message()));
   }
-  if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return answer(status);
+  if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return rpc.Answer(status);
   if (request.that_job_only() && request.job_id() != options_.job_id) {
-    return answer(absl::NotFoundError(absl::StrCat("the job of this scheduler is '", options_.job.name(), "' (",
-                                                   options_.job_id, "), not ", request.job_id())));
+    return rpc.Answer(absl::NotFoundError(absl::StrCat("the job of this scheduler is '", options_.job.name(), "' (",
+                                                       options_.job_id, "), not ", request.job_id())));
   }
   LogicalWorkers::Worker worker;
   worker.wishes.assign(request.logical_workers().begin(), request.logical_workers().end());
@@ -55,10 +49,10 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   if (request.role() == WORKER_ROLE && !repeated) {
     if (before != nullptr) worker.name = before->name;
     const absl::Status status = logical_workers_.CheckWishes(worker);
-    if (!status.ok()) return answer(status);
+    if (!status.ok()) return rpc.Answer(status);
   }
   const absl::StatusOr<Membership::Registration> registration = membership_.Register(request, running_.Now());
-  if (!registration.ok()) return answer(registration.status());
+  if (!registration.ok()) return rpc.Answer(registration.status());
   const Node& node = *registration->node;
 
   RegisterResponse response;
@@ -73,12 +67,12 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   response.set_patience_ms(
       static_cast<uint32_t>(std::clamp<int64_t>(patience.count(), 0, std::numeric_limits<uint32_t>::max())));
   if (node.role == CLIENT_ROLE) response.set_client(node.number);
-  answer(response);
+  rpc.Answer(response);
   if (!registration->is_new) return 0;
 
   gate_.Changed();
   if (registration->former.has_value()) {
-    NodesAreGone({*registration->former}, {"was restarted"}, /*dead=*/true, actions);
+    NodesAreGone({*registration->former}, {"was restarted"}, /*dead=*/true, rpc.actions());
   }
   spdlog::info("node {}: {} incarnation {}", registration->returned ? "came back" : "joined", NodeText(node),
                node.incarnation);
@@ -89,23 +83,21 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
     std::vector<uint32_t> recovered;
     for (const RecoveredReplica& replica : request.recovered()) recovered.push_back(replica.partition());
     const std::optional<std::string> loss = director_.ServerIsThere(node, std::move(recovered), nothing_yet());
-    RoutingHasChanged(actions);
-    if (loss.has_value()) FailJob(*loss, actions);
+    RoutingHasChanged(rpc.actions());
+    if (loss.has_value()) FailJob(*loss, rpc.actions());
   }
   if (node.role == WORKER_ROLE) {
     worker.name = node.name;
     worker.incarnation = node.incarnation;
     logical_workers_.Join(worker);
-    PlaceRanksOnWorkers(actions);
+    PlaceRanksOnWorkers(rpc.actions());
   }
   StartIfAllAreThere();
   return 0;
 }
 
 absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest& request) {
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Section section(*this);
   if (options_.leads != nullptr && !options_.leads()) {
     return absl::UnavailableError("this scheduler does not know whether it still directs the job");
   }
@@ -121,9 +113,11 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   PAWL_RETURN_IF_ERROR(found.status());
   const Node* const node = *found;
   for (const RankProgress& progress : node->progress.ranks()) logical_workers_.NoteProgress(progress);
-  if (!node->progress.failure().empty()) FailJob(absl::StrCat(NodeText(*node), ": ", node->progress.failure()), actions);
+  if (!node->progress.failure().empty()) {
+    FailJob(absl::StrCat(NodeText(*node), ": ", node->progress.failure()), section.actions());
+  }
   if (node->role == SERVER_ROLE && !director_.placed() && !state_.over()) {
-    PlaceIfServersAreThere(actions);
+    PlaceIfServersAreThere(section.actions());
     StartIfAllAreThere();
   }
   if (node->role == SERVER_ROLE && director_.placed() && !state_.over()) {
@@ -131,7 +125,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
     if (director_.NoteFigures(*node, request, running_.Now())) gate_.Changed();
     bool changed = director_.LearnersHaveCaughtUp(*node, request, membership_);
     changed = director_.DropSilent(*node, request, membership_, running_.Now()) || changed;
-    if (changed) RoutingHasChanged(actions);
+    if (changed) RoutingHasChanged(section.actions());
   }
   if (node->draining && !was_draining) {
     events_.Add(NODE_DRAINING, node->name, "it has been asked to end");
@@ -148,20 +142,17 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
 
 Ticket Coordinator::Goodbye(const GoodbyeRequest& request, Done<GoodbyeResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Rpc<GoodbyeResponse> rpc(*this, std::move(done));
   const absl::StatusOr<Node*> found = membership_.Find(request.node(), request.incarnation());
   std::optional<Node> leaving;
   if (found.ok()) leaving = **found;
   const absl::Status left = membership_.Leave(request.node(), request.incarnation());
-  AnswerNow<GoodbyeResponse>(std::move(done), left.ok() ? absl::StatusOr<GoodbyeResponse>(GoodbyeResponse()) : left,
-                             actions);
+  rpc.Answer(left.ok() ? absl::StatusOr<GoodbyeResponse>(GoodbyeResponse()) : left);
   if (left.ok() && leaving.has_value()) {
     spdlog::info("node left: {}", NodeText(*leaving));
     NodesAreGone({*leaving}, {absl::StrCat("left while the job was ", JobState_Name(state_.state()))}, /*dead=*/false,
-                 actions);
-    PlaceRanksOnWorkers(actions);
+                 rpc.actions());
+    PlaceRanksOnWorkers(rpc.actions());
   }
   return 0;
 }

@@ -110,15 +110,13 @@ void Coordinator::ReleaseOnServers(const LogicalWorkers::FreeRank& rank, Deferre
 void Coordinator::EvaluationIsComplete(const EvaluationInput& input) {
   // Sorting millions of scores takes seconds, in which nobody's heartbeat must wait.
   const EvaluationResult result = ComputeEvaluation(input, options_.job.model().loss());
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Section section(*this);
   if (state_.over()) return;
   spdlog::info("{}", EvaluationText(result));
   const EarlyStoppingPolicy::Decision decision = evaluations_.Observe(result);
   if (decision.stop) spdlog::info("early stopping after evaluation {}", result.evaluation());
   if (!decision.improved) {
-    PublishEvaluation(result, actions);
+    PublishEvaluation(result, section.actions());
     return;
   }
   KeepBestRequest request;
@@ -139,7 +137,7 @@ void Coordinator::EvaluationIsComplete(const EvaluationInput& input) {
         evaluations_.BestIsKept();
         PublishEvaluation(result, actions);
       },
-      actions);
+      section.actions());
 }
 
 void Coordinator::PublishEvaluation(const EvaluationResult& result, DeferredActions& actions) {

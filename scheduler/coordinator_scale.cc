@@ -48,18 +48,13 @@ absl::Status Coordinator::CheckScale(const ScaleRequest& request) const {
 
 Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  if (const absl::Status status = CheckScale(request); !status.ok()) {
-    AnswerNow<ScaleResponse>(std::move(done), status, actions);
-    return 0;
-  }
+  Rpc<ScaleResponse> rpc(*this, std::move(done));
+  if (const absl::Status status = CheckScale(request); !status.ok()) return rpc.Answer(status);
   if (request.has_servers()) scale_.set_servers(request.servers());
   if (request.has_workers()) {
     scale_.set_workers(request.workers());
     logical_workers_.Rebalance();
-    PlaceRanksOnWorkers(actions);
+    PlaceRanksOnWorkers(rpc.actions());
   }
   scale_.set_revision(scale_.revision() + 1);
   director_.SetWantedServers(scale_.servers());
@@ -73,7 +68,7 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   const auto shed = [&](std::vector<const Node*> nodes, uint32_t wanted) PAWL_REQUIRES(mu_) {
     for (; nodes.size() > wanted; nodes.pop_back()) {
       response.add_draining(nodes.back()->name);
-      TellToLeave(*nodes.back(), "the job is scaled down", actions);
+      TellToLeave(*nodes.back(), "the job is scaled down", rpc.actions());
     }
     return wanted - static_cast<uint32_t>(nodes.size());
   };
@@ -87,8 +82,7 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   }
   if (request.has_workers()) response.set_workers_missing(shed(Staying(WORKER_ROLE), request.workers()));
   *response.mutable_scale() = scale_;
-  AnswerNow<ScaleResponse>(std::move(done), response, actions);
-  return 0;
+  return rpc.Answer(response);
 }
 
 absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
@@ -125,15 +119,10 @@ absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
 
 Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
-  if (const absl::Status status = CheckDrain(request); !status.ok()) {
-    AnswerNow<DrainResponse>(std::move(done), status, actions);
-    return 0;
-  }
+  Rpc<DrainResponse> rpc(*this, std::move(done));
+  if (const absl::Status status = CheckDrain(request); !status.ok()) return rpc.Answer(status);
   const Node& node = *membership_.FindByName(request.node());
-  TellToLeave(node, "an operator has asked for it", actions);
+  TellToLeave(node, "an operator has asked for it", rpc.actions());
   // Nobody is to start another one in its place.
   const auto staying = static_cast<uint32_t>(Staying(node.role).size());
   if (node.role == SERVER_ROLE) {
@@ -142,20 +131,16 @@ Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done)
   } else {
     scale_.set_workers(std::min(scale_.workers(), staying));
   }
-  AnswerNow<DrainResponse>(std::move(done), DrainResponse(), actions);
-  return 0;
+  return rpc.Answer(DrainResponse());
 }
 
 Ticket Coordinator::ListEvents(const ListEventsRequest& request, Done<ListEventsResponse> done) {
   if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions actions;
-  MutexLock lock(mu_);
-  const Ending ending(*this, actions);
+  Rpc<ListEventsResponse> rpc(*this, std::move(done));
   ListEventsResponse response;
   for (ClusterEvent& event : events_.After(request.after())) *response.add_events() = std::move(event);
   response.set_job_state(state_.state());
-  AnswerNow<ListEventsResponse>(std::move(done), response, actions);
-  return 0;
+  return rpc.Answer(response);
 }
 
 void Coordinator::HasAdopted(const GetRoutingRequest& request, DeferredActions& actions) {

@@ -22,12 +22,6 @@ using Ticket = uint64_t;
 template <typename Response>
 using Done = absl::AnyInvocable<void(absl::StatusOr<Response>)>;
 
-// Gives the answer with the other actions.
-template <typename Response>
-void AnswerNow(Done<Response> done, absl::StatusOr<Response> answer, DeferredActions& actions) {
-  actions.Add([done = std::move(done), answer = std::move(answer)]() mutable { done(std::move(answer)); });
-}
-
 // The parked calls of one rpc, each with what it waits for. Answers go into
 // DeferredActions, to be given outside the owner's lock. Not thread-safe.
 template <typename Key, typename Response>
@@ -60,7 +54,7 @@ class ParkedCalls {
     const auto it = calls_.find(ticket);
     if (it == calls_.end()) return std::nullopt;
     Key key = std::move(it->second.key);
-    Answer(std::move(it->second.done), answer, actions);
+    actions.Add([done = std::move(it->second.done), answer]() mutable { done(std::move(answer)); });
     calls_.erase(it);
     return key;
   }
@@ -85,10 +79,6 @@ class ParkedCalls {
     Key key;
     Done<Response> done;
   };
-
-  static void Answer(Done<Response> done, const absl::StatusOr<Response>& answer, DeferredActions& actions) {
-    actions.Add([done = std::move(done), answer]() mutable { done(std::move(answer)); });
-  }
 
   // By ticket: the order of arrival.
   std::map<Ticket, Call> calls_;
