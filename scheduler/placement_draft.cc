@@ -234,4 +234,30 @@ double PlacementDraft::Gain(uint32_t p, uint32_t q, uint32_t from, uint32_t to) 
   return gain;
 }
 
+std::vector<Hop> ShortestWay(const PlacementDraft& draft, const std::vector<uint32_t>& from, const std::vector<uint32_t>& to,
+                             absl::FunctionRef<absl::Span<const uint32_t>(uint32_t, uint32_t)> takers,
+                             absl::FunctionRef<bool(uint32_t, uint32_t, uint32_t)> may_go) {
+  // By which each server was reached first.
+  std::vector<Hop> hops(draft.servers().size());
+  std::vector<bool> reached(draft.servers().size());
+  std::vector<uint32_t> queue = from;
+  for (const uint32_t s : from) reached[s] = true;
+  for (size_t i = 0; i < queue.size(); ++i) {
+    const uint32_t here = queue[i];
+    for (const uint32_t p : draft.servers()[here].partitions) {
+      for (const uint32_t next : takers(p, here)) {
+        if (reached[next] || !may_go(p, here, next)) continue;
+        reached[next] = true;
+        hops[next] = {here, next, p};
+        queue.push_back(next);
+        if (!Contains(to, next)) continue;
+        std::vector<Hop> way;
+        for (uint32_t s = next; hops[s].from != kNobody; s = hops[s].from) way.push_back(hops[s]);
+        return way;
+      }
+    }
+  }
+  return {};
+}
+
 }  // namespace pawl

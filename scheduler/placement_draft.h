@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
 #include "scheduler/partition_load.h"
 #include "scheduler/placement.h"
 #include "scheduler/replica_quotas.h"
@@ -132,6 +133,20 @@ class PlacementDraft {
   size_t placed_ = 0;
   std::array<bool, kMeasures> weighed_{};
 };
+
+// Something of a partition goes from one server to another.
+struct Hop {
+  uint32_t from = kNobody;
+  uint32_t to = kNobody;
+  uint32_t partition = kNobody;
+};
+
+// The shortest way from one of `from` to one of `to`, its last hop first: empty if there is none. From a server a partition
+// of its own may go to those of `takers(partition, here)` of which `may_go(partition, here, taker)` is true; among ways of
+// the same length it is the one whose servers and takers are named first.
+std::vector<Hop> ShortestWay(const PlacementDraft& draft, const std::vector<uint32_t>& from, const std::vector<uint32_t>& to,
+                             absl::FunctionRef<absl::Span<const uint32_t>(uint32_t, uint32_t)> takers,
+                             absl::FunctionRef<bool(uint32_t, uint32_t, uint32_t)> may_go);
 
 }  // namespace pawl
 

@@ -2,15 +2,20 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 #include <vector>
+
+#include "absl/types/span.h"
 
 namespace pawl {
 namespace {
 
 class NumberBalancer {
  public:
-  explicit NumberBalancer(PlacementDraft& draft) : draft_(draft) {}
+  explicit NumberBalancer(PlacementDraft& draft) : draft_(draft), all_(draft.servers().size()) {
+    std::iota(all_.begin(), all_.end(), 0);
+  }
 
   void Run() {
     SpreadHot();
@@ -147,41 +152,25 @@ class NumberBalancer {
   // Where no single move will do: a replica of one partition from the first to the second, of another from the second
   // to the third, and so on; the shortest way.
   bool MoveAlongAPath(const std::vector<uint32_t>& from, const std::vector<uint32_t>& to) {
-    struct Hop {
-      uint32_t before = kNobody;
-      uint32_t partition = kNobody;
+    const auto takers = [&](uint32_t p, uint32_t) {
+      return partitions_[p].hot || partitions_[p].in_motion ? absl::Span<const uint32_t>() : absl::MakeConstSpan(all_);
     };
-    std::vector<Hop> hops(servers_.size());
-    std::vector<bool> reached(servers_.size());
-    std::vector<uint32_t> queue = from;
-    for (const uint32_t s : from) reached[s] = true;
-    for (size_t i = 0; i < queue.size(); ++i) {
-      const uint32_t here = queue[i];
-      for (const uint32_t p : servers_[here].partitions) {
-        if (partitions_[p].hot || partitions_[p].in_motion) continue;
-        for (uint32_t next = 0; next < servers_.size(); ++next) {
-          if (reached[next] || !draft_.CanMove(p, here, next)) continue;
-          reached[next] = true;
-          hops[next] = {here, p};
-          queue.push_back(next);
-          if (!Contains(to, next)) continue;
-          std::vector<uint32_t> moved;
-          for (uint32_t s = next; hops[s].before != kNobody; s = hops[s].before) {
-            if (Contains(moved, hops[s].partition)) return false;
-            moved.push_back(hops[s].partition);
-          }
-          for (uint32_t s = next; hops[s].before != kNobody; s = hops[s].before)
-            draft_.Move(hops[s].partition, hops[s].before, s);
-          return true;
-        }
-      }
+    const std::vector<Hop> way = ShortestWay(
+        draft_, from, to, takers, [&](uint32_t p, uint32_t here, uint32_t next) { return draft_.CanMove(p, here, next); });
+    std::vector<uint32_t> moved;
+    for (const Hop& hop : way) {
+      if (Contains(moved, hop.partition)) return false;
+      moved.push_back(hop.partition);
     }
-    return false;
+    for (const Hop& hop : way) draft_.Move(hop.partition, hop.from, hop.to);
+    return !way.empty();
   }
 
   PlacementDraft& draft_;
   const std::vector<DraftServer>& servers_ = draft_.servers();
   const std::vector<DraftPartition>& partitions_ = draft_.partitions();
+  // The servers' indices.
+  std::vector<uint32_t> all_;
 };
 
 }  // namespace

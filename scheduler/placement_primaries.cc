@@ -5,6 +5,8 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/types/span.h"
+
 namespace pawl {
 namespace {
 
@@ -110,30 +112,14 @@ class PrimaryBalancer {
 
   // The role of primary goes from one to the next along the shortest way.
   bool PassPrimaries(const std::vector<uint32_t>& from, const std::vector<uint32_t>& to) {
-    struct Hop {
-      uint32_t before = kNobody;
-      uint32_t partition = kNobody;
+    const auto takers = [&](uint32_t p, uint32_t here) {
+      const DraftPartition& part = partitions_[p];
+      const bool stays = part.primary != here || part.in_motion || part.hot_primary;
+      return stays ? absl::Span<const uint32_t>() : absl::MakeConstSpan(part.members);
     };
-    std::vector<Hop> hops(servers_.size());
-    std::vector<bool> reached(servers_.size());
-    std::vector<uint32_t> queue = from;
-    for (const uint32_t s : from) reached[s] = true;
-    for (size_t i = 0; i < queue.size(); ++i) {
-      for (const uint32_t p : servers_[queue[i]].partitions) {
-        const DraftPartition& part = partitions_[p];
-        if (part.primary != queue[i] || part.in_motion || part.hot_primary) continue;
-        for (const uint32_t next : part.members) {
-          if (reached[next]) continue;
-          reached[next] = true;
-          hops[next] = {queue[i], p};
-          queue.push_back(next);
-          if (!Contains(to, next)) continue;
-          for (uint32_t s = next; hops[s].before != kNobody; s = hops[s].before) draft_.SetPrimary(hops[s].partition, s);
-          return true;
-        }
-      }
-    }
-    return false;
+    const std::vector<Hop> way = ShortestWay(draft_, from, to, takers, [](uint32_t, uint32_t, uint32_t) { return true; });
+    for (const Hop& hop : way) draft_.SetPrimary(hop.partition, hop.to);
+    return !way.empty();
   }
 
   PlacementDraft& draft_;

@@ -15,8 +15,9 @@ template <typename Response>
 grpc::ServerUnaryReactor* AnswerNow(grpc::CallbackServerContext* context, absl::StatusOr<Response> answer,
                                     Response* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (answer.ok()) *response = *std::move(answer);
-  reactor->Finish(ToGrpcStatus(answer.status(), context));
+  const absl::Status status = answer.status();
+  if (status.ok()) *response = *std::move(answer);
+  reactor->Finish(ToGrpcStatus(status, context));
   return reactor;
 }
 
@@ -31,8 +32,9 @@ class ParkedReactor final : public grpc::ServerUnaryReactor {
   template <typename Request>
   void Park(Ticket (Coordinator::*method)(const Request&, Done<Response>), const Request& request) {
     ticket_ = (coordinator_.*method)(request, [this](absl::StatusOr<Response> answer) {
-      if (answer.ok()) *response_ = *std::move(answer);
-      Finish(ToGrpcStatus(answer.status(), context_));
+      const absl::Status status = answer.status();
+      if (status.ok()) *response_ = *std::move(answer);
+      Finish(ToGrpcStatus(status, context_));
     });
   }
 
