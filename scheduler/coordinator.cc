@@ -42,7 +42,7 @@ uint64_t CutMultiple(const Job& job) {
 
 }  // namespace
 
-Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& servers, const SchedulerState* restored)
+Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& servers, const SchedulerState* saved)
     : options_(std::move(options)),
       serve_only_(IsServeOnly(options_.job)),
       clock_(clock),
@@ -67,8 +67,8 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
   MutexLock lock(mu_);
   scale_.set_servers(options_.servers);
   scale_.set_workers(options_.workers);
-  if (restored != nullptr) {
-    Restore(*restored);
+  if (saved != nullptr) {
+    GoOnFrom(*saved);
   } else if (options_.restore.has_value()) {
     BeginWith(*options_.restore, options_.restore_state);
   }
@@ -144,7 +144,7 @@ void Coordinator::Tick() {
   if (const MonotonicDuration pause = running_.TakePause(); pause > MonotonicDuration::zero()) {
     spdlog::warn("the scheduler did not run for {:.3f} s; everybody gets that time", Seconds(pause));
   }
-  if (std::exchange(restored_, false)) TakeUpWhatWasUnderWay(section.actions());
+  if (std::exchange(goes_on_, false)) TakeUpWhatWasUnderWay(section.actions());
   if (told_.routing != nullptr) membership_.RefuseThoseBehind(told_.routing->epoch(), options_.adoption_timeout, now);
   const std::vector<Node> dead = membership_.ExpireLeases(now);
   std::vector<std::string> how;
@@ -156,7 +156,7 @@ void Coordinator::Tick() {
   if (state_.over()) return;
 
   // A replica that is copied before its partition is loaded would be one of nothing.
-  if (director_.placed() && nothing_yet() && director_.BeginAnew(JoinedServers())) RoutingHasChanged(section.actions());
+  if (director_.placed() && nothing_yet() && director_.BeginAnew(ServersHeardOf())) RoutingHasChanged(section.actions());
   if ((replan_ || now - planned_ >= kReplanInterval) && !loading()) {
     replan_ = false;
     planned_ = now;

@@ -134,8 +134,8 @@ class Coordinator {
   };
 
   // `clock` and `servers` outlive the Coordinator; callbacks of `servers` must not run after its destruction. With
-  // `restored`, which must be of the same job, it goes on where that was saved.
-  Coordinator(Options options, const Clock& clock, ServerCaller& servers, const SchedulerState* restored = nullptr);
+  // `saved`, which must be of the same job, it goes on where that was saved.
+  Coordinator(Options options, const Clock& clock, ServerCaller& servers, const SchedulerState* saved = nullptr);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
 
@@ -275,7 +275,7 @@ class Coordinator {
 
   // coordinator_nodes.cc: what follows when something has changed.
   // Those that would come back under their own names.
-  std::vector<const Node*> JoinedServers() const PAWL_REQUIRES(mu_);
+  std::vector<const Node*> ServersHeardOf() const PAWL_REQUIRES(mu_);
   void PlaceIfServersAreThere(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void RoutingHasChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // routing_ is of the director's present epoch from here on.
@@ -370,7 +370,7 @@ class Coordinator {
   GetStatusResponse Status() const PAWL_REQUIRES(mu_);
   JobReport Report() const PAWL_REQUIRES(mu_);
   SchedulerState State() const PAWL_REQUIRES(mu_);
-  void Restore(const SchedulerState& stored) PAWL_REQUIRES(mu_);
+  void GoOnFrom(const SchedulerState& stored) PAWL_REQUIRES(mu_);
 
   const Options options_;
   const bool serve_only_;
@@ -410,14 +410,14 @@ class Coordinator {
   // Up to routing_.
   RoutingHistory routing_history_ PAWL_GUARDED_BY(mu_);
   // routing_ was made anew after a restart, maybe by another version: it is no base of changes.
-  bool routing_is_restored_ PAWL_GUARDED_BY(mu_) = false;
+  bool routing_is_remade_ PAWL_GUARDED_BY(mu_) = false;
   // The director's primaries_since() that rounds_ knows.
   uint64_t targets_since_ PAWL_GUARDED_BY(mu_) = 0;
   // Something has happened after which there may be a step of the placement to do; or time has passed.
   bool replan_ PAWL_GUARDED_BY(mu_) = false;
   MonotonicTime planned_ PAWL_GUARDED_BY(mu_);
-  // Restored, and not taken up yet.
-  bool restored_ PAWL_GUARDED_BY(mu_) = false;
+  // From a saved state, and has not taken up yet what was under way then.
+  bool goes_on_ PAWL_GUARDED_BY(mu_) = false;
 
   SaveGate gate_ PAWL_GUARDED_BY(mu_);
   View told_ PAWL_GUARDED_BY(mu_);

@@ -205,9 +205,9 @@ void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool 
   if (loss.has_value()) FailJob(*loss, actions);
 }
 
-std::vector<const Node*> Coordinator::JoinedServers() const {
+std::vector<const Node*> Coordinator::ServersHeardOf() const {
   std::vector<const Node*> servers = membership_.Present(SERVER_ROLE);
-  servers.erase(std::remove_if(servers.begin(), servers.end(), [](const Node* server) { return !server->joined; }),
+  servers.erase(std::remove_if(servers.begin(), servers.end(), [](const Node* server) { return !server->heard_of; }),
                 servers.end());
   return servers;
 }
@@ -236,7 +236,7 @@ void Coordinator::PlaceRanksOnWorkers(DeferredActions& actions) {
 }
 
 void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
-  std::vector<const Node*> servers = JoinedServers();
+  std::vector<const Node*> servers = ServersHeardOf();
   servers.erase(std::remove_if(servers.begin(), servers.end(), [](const Node* server) { return server->draining; }),
                 servers.end());
   if (servers.empty() || servers.size() < scale_.servers()) return;
@@ -278,7 +278,7 @@ void Coordinator::UpdateRouting() {
   const std::shared_ptr<const RoutingTable> before = routing_;
   routing_ = std::make_shared<RoutingTable>(
       MakeRoutingTable(options_.job_id, director_.placement(), membership_.Present(SERVER_ROLE)));
-  if (before != nullptr && !std::exchange(routing_is_restored_, false)) routing_history_.Add(*before, *routing_);
+  if (before != nullptr && !std::exchange(routing_is_remade_, false)) routing_history_.Add(*before, *routing_);
 }
 
 void Coordinator::StartIfAllAreThere() {

@@ -162,7 +162,7 @@ SchedulerState Coordinator::State() const {
   return stored;
 }
 
-void Coordinator::Restore(const SchedulerState& stored) {
+void Coordinator::GoOnFrom(const SchedulerState& stored) {
   const MonotonicTime now = running_.Now();
   double train_s = stored.train_s();
   if (options_.unix_ms != nullptr && stored.started_unix_ms() != 0) {
@@ -188,7 +188,7 @@ void Coordinator::Restore(const SchedulerState& stored) {
   if (stored.has_digest()) digest_ = stored.digest();
   if (stored.has_final_counters()) final_counters_ = stored.final_counters();
   report_is_written_ = state_.state() == COMPLETED;
-  restored_ = true;
+  goes_on_ = true;
   spdlog::info("job '{}' goes on: {}, routing epoch {}, {} nodes", options_.job.name(), JobState_Name(state_.state()),
                director_.epoch(), membership_.PresentCount());
   moves_from_ = now + options_.restart_grace + options_.lease;
@@ -197,7 +197,7 @@ void Coordinator::Restore(const SchedulerState& stored) {
   DeferredActions actions;
   RoutingHasChanged(actions);
   UpdateRouting();
-  routing_is_restored_ = true;
+  routing_is_remade_ = true;
   // It is as it was saved.
   gate_ = SaveGate();
 }

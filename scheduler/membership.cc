@@ -217,7 +217,7 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
   }
   if (request.has_worker()) PAWL_RETURN_IF_ERROR(CheckProgress(request.worker()));
   node->last_heard = now;
-  node->joined = true;
+  node->heard_of = true;
   if (node->role == SERVER_ROLE) {
     if (request.has_server()) {
       node->counters = request.server();

@@ -61,7 +61,7 @@ struct Node {
   // On its way out, told or by itself; a server is to be relieved of its replicas.
   bool draining = false;
   // Has sent a heartbeat in this life. A server that writes a log has written down who it is before that.
-  bool joined = false;
+  bool heard_of = false;
   // SERVER_ROLE: the routing epoch that it acts by, and when it last adopted one or had none to adopt.
   uint64_t adopted_epoch = 0;
   MonotonicTime adopted_at;
