@@ -32,8 +32,7 @@ struct Follower {
     // It has everything up to `acked`, and all later entries are on the lane.
     kStreaming,
     // A learner that counts: its lane has the entries up to `counts_after`, and when these have arrived it gets the later
-    // ones
-    // on another, where they are not behind what other learners lack.
+    // ones on another, where they are not behind what other learners lack.
     kChangingLanes,
   };
   // A process in one life.

@@ -2,9 +2,23 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 #include <utility>
 
+#include "absl/base/attributes.h"
+
 namespace pawl {
+namespace {
+
+// What is kept for somebody for whom nobody waits must not keep the message that brought it, which may be far larger.
+// Not inlined: gcc 12 then takes parts of the moved InlinedVector for uninitialized.
+ABSL_ATTRIBUTE_NOINLINE ReplicationLane::Entry CopyOf(const ReplicationLane::Entry& entry) {
+  const auto memory = std::make_shared_for_overwrite<char[]>(entry.bytes.size());
+  entry.bytes.CopyTo(memory.get());
+  return {entry.partition, entry.index, ByteView(memory.get(), entry.bytes.size()), memory};
+}
+
+}  // namespace
 
 uint64_t Replica::CommitIndex() const {
   uint64_t index = logs ? std::min(durable_index, partition->log_index()) : partition->log_index();
@@ -15,23 +29,30 @@ uint64_t Replica::CommitIndex() const {
 }
 
 void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
+  // One for all that do not count, made when the first of them needs it.
+  std::optional<ReplicationLane::Entry> copy;
+  const auto entry_for = [&](const Follower& follower) -> const ReplicationLane::Entry& {
+    // Callers wait for it, whose messages are bounded.
+    if (follower.counts) return entry;
+    if (!copy.has_value()) copy = CopyOf(entry);
+    return *copy;
+  };
   for (Follower& follower : followers) {
     switch (follower.state) {
       case Follower::State::kNeedsSnapshot:
         break;
       case Follower::State::kAsked:
       case Follower::State::kInstalling:
-        follower.held.push_back(entry);
+        follower.held.push_back(entry_for(follower));
         follower.held_bytes += entry.bytes.size();
         if (follower.held_bytes > kMaxLearnerBacklogBytes) StartAnew(follower);
         break;
       case Follower::State::kChangingLanes:
-        // Callers wait for them, whose bytes in flight are bounded.
-        follower.held.push_back(entry);
+        follower.held.push_back(entry_for(follower));
         follower.held_bytes += entry.bytes.size();
         break;
       case Follower::State::kStreaming:
-        follower.lane->Append(entry);
+        follower.lane->Append(entry_for(follower));
         if (!follower.counts && follower.lane->BytesOf(index) > kMaxLearnerBacklogBytes) StartAnew(follower);
         break;
     }

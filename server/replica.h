@@ -114,7 +114,7 @@ struct Replica {
   // which is told of only when it has what was acknowledged before. REQUIRES: partition != nullptr.
   uint64_t CommitIndex() const PAWL_REQUIRES(mu);
 
-  // The bytes of what a follower gets are `entry`'s.
+  // What a follower that counts gets has the memory of `entry`; what others get is a copy.
   void SendToFollowers(const ReplicationLane::Entry& entry) PAWL_REQUIRES(mu);
 
   // The follower gets a snapshot.

@@ -171,5 +171,35 @@ TEST_F(FollowersTest, EntriesBehindASnapshotAreKeptUpToTheBacklogOfALearner) {
   EXPECT_EQ(follower.failed_installs, 1u);
 }
 
+// The message that brought an entry has those of other partitions too, and may be a hundred times as large.
+TEST_F(FollowersTest, WhatIsKeptForALearnerDoesNotKeepTheMessageThatBroughtIt) {
+  const auto message_is_kept_for = [&](Follower::State state, bool counts) {
+    Replica replica(0, /*logs=*/false);
+    MutexLock lock(replica.mu);
+    Follower& follower = replica.followers.emplace_back();
+    follower.lane = std::make_shared<ReplicationLane>(transport_, clock_, "1", ReplicationLane::Events());
+    follower.state = state;
+    follower.counts = counts;
+    auto message = std::make_shared<const std::string>("entry, and those of others");
+    const std::weak_ptr<const std::string> watched = message;
+    replica.SendToFollowers({0, 1, ByteView(message->data(), 5), message});
+    const bool is_kept = message.use_count() > 1;
+    message = nullptr;
+    EXPECT_EQ(watched.expired(), !is_kept);
+    for (const ReplicationLane::Entry& held : follower.held) {
+      std::string bytes(held.bytes.size(), '\0');
+      held.bytes.CopyTo(bytes.data());
+      EXPECT_EQ(bytes, "entry");
+      EXPECT_EQ(held.index, 1u);
+    }
+    EXPECT_EQ(follower.held.size() * 5 + follower.lane->BytesOf(0), 5u);
+    return is_kept;
+  };
+  for (const auto state : {Follower::State::kAsked, Follower::State::kInstalling, Follower::State::kStreaming}) {
+    EXPECT_FALSE(message_is_kept_for(state, /*counts=*/false)) << static_cast<int>(state);
+    EXPECT_TRUE(message_is_kept_for(state, /*counts=*/true)) << static_cast<int>(state);
+  }
+}
+
 }  // namespace
 }  // namespace pawl
