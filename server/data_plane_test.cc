@@ -421,6 +421,44 @@ TEST_F(DataPlaneTest, AnEarlyGradientOf16BitsKeepsNothingOfItsMessage) {
   }
 }
 
+TEST_F(DataPlaneTest, ARoutingThatIsTooLargeForAnErrorSendsItsEpoch) {
+  Start(ASYNC, 1);
+  const uint32_t partition = PartitionOf(kTable, 1, kPartitions);
+  RoutingTable large = Routing(2, partition);
+  large.mutable_servers(1)->set_address(std::string(300 << 10, 'a'));
+  plane_->AdoptRouting(large);
+  const absl::Status status = Push(RowPush(ClientHeader(), 1, {1, 2}));
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  RoutingTable routing;
+  ASSERT_TRUE(status.GetPayload(kRoutingPayloadUrl).has_value());
+  ASSERT_TRUE(routing.ParseFromString(std::string(*status.GetPayload(kRoutingPayloadUrl))));
+  EXPECT_EQ(routing.epoch(), 2u);
+  EXPECT_EQ(routing.job_id(), kJobId);
+  EXPECT_EQ(routing.primary_size(), 0);
+  EXPECT_EQ(routing.servers_size(), 0);
+}
+
+// A peer may attach anything to an error.
+TEST_F(DataPlaneTest, ARoutingWithoutPartitionsOrOfAnotherJobChangesNothing) {
+  Start(ASYNC, 1);
+  ASSERT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})).ok());
+  RoutingTable brief;
+  brief.set_job_id(kJobId);
+  brief.set_epoch(2);
+  plane_->AdoptRouting(brief);
+  RoutingTable of_another_job = Routing(3);
+  of_another_job.set_job_id(kJobId + 1);
+  plane_->AdoptRouting(of_another_job);
+  RoutingTable with_less = Routing(4);
+  with_less.mutable_primary()->RemoveLast();
+  plane_->AdoptRouting(with_less);
+  RoutingTable with_more = Routing(5);
+  with_more.add_primary(0);
+  plane_->AdoptRouting(with_more);
+  EXPECT_EQ(plane_->epoch(), 1u);
+  EXPECT_EQ(Row(7), (Floats{-1.0f, -2.0f}));
+}
+
 TEST_F(DataPlaneTest, TellsTheRoutingToWhoHasAnOldOne) {
   Start(ASYNC, 1);
   const uint32_t partition = PartitionOf(kTable, 1, kPartitions);

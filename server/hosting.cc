@@ -10,7 +10,8 @@
 namespace pawl {
 namespace {
 
-// A routing table larger than this does not fit the metadata of an error; the client then asks the scheduler.
+// A routing table larger than this does not fit the metadata of an error: its epoch alone travels then, and whoever gets
+// that has the table from the scheduler.
 constexpr size_t kMaxAttachedRoutingBytes = 256 << 10;
 
 bool Contains(const google::protobuf::RepeatedField<uint32_t>& servers, uint32_t server) {
@@ -32,6 +33,11 @@ absl::Status StaleRouting(const Hosting::View& view, absl::string_view what) {
   absl::Status status = absl::FailedPreconditionError(absl::StrCat(what, "; this server is at routing epoch ", view.epoch));
   if (view.routing_bytes.size() <= kMaxAttachedRoutingBytes) {
     status.SetPayload(kRoutingPayloadUrl, absl::Cord(view.routing_bytes));
+  } else {
+    RoutingTable brief;
+    brief.set_job_id(view.job_id);
+    brief.set_epoch(view.epoch);
+    status.SetPayload(kRoutingPayloadUrl, absl::Cord(brief.SerializeAsString()));
   }
   return status;
 }
@@ -87,6 +93,13 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
   const std::shared_ptr<const View> present = this->view();
   const View& before = *present;
   if (routing.epoch() <= before.epoch) return false;
+  // A peer says by it that there is a newer one, which comes from the scheduler.
+  if (routing.primary_size() == 0) return false;
+  if (routing.job_id() != before.job_id || static_cast<uint32_t>(routing.primary_size()) != before.options.partitions) {
+    spdlog::error("routing epoch {} is of job {:x} with {} partitions, not of {:x} with {}, and is not adopted",
+                  routing.epoch(), routing.job_id(), routing.primary_size(), before.job_id, before.options.partitions);
+    return false;
+  }
   auto view = std::make_shared<View>(before);
   view->epoch = routing.epoch();
   view->adopted_in = view->incarnation;

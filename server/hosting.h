@@ -78,9 +78,10 @@ class Hosting {
   // A replica as the log gave it back. REQUIRES: before the first routing, after Begin.
   void AddRecovered(std::unique_ptr<Partition> partition);
 
-  // Takes the roles that `routing` gives to this server. False for an older epoch, one that is not whole, and for a routing
-  // that names another life of this server: it says nothing of this one. `ready` gets the calls that may go on, `stale`
-  // those that wait for what is elsewhere now; to be resumed without locks.
+  // Takes the roles that `routing` gives to this server. False for an older epoch, one that is not whole or not of this job
+  // and its partitions, and for a routing that names another life of this server: it says nothing of this one. `ready` gets
+  // the calls that may go on, `stale` those that wait for what is elsewhere now; to be resumed without locks.
+  // REQUIRES: Begin.
   bool AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
                     std::vector<std::shared_ptr<WaitingCall>>& stale);
 
@@ -126,7 +127,7 @@ class Hosting {
   std::deque<std::pair<MonotonicTime, Takeover>> takeovers_ PAWL_GUARDED_BY(mu_);
 };
 
-// FAILED_PRECONDITION with the routing attached, unless that is too large to travel with an error.
+// FAILED_PRECONDITION with the routing attached, of which the job and the epoch alone travel if it is large.
 absl::Status StaleRouting(const Hosting::View& view, absl::string_view what);
 
 }  // namespace pawl
