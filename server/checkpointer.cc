@@ -205,7 +205,10 @@ void Checkpointer::Run() {
       MutexLock lock(mu_);
       if (!written.ok()) {
         spdlog::warn("checkpoint of step {}: {}", work->id.step, written.status().ToString());
-        End(work, written.status(), actions);
+        // The scheduler would ask again, taking this for a server that is away; it is not, and does not write it again.
+        absl::Status why = written.status();
+        if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) why = absl::InternalError(why.message());
+        End(work, std::move(why), actions);
       } else if (work->status.ok()) {
         work->parts[partition].written = *std::move(written);
         AnswerIfComplete(work, actions);

@@ -318,6 +318,16 @@ TEST_F(CheckpointerTest, ADiskThatDoesNotTakeItIsToldAndTheNextOneSucceeds) {
   EXPECT_TRUE(parts->Wait().ok());
 }
 
+// The scheduler asks a server that is UNAVAILABLE again, with every tick.
+TEST_F(CheckpointerTest, ADiskThatIsAwayEndsItWithAnErrorThatIsNotAskedAgain) {
+  CreateTable();
+  env_.CutPower();
+  auto parts = Ask(1);
+  Train(0);
+  EXPECT_EQ(parts->Wait().status().code(), absl::StatusCode::kInternal) << parts->Wait().status();
+  EXPECT_EQ(Ask(1)->Wait().status().code(), absl::StatusCode::kInternal);
+}
+
 TEST_F(CheckpointerTest, WhatIsLoadedIsTheSameAndStaysWhenItIsAskedForAgain) {
   CreateTable();
   const auto parts = Ask(3);
