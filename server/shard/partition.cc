@@ -324,12 +324,14 @@ absl::Status Partition::ReopenStep() {
   }
   bool changed = false;
   for (Worker& worker : workers_) {
-    changed |= worker.clock > version_;
-    worker.clock = std::min(worker.clock, version_);
+    changed |= worker.clock != version_;
+    worker.clock = version_;
+    worker.window = PushWindow();
   }
   if (!changed) return absl::OkStatus();
   ++log_index_;
-  // Nothing is in it but who had ended. The lowest clock is not above the version.
+  UpdateMinClock();
+  // Nothing is in it but who had ended.
   step_sum_.Close([](const TableSchema&, uint64_t, const float*) {});
   return absl::OkStatus();
 }

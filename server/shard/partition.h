@@ -153,7 +153,9 @@ class Partition {
 
   // SYNC, of a restored partition that was saved when it had just reached its version: the logical workers that had ended
   // that step already, because they push nothing here, are to end it again, together with the other partitions, in which
-  // they may not have ended it. In the other modes nothing happens. FAILED_PRECONDITION: gradients of the step are there.
+  // they may not have ended it. Those that are behind, which backup workers may be, each elsewhere in each partition, begin
+  // with it too: what they would push for closed steps is dropped anyway. In the other modes nothing happens.
+  // FAILED_PRECONDITION: gradients of the step are there.
   absl::Status ReopenStep();
 
   const TablePart* FindTable(uint32_t table) const;

@@ -340,6 +340,46 @@ TEST(Partition, AReopenedStepIsEndedByAllOnceMore) {
   EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
 }
 
+// Where it is depends on the moment at which a partition was saved.
+TEST(Partition, WhoIsBehindBeginsWithTheReopenedStepToo) {
+  Partition partition = MakePartition(Options(SYNC, 3, 0, /*backup=*/1));
+  for (uint64_t step = 0; step < 2; ++step) {
+    for (const uint32_t rank : {0u, 2u}) ASSERT_TRUE(partition.EndStep(Worker(rank, step), 0).ok());
+  }
+  // Of a step that is closed, with a gap.
+  ASSERT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({5}, {2, 4})).value(), PushOutcome::kLate);
+  ASSERT_EQ(partition.version(), 2u);
+  ASSERT_EQ(partition.clock(1), 0u);
+  const uint64_t before = partition.log_index();
+  ASSERT_TRUE(partition.ReopenStep().ok());
+  EXPECT_EQ(partition.log_index(), before + 1);
+  for (uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(partition.clock(rank), 2u) << rank;
+  EXPECT_EQ(partition.min_clock(), 2u);
+  ASSERT_TRUE(partition.ReopenStep().ok());
+  EXPECT_EQ(partition.log_index(), before + 1);
+
+  // It counts in that step, from its first segment on.
+  ASSERT_EQ(partition.Push(Worker(1, 2), 0, kRows, MakeGradient({5}, {2, 4})).value(), PushOutcome::kAccepted);
+  ASSERT_TRUE(partition.EndStep(Worker(1, 2), 1).ok());
+  ASSERT_TRUE(partition.EndStep(Worker(0, 2), 0).ok());
+  EXPECT_EQ(partition.version(), 3u);
+  EXPECT_EQ(Row(partition, 5), (Floats{9, 8}));
+}
+
+TEST(Partition, InTheOtherModesNothingIsReopened) {
+  for (const ConsistencyMode mode : {ASYNC, BOUNDED}) {
+    Partition partition = MakePartition(Options(mode, 2, 3));
+    ASSERT_TRUE(partition.EndStep(Worker(0, 0), 0).ok());
+    ASSERT_TRUE(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({5}, {2, 4})).ok());
+    const uint64_t before = partition.log_index();
+    ASSERT_TRUE(partition.ReopenStep().ok());
+    EXPECT_EQ(partition.log_index(), before);
+    EXPECT_EQ(partition.clock(0), 1u);
+    EXPECT_EQ(partition.clock(1), 0u);
+    EXPECT_EQ(partition.Push(Worker(1, 0), 1, kRows, MakeGradient({5}, {2, 4})).value(), PushOutcome::kDuplicate);
+  }
+}
+
 TEST(Partition, AStepWithGradientsIsNotReopened) {
   Partition partition = MakePartition(Options(SYNC, 2));
   ASSERT_TRUE(partition.Push(Worker(0, 0), 0, kRows, MakeGradient({5}, {2, 4})).ok());
