@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string>
 #include <utility>
 
+#include "absl/container/btree_set.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/random_number.h"
 #include "client_lib/base/status_macros.h"
@@ -147,6 +149,12 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch, std::shared
     message->call->MessageDone(error);
     return;
   }
+  if (const auto routing = router_.current(); routing->epoch() > epoch && !routing->Names(address)) {
+    // The server is gone since the message began to wait for its turn.
+    flow->Release(call.flow_step, message->bytes);
+    Send(std::move(message));
+    return;
+  }
 
   RequestHeader header = call.header;
   header.set_epoch(epoch);
@@ -242,9 +250,30 @@ absl::Status Messenger::Adopt(const RoutingTable& table) {
       const std::vector<std::string>& still = now->primary_addresses();
       if (std::find(still.begin(), still.end(), address) == still.end()) transport_.CancelCalls(address);
     }
+    ForgetServers(*before, *now);
   }
   WakeWaiting();
   return absl::OkStatus();
+}
+
+void Messenger::ForgetServers(const Routing& before, const Routing& now) {
+  absl::btree_set<std::string> gone;
+  for (const std::string& address : before.addresses()) {
+    if (!now.Names(address)) gone.insert(address);
+  }
+  {
+    MutexLock lock(mu_);
+    for (auto it = flows_.begin(); it != flows_.end();) {
+      // What waits in it goes on as what is under way ends.
+      if (now.Names(it->first)) {
+        ++it;
+        continue;
+      }
+      gone.insert(it->first);
+      it = flows_.erase(it);
+    }
+  }
+  for (const std::string& address : gone) transport_.Forget(address);
 }
 
 bool Messenger::AdoptRouting(const absl::Status& error, uint64_t epoch) {

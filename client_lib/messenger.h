@@ -127,7 +127,8 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
                 absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done);
 
   // Takes the table if it is newer than the current one, and lets what waits for that go on. Calls under way to servers
-  // that are no primaries any more are given up, and sent by the new table.
+  // that are no primaries any more are given up, and sent by the new table; what is kept for addresses that it does not name
+  // is given up too.
   absl::Status Adopt(const RoutingTable& table);
 
   // From now on nothing is sent and everything ends with `why`. The first call counts.
@@ -163,6 +164,8 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   void WaitForRouting(MonotonicTime until, uint64_t epoch, absl::AnyInvocable<void()> again);
   void WakeWaiting();
   std::shared_ptr<FlowControl> FlowTo(const std::string& address, Method method);
+  // Those that `now` does not name any more.
+  void ForgetServers(const Routing& before, const Routing& now);
 
   void SendPart(std::shared_ptr<RoundPart> part);
   void TransmitPart(const std::string& address, uint64_t epoch, std::shared_ptr<RoundPart> part);

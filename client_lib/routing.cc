@@ -28,6 +28,7 @@ absl::StatusOr<std::shared_ptr<const Routing>> Routing::FromProto(const RoutingT
   std::shared_ptr<Routing> routing(new Routing());
   routing->epoch_ = table.epoch();
   for (const ServerAddress& server : table.servers()) routing->addresses_.push_back(server.address());
+  routing->named_.insert(routing->addresses_.begin(), routing->addresses_.end());
   std::vector<bool> is_primary(routing->addresses_.size());
   routing->primary_.reserve(table.primary_size());
   for (const uint32_t server : table.primary()) {

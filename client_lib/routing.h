@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/mutex.h"
 #include "proto/scheduler.pb.h"
@@ -33,6 +34,10 @@ class Routing {
   size_t primary(uint32_t partition) const { return primary_[partition]; }
   // Of servers that are the primary of some partition.
   const std::vector<std::string>& primary_addresses() const { return primary_addresses_; }
+  // Of all servers.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+  // One of them is there.
+  bool Names(const std::string& address) const { return named_.contains(address); }
 
  private:
   Routing() = default;
@@ -41,6 +46,7 @@ class Routing {
   std::vector<std::string> addresses_;
   std::vector<size_t> primary_;
   std::vector<std::string> primary_addresses_;
+  absl::flat_hash_set<std::string> named_;
 };
 
 // The newest table seen. Thread-safe.

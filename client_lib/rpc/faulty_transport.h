@@ -44,6 +44,7 @@ class FaultyTransport final : public Transport {
   void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
             Done done) override;
   void CancelCalls(const std::string& address) override { inner_->CancelCalls(address); }
+  void Forget(const std::string& address) override { inner_->Forget(address); }
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
     inner_->After(delay, std::move(action));
   }

@@ -185,15 +185,25 @@ void GrpcCalls::Shutdown() {
   for (const auto& context : contexts) context->TryCancel();
 }
 
-void GrpcCalls::Cancel(const std::string& address) {
+std::vector<std::shared_ptr<grpc::ClientContext>> GrpcCalls::ContextsTo(const std::string& address) {
   std::vector<std::shared_ptr<grpc::ClientContext>> contexts;
-  {
-    MutexLock lock(mu_);
-    for (const auto& [call, rpc] : calls_) {
-      if (rpc.address == address) contexts.push_back(rpc.context);
-    }
+  MutexLock lock(mu_);
+  for (const auto& [call, rpc] : calls_) {
+    if (rpc.address == address) contexts.push_back(rpc.context);
   }
-  for (const auto& context : contexts) context->TryCancel();
+  return contexts;
+}
+
+void GrpcCalls::Cancel(const std::string& address) {
+  for (const auto& context : ContextsTo(address)) context->TryCancel();
+}
+
+void GrpcCalls::CancelAndThen(const std::string& address, absl::AnyInvocable<void()> then) {
+  After(MonotonicDuration::zero(), [contexts = ContextsTo(address), then = std::move(then)]() mutable {
+    for (const auto& context : contexts) context->TryCancel();
+    contexts.clear();
+    then();
+  });
 }
 
 void GrpcCalls::Forget() {

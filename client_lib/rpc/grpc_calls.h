@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
@@ -44,6 +45,8 @@ class GrpcCalls {
              OutgoingMessage request, MonotonicDuration timeout, Transport::Done done, absl::AnyInvocable<void()> stuck);
   // Cancels what is under way to that address.
   void Cancel(const std::string& address);
+  // Cancels what is under way to that address now, and then runs `then`; both on another thread, soon.
+  void CancelAndThen(const std::string& address, absl::AnyInvocable<void()> then);
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action);
   void Shutdown();
   // Waits until no call refers to a stub any more. REQUIRES: Shutdown was called.
@@ -57,6 +60,7 @@ class GrpcCalls {
     std::shared_ptr<grpc::ClientContext> context;
   };
 
+  std::vector<std::shared_ptr<grpc::ClientContext>> ContextsTo(const std::string& address);
   void Forget();
   void WaitFor(const char* what, const uint64_t& count) PAWL_REQUIRES(mu_);
 

@@ -1,8 +1,10 @@
 #include "client_lib/rpc/grpc_transport.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/grpc_settings.h"
@@ -75,26 +77,48 @@ void GrpcTransport::Abandon(const std::string& address, const std::shared_ptr<gr
     std::shared_ptr<grpc::GenericStub>& place = it->second.push == stub ? it->second.push : it->second.pull;
     abandoned_.push_back(std::exchange(place, Connect(address, credentials_, ChannelKind::kBulk)));
   }
-  calls_.After(kMaxLoanAfterRpc, [this] { CloseAbandoned(); });
+  CloseAbandonedAfter(kMaxLoanAfterRpc);
 }
 
-// Runs as an action of After, hence on a thread where the last reference to a channel may go.
-void GrpcTransport::CloseAbandoned() {
+void GrpcTransport::CloseAbandonedAfter(MonotonicDuration delay) {
+  calls_.After(delay, [this, delay] {
+    if (CloseAbandoned() && !shut_down_.load()) CloseAbandonedAfter(std::min<MonotonicDuration>(2 * delay, kMaxLoanAfterRpc));
+  });
+}
+
+bool GrpcTransport::CloseAbandoned() {
   std::vector<std::shared_ptr<grpc::GenericStub>> unused;
-  bool more = false;
+  MutexLock lock(mu_);
+  for (size_t i = 0; i < abandoned_.size();) {
+    if (abandoned_[i].use_count() == 1) {
+      unused.push_back(std::move(abandoned_[i]));
+      abandoned_.erase(abandoned_.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return !abandoned_.empty();
+}
+
+void GrpcTransport::Forget(const std::string& address) {
+  Connections forgotten;
   {
     MutexLock lock(mu_);
-    for (size_t i = 0; i < abandoned_.size();) {
-      if (abandoned_[i].use_count() == 1) {
-        unused.push_back(std::move(abandoned_[i]));
-        abandoned_.erase(abandoned_.begin() + static_cast<ptrdiff_t>(i));
-      } else {
-        ++i;
-      }
-    }
-    more = !abandoned_.empty();
+    const auto it = connections_.find(address);
+    if (it == connections_.end()) return;
+    forgotten = std::move(it->second);
+    connections_.erase(it);
   }
-  if (more && !shut_down_.load()) calls_.After(kMaxLoanAfterRpc, [this] { CloseAbandoned(); });
+  // Not here: gRPC may run what calls are done with while it cancels them.
+  calls_.CancelAndThen(address, [this, forgotten = std::move(forgotten)]() mutable {
+    {
+      // Not before, so that whoever cancels them never has the last reference to the channel.
+      MutexLock lock(mu_);
+      abandoned_.push_back(std::move(forgotten.push));
+      abandoned_.push_back(std::move(forgotten.pull));
+    }
+    CloseAbandonedAfter(kCloseForgottenAfter);
+  });
 }
 
 void GrpcTransport::CancelCalls(const std::string& address) { calls_.Cancel(address); }

@@ -376,6 +376,42 @@ TEST_F(GrpcTransportTest, ADeadlineWhileTheSocketIsFullReturnsTheMemory) {
   ExpectMemoryReturnedAfterDeadline(transport_, proxy.address());
 }
 
+TEST_F(GrpcTransportTest, WhatAForgottenAddressHasHalfWrittenComesBack) {
+  StallingProxy proxy(address_);
+  ASSERT_TRUE(CallAndWait(transport_, proxy.address(), Method::kPush, EncodePushRequest(RequestHeader(), {})).status.ok());
+  proxy.Stall();
+  BorrowedMemory memory(32 << 20);
+  std::promise<absl::Status> promise;
+  transport_.Call(proxy.address(), Method::kPush, memory.Message(), seconds(600), [&](absl::Status status, IncomingMessage) {
+    EXPECT_TRUE(memory.released());
+    memory.Unmap();
+    promise.set_value(std::move(status));
+  });
+  std::future<absl::Status> future = promise.get_future();
+  // The socket is full by now.
+  EXPECT_EQ(future.wait_for(milliseconds(300)), std::future_status::timeout);
+  transport_.Forget(proxy.address());
+  EXPECT_EQ(transport_.addresses(), 0u);
+  ASSERT_EQ(future.wait_for(seconds(25)), std::future_status::ready);
+  EXPECT_EQ(future.get().code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(GrpcTransportTest, AForgottenAddressTakesNoPlaceAndCanBeCalledAgain) {
+  const auto works = [&] {
+    return CallAndWait(transport_, address_, Method::kPush, EncodePushRequest(RequestHeader(), {})).status.ok() &&
+           CallAndWait(transport_, address_, Method::kPull, EncodePullRequest(RequestHeader(), {})).status.ok();
+  };
+  EXPECT_TRUE(works());
+  EXPECT_EQ(transport_.addresses(), 1u);
+  transport_.Forget(address_);
+  EXPECT_EQ(transport_.addresses(), 0u);
+  transport_.Forget(address_);
+  EXPECT_TRUE(works());
+  EXPECT_EQ(transport_.addresses(), 1u);
+  // The end comes while the connections are being given up.
+  transport_.Forget(address_);
+}
+
 TEST(ByteBufferTest, TheLoanEndsWithTheLastCopyOfTheBuffer) {
   const std::string first(1000, 'a');
   const std::string second(2000, 'b');

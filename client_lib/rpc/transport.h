@@ -38,6 +38,10 @@ class Transport {
   // not touched. A hint, which a transport may ignore.
   virtual void CancelCalls(const std::string& address) {}
 
+  // Nobody is expected at `address` any more: ends the calls under way to it as CancelCalls does, and gives up what is kept
+  // for calls to it. A later call begins anew. Runs nothing of the caller's before it returns.
+  virtual void Forget(const std::string& address) { CancelCalls(address); }
+
   // Runs `action` once, after `delay` or at Shutdown, on another thread (retries with backoff wait here).
   virtual void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) = 0;
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
 #include "server/replication/replica_fixture.h"
 
@@ -169,6 +170,52 @@ TEST_F(FollowersTest, EntriesBehindASnapshotAreKeptUpToTheBacklogOfALearner) {
   EXPECT_EQ(follower.state, Follower::State::kNeedsSnapshot);
   EXPECT_EQ(follower.held_bytes, 0u);
   EXPECT_EQ(follower.failed_installs, 1u);
+}
+
+TEST_F(FollowersTest, TheAddressOfAServerThatTheRoutingDoesNotNameAnyMoreIsForgotten) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1, 2}}}));
+  // Another life at the same address, and one at another.
+  RoutingTable routing = Routing(2, {{.primary = 0}});
+  routing.mutable_servers(1)->set_incarnation(2);
+  routing.mutable_servers(2)->set_incarnation(2);
+  routing.mutable_servers(2)->set_address("9");
+  plane_->AdoptRouting(routing);
+  EXPECT_EQ(transport_.forgotten, std::vector<std::string>{"2"});
+  // Once.
+  routing.set_epoch(3);
+  plane_->AdoptRouting(routing);
+  EXPECT_EQ(transport_.forgotten.size(), 1u);
+}
+
+// It would make another connection to it.
+TEST_F(FollowersTest, NoMorePiecesOfASnapshotGoToAServerThatIsGone) {
+  options_.replication.repair_bytes_per_s = 1;
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+  TableSpec spec;
+  spec.set_id(kTable);
+  spec.set_name("large");
+  spec.set_kind(DENSE);
+  spec.set_element_type(FLOAT32);
+  spec.add_shape(1 << 20);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  plane_->CreateTable(plane_->epoch(), spec, [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
+  PushRequest push = EmptyPush(0, 1);
+  PushSegment& segment = *push.mutable_segments(0);
+  for (uint64_t block = 0; segment.values().size() <= kSnapshotPieceBytes; ++block) {
+    if (PartitionOf(kTable, block, kPartitions) != 0) continue;
+    segment.mutable_keys()->append(reinterpret_cast<const char*>(&block), sizeof(block));
+    segment.mutable_values()->append(kBlockElements * sizeof(float), '\0');
+  }
+  ASSERT_TRUE(Send(Method::kPush, push)->value().ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  transport_.EndCalls(absl::OkStatus());
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u) << "the next piece waits for its turn";
+  plane_->AdoptRouting(Routing(3, {{.primary = 0}}, /*incarnation=*/1));
+  transport_.RunActions();
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
 }
 
 // The message that brought an entry has those of other partitions too, and may be a hundred times as large.

@@ -45,6 +45,7 @@ class HeldTransport final : public Transport {
     calls.push_back(std::move(call));
   }
   void After(MonotonicDuration, absl::AnyInvocable<void()> action) override { actions.push_back(std::move(action)); }
+  void Forget(const std::string& address) override { forgotten.push_back(address); }
   void Shutdown() override {}
 
   // Ends what is there now.
@@ -63,6 +64,7 @@ class HeldTransport final : public Transport {
 
   std::deque<HeldCall> calls;
   std::deque<absl::AnyInvocable<void()>> actions;
+  std::vector<std::string> forgotten;
 };
 
 // A disk on which everything is durable at once, and that is told what to do meanwhile.

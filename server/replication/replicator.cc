@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/btree_set.h"
 #include "absl/strings/cord.h"
 #include "absl/types/optional.h"
 #include "client_lib/base/crc32c.h"
@@ -96,7 +97,6 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
   const PartitionReplicas& wanted = routing.replicas(static_cast<int>(replica.index));
   std::vector<Follower> followers;
   bool needs_snapshot = false;
-  // `since`: of a learner.
   // What is queued for those that do not go on from where they are, before any of them is asked anything.
   const auto goes_on = [&](const Follower& follower) PAWL_REQUIRES(replica.mu) {
     const auto is = [&](uint32_t server) {
@@ -113,6 +113,7 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
   for (const Follower& follower : replica.followers) {
     if (!goes_on(follower)) follower.lane->Discard(replica.index);
   }
+  // `since`: of a learner.
   const auto add = [&](uint32_t server, bool is_learner, uint64_t since) PAWL_REQUIRES(replica.mu) {
     const ServerAddress& address = routing.servers(static_cast<int>(server));
     Follower* const present = replica.FindFollower(address.node(), address.incarnation());
@@ -161,17 +162,26 @@ void Replicator::WantSnapshot(uint32_t partition) {
 }
 
 void Replicator::ForgetServersNotIn(const RoutingTable& routing) {
-  MutexLock lock(mu_);
-  for (auto it = peers_.begin(); it != peers_.end();) {
-    const bool named = std::any_of(routing.servers().begin(), routing.servers().end(), [&](const ServerAddress& server) {
-      return server.node() == it->first.first && server.incarnation() == it->first.second;
-    });
-    if (!named) {
-      for (const auto& lane : it->second.lanes) lane->Close();
-      it->second.catch_up->Close();
+  absl::btree_set<std::string> gone;
+  {
+    MutexLock lock(mu_);
+    for (auto it = peers_.begin(); it != peers_.end();) {
+      const bool named = std::any_of(routing.servers().begin(), routing.servers().end(), [&](const ServerAddress& server) {
+        return server.node() == it->first.first && server.incarnation() == it->first.second;
+      });
+      if (!named) {
+        gone.insert(it->second.catch_up->address());
+        for (const auto& lane : it->second.lanes) lane->Close();
+        it->second.catch_up->Close();
+      }
+      it = named ? std::next(it) : peers_.erase(it);
     }
-    it = named ? std::next(it) : peers_.erase(it);
   }
+  // Another life may be there.
+  if (!gone.empty()) {
+    for (const ServerAddress& server : routing.servers()) gone.erase(server.address());
+  }
+  for (const std::string& address : gone) transport_.Forget(address);
 }
 
 void Replicator::LiftLimit() {
@@ -455,7 +465,11 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, size_t bytes, 
     }
   }
   if (pause < std::chrono::milliseconds(1)) return SendPiece(install);
-  transport_.After(pause, [this, install] { SendPiece(install); });
+  transport_.After(pause, [this, install] {
+    // Its server may be gone meanwhile.
+    if (!IsWanted(*install)) return EndInstall(install, absl::AbortedError("the follower needs another one by now"));
+    SendPiece(install);
+  });
 }
 
 bool Replicator::IsWanted(const Install& install) {

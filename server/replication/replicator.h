@@ -68,7 +68,8 @@ class Replicator {
   // `is_new`: the partition has never been changed, so its backups have everything. (A learner may not even have an
   // empty partition.)
   void SetFollowers(Replica& replica, const RoutingTable& routing, bool is_new) PAWL_REQUIRES(replica.mu);
-  // Lanes to lives of servers that the routing does not name are closed.
+  // Lanes to lives of servers that the routing does not name are closed, and what the transport keeps for addresses that it
+  // does not name is given up.
   void ForgetServersNotIn(const RoutingTable& routing);
 
   // Sends what waits on the lanes. Without locks; after entries were appended.

@@ -1,0 +1,121 @@
+#include "client_lib/messenger.h"
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/base/simulated_clock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::seconds;
+
+// Holds calls until the test ends them.
+class HeldTransport final : public Transport {
+ public:
+  struct HeldCall {
+    std::string address;
+    Done done;
+  };
+
+  void Call(const std::string& address, Method, OutgoingMessage, MonotonicDuration, Done done) override {
+    calls.push_back({address, std::move(done)});
+  }
+  void CancelCalls(const std::string& address) override { cancelled.push_back(address); }
+  void Forget(const std::string& address) override { forgotten.push_back(address); }
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    delays.push_back(delay);
+    actions.push_back(std::move(action));
+  }
+  void Shutdown() override {}
+
+  void EndFirst(const absl::Status& status) {
+    HeldCall call = std::move(calls.front());
+    calls.pop_front();
+    call.done(status, IncomingMessage());
+  }
+
+  std::deque<HeldCall> calls;
+  std::vector<std::string> cancelled;
+  std::vector<std::string> forgotten;
+  std::vector<MonotonicDuration> delays;
+  std::deque<absl::AnyInvocable<void()>> actions;
+};
+
+class CountedCall final : public Call {
+ public:
+  CountedCall(MonotonicTime deadline, bool may_park) : Call(Method::kPush, RequestHeader(), deadline, 0, may_park) {}
+  absl::Status TakeAnswer(absl::Span<const Segment>, const PullResponseView&) override { return absl::OkStatus(); }
+  void Finish(const absl::Status& status) override { statuses.push_back(status); }
+
+  std::vector<absl::Status> statuses;
+};
+
+class MessengerTest : public testing::Test {
+ protected:
+  // Partition p is on the p-th of the addresses.
+  void Adopt(uint64_t epoch, const std::vector<std::string>& addresses, const std::vector<uint32_t>& primaries = {0, 1}) {
+    RoutingTable table;
+    table.set_job_id(7);
+    table.set_epoch(epoch);
+    for (const std::string& address : addresses) table.add_servers()->set_address(address);
+    for (const uint32_t primary : primaries) table.add_primary(primary);
+    ASSERT_TRUE(messenger_->Adopt(table).ok());
+  }
+
+  std::shared_ptr<CountedCall> Push(uint32_t partition, size_t bytes = 1, bool may_park = false) {
+    auto call = std::make_shared<CountedCall>(clock_.Now() + seconds(3600), may_park);
+    auto message = std::make_shared<Messenger::Message>();
+    message->call = call;
+    message->segments.resize(1);
+    message->segments[0].partition = partition;
+    message->segments[0].bytes = bytes;
+    message->bytes = bytes;
+    messenger_->Send(std::move(message));
+    return call;
+  }
+
+  std::vector<std::string> Addresses() const {
+    std::vector<std::string> addresses;
+    for (const HeldTransport::HeldCall& call : transport_.calls) addresses.push_back(call.address);
+    return addresses;
+  }
+
+  SimulatedClock clock_;
+  HeldTransport transport_;
+  Router router_{7};
+  std::shared_ptr<DeadlineQueue> deadlines_ = std::make_shared<DeadlineQueue>(transport_, clock_);
+  std::shared_ptr<Messenger> messenger_ = std::make_shared<Messenger>(transport_, clock_, router_, deadlines_);
+};
+
+TEST_F(MessengerTest, CallsToServersThatAreNoPrimariesAreCancelledAndAddressesThatAreNotNamedForgotten) {
+  Adopt(1, {"a", "b", "c"});
+  EXPECT_TRUE(transport_.forgotten.empty());
+  Adopt(2, {"a", "b", "d"}, {0, 0});
+  EXPECT_EQ(transport_.cancelled, std::vector<std::string>{"b"});
+  EXPECT_EQ(transport_.forgotten, std::vector<std::string>{"c"});
+  Adopt(3, {"b", "d"});
+  EXPECT_EQ(transport_.forgotten, (std::vector<std::string>{"c", "a"}));
+}
+
+TEST_F(MessengerTest, WhatWaitsForItsTurnGoesWhereTheServerIsNow) {
+  Adopt(1, {"a", "b"});
+  const auto first = Push(0, kMaxBytesInFlightPerServer);
+  const auto second = Push(0);
+  EXPECT_EQ(Addresses(), std::vector<std::string>{"a"});
+  Adopt(2, {"c", "b"});
+  transport_.EndFirst(absl::CancelledError("the call was cancelled"));
+  // Each of them, at once; in the order of their turns at the new one.
+  EXPECT_EQ(Addresses(), std::vector<std::string>{"c"});
+  transport_.EndFirst(absl::OkStatus());
+  EXPECT_EQ(Addresses(), std::vector<std::string>{"c"});
+  transport_.EndFirst(absl::OkStatus());
+  for (const auto& call : {first, second}) EXPECT_EQ(call->statuses, std::vector<absl::Status>{absl::OkStatus()});
+}
+
+}  // namespace
+}  // namespace pawl
