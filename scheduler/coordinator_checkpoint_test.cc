@@ -136,6 +136,18 @@ TEST_F(CoordinatorCheckpointTest, AStepThatIsPassedIsReplacedByALaterOne) {
   EXPECT_EQ(Status().checkpoint().failed(), 0u);
 }
 
+TEST_F(CoordinatorCheckpointTest, PartitionsThatMoveDoNotPutItOff) {
+  Train("");
+  Reach(5);
+  for (const int step : {7, 8, 9, 10}) {
+    servers_.FailNext(absl::StrCat("s:2 Checkpoint ", step), absl::AbortedError("the partition has moved"));
+  }
+  const auto answer = Ask("/asked");
+  for (int i = 0; i < 5; ++i) Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].manifest.step(), 11u);
+}
+
 TEST_F(CoordinatorCheckpointTest, AFailureIsToldAndCountedAndTheJobGoesOn) {
   Train("");
   Reach(5);

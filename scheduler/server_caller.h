@@ -23,8 +23,8 @@ class ServerCaller {
 
   virtual ~ServerCaller() = default;
 
-  // Only those at `addresses` are called in the near future. What is kept for others may go, once their calls are over. To be
-  // called now and then, not on a thread that runs a `done`.
+  // Only those at `addresses` are called in the near future. What is kept for others may go, once their calls are over. To
+  // be called now and then, not on a thread that runs a `done`.
   virtual void KeepOnly(const absl::flat_hash_set<std::string>& addresses) {}
 
   virtual void CreateTable(const std::string& address, const CreateTableOnServerRequest& request, MonotonicDuration timeout,
