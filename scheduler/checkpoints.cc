@@ -111,7 +111,8 @@ uint64_t Checkpoints::LongestLead() const {
 }
 
 void Checkpoints::TooLate() {
-  lead_ = std::min(lead_ * 2, LongestLead());
+  lead_ = std::max(lead_, std::min(lead_ * 2, LongestLead()));
+  in_time_ = 0;
   Moved();
 }
 
@@ -135,7 +136,9 @@ void Checkpoints::Completed(const std::string& folder, uint64_t unix_ms) {
   status_.set_last_folder(folder);
   status_.set_last_unix_ms(unix_ms);
   under_way_.reset();
-  // What was enough may be more than enough.
+  // What was enough for many may be more than enough.
+  if (++in_time_ < kCheckpointsBeforeLessLead) return;
+  in_time_ = 0;
   lead_ = std::max<uint64_t>(lead_ / 2, 1);
 }
 

@@ -22,6 +22,8 @@ namespace pawl {
 // up to as many as are trained in kMaxCheckpointLeadTime: more is never a matter of knowing too late.
 inline constexpr uint64_t kMaxCheckpointLead = uint64_t{1} << 20;
 inline constexpr std::chrono::seconds kMaxCheckpointLeadTime{30};
+// After so many in a row that were in time half as many steps ahead are tried: one in so many may then be too late.
+inline constexpr uint32_t kCheckpointsBeforeLessLead = 8;
 // Every so many steps: asked for when it is so near, or a second away.
 inline constexpr uint64_t kCheckpointReach = 8;
 // Folders in which somebody waits for one that is not begun yet.
@@ -92,6 +94,8 @@ class Checkpoints {
   // Doubled by each one that came too late, halved by each that came about: a partition that moves between order and cut
   // is also too late, and a job whose partitions move often would else order its checkpoints ever further ahead.
   uint64_t lead_ = 1;
+  // Checkpoints since the lead has changed.
+  uint32_t in_time_ = 0;
   // Of every_seconds.
   MonotonicTime last_begun_;
   // Steps in a second, from the last whole second; not set before there was one.

@@ -90,16 +90,30 @@ TEST_F(CheckpointsTest, PartitionsThatMoveDoNotPutCheckpointsOff) {
   }
   EXPECT_EQ(Next(checkpoints, 200), 202u) << "nothing has been late";
   checkpoints.Completed("/asked/a", 5);
-  // One that moves behind the step cannot be told from one that was asked too late: each that comes about heals it.
-  for (uint64_t step = 300; step < 2300; step += 100) {
-    ASSERT_TRUE(checkpoints.Request("/asked").ok());
-    ASSERT_NE(Next(checkpoints, step), 0u);
-    checkpoints.TooLate();
-    ASSERT_NE(Next(checkpoints, step + 50), 0u);
-    checkpoints.Completed("/asked/a", 5);
-  }
+}
+
+// One that moves behind the step cannot be told from one that was asked too late.
+TEST_F(CheckpointsTest, TheLeadShrinksAgainAndRarelyTooFar) {
+  Checkpoints checkpoints = Make(100);
+  uint64_t step = 95;
+  const auto take = [&](bool in_time) {
+    ASSERT_NE(Next(checkpoints, step), 0u) << step;
+    in_time ? checkpoints.Completed("/c", 5) : checkpoints.TooLate();
+    step += 100;
+  };
+  for (int i = 0; i < 3; ++i) take(false);
+  for (uint32_t i = 0; i < 3 * kCheckpointsBeforeLessLead; ++i) take(true);
   ASSERT_TRUE(checkpoints.Request("/asked").ok());
-  EXPECT_EQ(Next(checkpoints, 3000), 3002u);
+  const uint64_t past = step + 25;
+  EXPECT_EQ(Next(checkpoints, past), past + 2) << "a lead of 1";
+  checkpoints.TooLate();
+  EXPECT_EQ(Next(checkpoints, past), past + 3);
+  for (uint32_t i = 0; i + 1 < kCheckpointsBeforeLessLead; ++i) {
+    checkpoints.Completed("/c", 5);
+    ASSERT_TRUE(checkpoints.Request("/asked").ok());
+    const uint64_t then = past + 10 * (i + 1);
+    EXPECT_EQ(Next(checkpoints, then), then + 3) << "not less after " << i + 1;
+  }
 }
 
 TEST_F(CheckpointsTest, TheLeadIsNeverMoreThanIsTrainedInALittleTime) {

@@ -2,6 +2,7 @@
 #ifndef PAWL_SCHEDULER_COORDINATOR_H_
 #define PAWL_SCHEDULER_COORDINATOR_H_
 
+#include <cassert>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -238,21 +239,24 @@ class Coordinator {
         : coordinator_(coordinator),
           done_(std::move(done)),
           section_(coordinator) {}
-    ~Rpc() PAWL_RELEASE() PAWL_NO_THREAD_SAFETY_ANALYSIS {}
+    ~Rpc() PAWL_RELEASE() PAWL_NO_THREAD_SAFETY_ANALYSIS { assert(done_ == nullptr); }
 
     DeferredActions& actions() { return section_.actions(); }
     // With the other actions. Returns the ticket of a call that does not wait.
     Ticket Answer(absl::StatusOr<Response> answer) {
-      actions().Add([done = std::move(done_), answer = std::move(answer)]() mutable { done(std::move(answer)); });
+      actions().Add([done = Take(), answer = std::move(answer)]() mutable { done(std::move(answer)); });
       return 0;
     }
     // For an answer that is not to wait with the other actions.
-    Done<Response> Take() { return std::move(done_); }
+    Done<Response> Take() {
+      assert(done_ != nullptr);
+      return std::exchange(done_, nullptr);
+    }
     // REQUIRES: CheckCanWait has found that it can.
     template <typename Key>
     Ticket Park(ParkedCalls<Key, Response>& calls, std::type_identity_t<Key> key) PAWL_NO_THREAD_SAFETY_ANALYSIS {
       const Ticket ticket = ++coordinator_.last_ticket_;
-      calls.Park(ticket, std::move(key), std::move(done_));
+      calls.Park(ticket, std::move(key), Take());
       return ticket;
     }
 

@@ -180,10 +180,15 @@ void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector
     how_servers.push_back(how[i]);
   }
   // All at once: who died together may each be the one that comes back first.
-  if (servers.empty() || !director_.placed()) return;
-  const std::optional<std::string> loss = director_.ServersAreGone(servers, how_servers, nothing_yet(), running_.Now());
-  // The table is for those that are there; a restarted server is again.
-  RoutingHasChanged(actions);
+  if (!servers.empty() && director_.placed()) {
+    const std::optional<std::string> loss = director_.ServersAreGone(servers, how_servers, nothing_yet(), running_.Now());
+    // The table is for those that are there; a restarted server is again.
+    RoutingHasChanged(actions);
+    if (loss.has_value()) FailJob(*loss, actions);
+  }
+  // Now that the placement names nobody who is gone; and at once, since a worker that was restarted at once has its ranks
+  // again before the next tick.
+  const std::optional<std::string> loss = logical_workers_.CheckReturn(running_.Now(), options_.worker_return_timeout);
   if (loss.has_value()) FailJob(*loss, actions);
 }
 
@@ -200,9 +205,6 @@ void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool 
   join_group_calls_.AnswerIf([&](const std::string& node) { return node == worker.name; }, gone, actions);
   group_.NodeIsGone(worker.name, how);
   UpdateGroup(actions);
-  // One that was restarted at once has its ranks again before the next tick.
-  const std::optional<std::string> loss = logical_workers_.CheckReturn(running_.Now(), options_.worker_return_timeout);
-  if (loss.has_value()) FailJob(*loss, actions);
 }
 
 std::vector<const Node*> Coordinator::ServersHeardOf() const {

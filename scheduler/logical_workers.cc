@@ -62,11 +62,11 @@ std::vector<LogicalWorkers::FreeRank> LogicalWorkers::Leave(const Departure& dep
     Rank& rank = ranks_[i];
     if (rank.host != departure.worker || rank.finished) continue;
     free.push_back({i, rank.incarnation});
-    if (rank.Steps() > rank.steps_when_given) rank.losses_without_a_step = 0;
+    const bool was_in_vain = !rank.HasDoneAStep();
+    rank.CountSteps();
     const bool was_lost_so_before = rank.losses_without_a_step > 0 && rank.last_host == departure.worker;
-    if (departure.may_return && rank.Steps() <= rank.steps_when_given) {
-      if (rank.losses_without_a_step++ == 0) rank.first_loss = now;
-    }
+    rank.died_in_vain = departure.may_return && was_in_vain;
+    if (rank.died_in_vain && rank.losses_without_a_step++ == 0) rank.first_loss = now;
     rank.last_host = std::move(rank.host);
     rank.host.clear();
     rank.how_gone = departure.how;
@@ -86,6 +86,8 @@ bool LogicalWorkers::GiveUp(const std::string& worker, const std::string& how, c
   if (given_up.rank >= total()) return false;
   Rank& rank = ranks_[given_up.rank];
   if (rank.host != worker || rank.incarnation != given_up.incarnation || rank.finished) return false;
+  rank.CountSteps();
+  rank.died_in_vain = false;
   rank.last_host = std::move(rank.host);
   rank.host.clear();
   rank.how_gone = how;
@@ -132,7 +134,7 @@ void LogicalWorkers::GiveTo(Host& host, Rank& rank, const std::function<uint64_t
   rank.host = host.worker.name;
   rank.incarnation = host.worker.follows ? next_incarnation() : host.worker.incarnation;
   rank.leaving = false;
-  rank.steps_when_given = rank.Steps();
+  rank.CountSteps();
   host.version = ++version_;
 }
 
@@ -298,7 +300,7 @@ std::optional<std::string> LogicalWorkers::CheckReturn(MonotonicTime now, Monoto
     const Rank& rank = ranks_[i];
     if (!rank.HasLostItsHost() || !rank.must_return) continue;
     // A program that says nothing of its ranks may have done any number of steps.
-    if (rank.progress.has_value() && rank.losses_without_a_step >= kMaxLossesWithoutAStep &&
+    if (rank.died_in_vain && rank.progress.has_value() && rank.losses_without_a_step >= kMaxLossesWithoutAStep &&
         now - rank.first_loss > timeout) {
       return absl::StrCat(rank.how_gone, "; it was the last of ", rank.losses_without_a_step,
                           " in a row that died as host of rank ", i, " before a step was done");

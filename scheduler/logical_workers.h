@@ -154,11 +154,19 @@ class LogicalWorkers {
     //
     // Of `progress`, when the present host got it.
     uint64_t steps_when_given = 0;
-    // Hosts that it has lost one after the other without a step in between, and when the first one.
+    // Hosts that have died with it one after the other without a step in between, and when the first one; whether the last
+    // host is one of them.
     uint32_t losses_without_a_step = 0;
     MonotonicTime first_loss;
+    bool died_in_vain = false;
 
     uint64_t Steps() const { return progress.has_value() ? progress->steps() : 0; }
+    bool HasDoneAStep() const { return Steps() > steps_when_given; }
+    // Whenever it changes hands.
+    void CountSteps() {
+      if (HasDoneAStep()) losses_without_a_step = 0;
+      steps_when_given = Steps();
+    }
 
     bool HasLostItsHost() const { return host.empty() && !last_host.empty() && !finished; }
   };

@@ -71,9 +71,10 @@ ABSL_FLAG(uint32_t, replicas, 0,
           "but one; 0: what the job says, or 1");
 ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "how often every node is to be heard of");
 ABSL_FLAG(uint32_t, lease_ms, 1000, "a node that is silent for longer is dead");
-ABSL_FLAG(double, worker_return_timeout_s, 60,
-          "the job fails if nobody has taken over the ranks of a worker that died or left after so long: the worker "
-          "started again, or a new one");
+ABSL_FLAG(
+    double, worker_return_timeout_s, 60,
+    "the job fails if nobody has taken over the ranks of a worker that died or left after so long: the worker "
+    "started again, or a new one; or if five hosts of a rank have died in a row without a step, the first one so long ago");
 ABSL_FLAG(double, worker_takeover_grace_s, 1,
           "how long the ranks of a worker that died are kept for it, so that whoever starts it again comes first; then "
           "the workers that live take them over");
@@ -362,7 +363,9 @@ int Direct(EndSignal& signal) {
   const Job job = options->job;
   // A scheduler that was interrupted may not have come to it.
   std::optional<StoredRestore> begins_with = options->restore;
-  if (restored != nullptr && restored->has_restore() && !restored->restore().loaded()) begins_with = restored->restore();
+  if (restored != nullptr && restored->has_restore() && restored->checkpoint().completed() == 0) {
+    begins_with = restored->restore();
+  }
   std::atomic<StateSaver*> notified = nullptr;
   options->leads = [&store] { return (*store)->IsLeader(); };
   options->state_changed = [&notified] {
@@ -424,7 +427,11 @@ int Direct(EndSignal& signal) {
 
   if (begins_with.has_value()) {
     if (const absl::Status status = SetLaterCheckpointsAside(Env::Real(), job, *begins_with); !status.ok()) {
-      return UsageError(absl::StrCat("--restore=", absl::GetFlag(FLAGS_restore), ": ", status.message()));
+      const std::string text = absl::StrCat("checkpoint.dir is ", job.checkpoint().dir(),
+                                            ": later checkpoints there cannot be set aside: ", status.message());
+      // Servers may be under way here: there is no return that waits for none of them.
+      if (restored == nullptr) std::_Exit(UsageError(text));
+      spdlog::error("{}", text);
     }
   }
 

@@ -330,11 +330,17 @@ absl::StatusOr<std::string> ReadWholeFile(Env& env, const std::string& path, uin
 
 absl::Status WriteFileDurably(Env& env, const std::string& path, absl::Span<const WritableFile::Fragment> fragments) {
   const std::string temporary = absl::StrCat(path, ".tmp");
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, env.Create(temporary));
-  PAWL_RETURN_IF_ERROR(file->Append(fragments));
-  PAWL_RETURN_IF_ERROR(file->Sync());
-  PAWL_RETURN_IF_ERROR(file->Close());
-  PAWL_RETURN_IF_ERROR(env.Rename(temporary, path));
+  const auto write = [&]() -> absl::Status {
+    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, env.Create(temporary));
+    PAWL_RETURN_IF_ERROR(file->Append(fragments));
+    PAWL_RETURN_IF_ERROR(file->Sync());
+    PAWL_RETURN_IF_ERROR(file->Close());
+    return env.Rename(temporary, path);
+  };
+  if (absl::Status status = write(); !status.ok()) {
+    env.Delete(temporary).IgnoreError();
+    return status;
+  }
   return env.SyncFolder(FolderOf(path));
 }
 

@@ -100,7 +100,7 @@ std::string FolderOf(absl::string_view path);
 // The whole file. RESOURCE_EXHAUSTED beyond `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(Env& env, const std::string& path, uint64_t max_bytes);
 // Creates or replaces `path` so that after a crash or loss of power it is either the old or the whole new file:
-// writes "<path>.tmp", syncs it, renames it, syncs the folder.
+// writes "<path>.tmp", syncs it, renames it, syncs the folder. REQUIRES: nobody else writes `path` meanwhile.
 absl::Status WriteFileDurably(Env& env, const std::string& path, absl::Span<const WritableFile::Fragment> fragments);
 
 }  // namespace pawl

@@ -40,6 +40,8 @@ bool IsPassing(const absl::Status& status) {
 // It is refused for the sake of another one that may be dead, or this one's earlier life: its address is another node's, or
 // its rank. The scheduler knows when the lease has run out.
 bool MayBeOfTheDead(const absl::Status& status) { return absl::IsAlreadyExists(status); }
+// Longer than any sensible lease: who has an address or a rank for so long lives.
+constexpr std::chrono::seconds kOthersLeaseLimit{30};
 
 template <typename Message>
 absl::Status Decode(const IncomingMessage& answer, Message& message) {
@@ -157,6 +159,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     uint64_t life = 0;
     int retries = 0;
     absl::Status last_error;
+    // Since when it has been refused for the sake of one that may be dead.
+    std::optional<MonotonicTime> taken_since;
   };
 
   // Holds the right to run events; false: the life is over, or the link closed. The caller calls EndEvent.
@@ -235,7 +239,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       return;
     }
     const MonotonicDuration delay = Backoff(attempts->retries, RandomNumber());
-    const bool of_the_dead = MayBeOfTheDead(status);
+    const bool of_the_dead = MayBeOfTheDead(status) && sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
+    if (of_the_dead && !attempts->taken_since.has_value()) attempts->taken_since = sent;
     if (!(IsPassing(status) || of_the_dead) || clock_.Now() >= attempts->deadline - delay) {
       FinishRegistration(attempts->life, absl::Status(status.code(), absl::StrCat("registering with the scheduler at ",
                                                                                   scheduler_, ": ", status.message())));

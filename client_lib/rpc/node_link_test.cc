@@ -217,6 +217,16 @@ TEST_F(NodeLinkTest, WhatBelongsToOneThatMayBeDeadIsAskedForUntilTheDeadline) {
   EXPECT_NE(refused.get().status().message().find("rank 1 is hosted by worker-0"), absl::string_view::npos);
 }
 
+TEST_F(NodeLinkTest, WhatBelongsToOneThatLivesIsNotAskedForForEver) {
+  auto registered = link_.Register(RegisterRequest(), MonotonicTime::max());
+  for (int i = 0; i < 60 && channel_.Waiting(kRegister) > 0; ++i) {
+    channel_.Refuse(kRegister, absl::AlreadyExistsError("address a:1 is that of server-0"));
+    channel_.Advance(seconds(2));
+  }
+  ASSERT_EQ(registered.wait_for(seconds(0)), std::future_status::ready);
+  EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kAlreadyExists);
+}
+
 TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
   auto registered = link_.Register(RegisterRequest(), MonotonicTime::max());
