@@ -4,14 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/elements.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/segments.h"
 
 namespace pawl {
 namespace {
-
-// The widest row (proto/types.proto).
-constexpr uint64_t kMaxRowWidth = 4096;
 
 // `floats` is the length of the item's gradients or values, `field` its name.
 absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64_t> keys, size_t floats,

@@ -3,15 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
-namespace {
-
-// RoutingTable.primary of a partition that has none.
-constexpr uint32_t kNoPrimary = UINT32_MAX;
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<const Routing>> Routing::FromProto(const RoutingTable& table, uint64_t job_id) {
   if (table.job_id() != job_id) {
@@ -21,7 +16,7 @@ absl::StatusOr<std::shared_ptr<const Routing>> Routing::FromProto(const RoutingT
   if (table.since_epoch() != 0) {
     return absl::InvalidArgumentError("the routing table is not whole: it says what has changed since another one");
   }
-  if (table.primary_size() == 0 || table.primary_size() > kMaxPartitions) {
+  if (table.primary_size() == 0 || static_cast<uint32_t>(table.primary_size()) > kMaxPartitions) {
     return absl::InvalidArgumentError(
         absl::StrCat("the routing table has ", table.primary_size(), " partitions; it must have 1 to ", kMaxPartitions));
   }

@@ -14,9 +14,6 @@
 
 namespace pawl {
 
-// Partitions of a job.
-inline constexpr int kMaxPartitions = 65536;
-
 // One routing table, checked. Immutable. Of the replicas it knows the primaries alone: nobody else answers.
 class Routing {
  public:

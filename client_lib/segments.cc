@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client_lib/base/elements.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
 
 namespace pawl {
@@ -13,8 +14,6 @@ namespace {
 
 // Rows ahead of the one being copied whose memory is asked for.
 constexpr uint32_t kPrefetchRows = 8;
-// The widest row of a table (proto/types.proto).
-constexpr size_t kMaxRowWidth = 4096;
 
 }  // namespace
 

@@ -6,12 +6,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/call_items.h"
 #include "client_lib/messenger.h"
 #include "client_lib/sender_calls.h"
 
 namespace pawl {
 namespace {
+
+static_assert(kMaxSegmentsAhead <= kPushWindow, "servers refuse what is further ahead");
 
 absl::Status TooManyWait() {
   return absl::ResourceExhaustedError(absl::StrCat(

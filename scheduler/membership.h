@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/limits.h"
 #include "proto/scheduler.pb.h"
 #include "proto/scheduler_state.pb.h"
 
@@ -23,8 +24,6 @@ namespace pawl {
 // Every server is called by the scheduler and by every worker, each over connections of its own.
 inline constexpr uint32_t kMaxServers = 1024;
 inline constexpr uint32_t kMaxWorkers = 16384;
-// Clients are numbered 0 to kMaxClients - 1: servers keep a push window for each number.
-inline constexpr uint32_t kMaxClients = 1024;
 // Dead and departed servers and workers that are still shown; the oldest go first.
 inline constexpr size_t kMaxGoneNodes = 2048;
 // Lives that were followed by another one of the same node, and whose late messages are known as such; a scheduler that is

@@ -5,14 +5,12 @@
 #include <cstdint>
 #include <vector>
 
+#include "client_lib/base/limits.h"
 #include "proto/scheduler.pb.h"
 #include "scheduler/membership.h"
 #include "scheduler/placement.h"
 
 namespace pawl {
-
-// What RoutingTable.primary says where there is none.
-inline constexpr uint32_t kNoPrimary = UINT32_MAX;
 
 // The table of placement.epoch. It names all `servers`, also those without replicas, each of which is one of its own number;
 // what little changes of them changes little of the table. REQUIRES: everyone in a replica set, but holders and yielding

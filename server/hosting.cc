@@ -4,6 +4,7 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
@@ -140,7 +141,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       }
     }
     MutexLock replica_lock(replica->mu);
-    if (role == ReplicaRole::kDropped && routing.primary(p) == kNoServer && replica->partition != nullptr) {
+    if (role == ReplicaRole::kDropped && routing.primary(p) == kNoPrimary && replica->partition != nullptr) {
       role = ReplicaRole::kHeld;
     }
     const ReplicaRole was = std::exchange(replica->role, role);
@@ -172,7 +173,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     replica->primary_since = wanted.primary_since();
     if (role == ReplicaRole::kBackup) ++backups;
     std::optional<MonotonicTime> since = std::exchange(replica->without_primary_since, std::nullopt);
-    if (role == ReplicaRole::kBackup && routing.primary(p) == kNoServer) {
+    if (role == ReplicaRole::kBackup && routing.primary(p) == kNoPrimary) {
       replica->without_primary_since = since.has_value() ? since : clock_.Now();
     }
     if (role != ReplicaRole::kPrimary) continue;
@@ -221,8 +222,8 @@ absl::StatusOr<std::shared_ptr<const TableSchema>> Hosting::LearnTable(const Tab
         absl::StrCat("table ", spec.id(), " exists as '", found->second->spec().name(), "' with another spec"));
   }
   PAWL_ASSIGN_OR_RETURN(auto table, TableSchema::Create(spec, view_->options.job_seed));
-  if (view_->tables.size() >= kMaxTables) {
-    return absl::ResourceExhaustedError(absl::StrCat("a job has at most ", kMaxTables, " tables"));
+  if (view_->tables.size() >= kMaxTablesOfPartition) {
+    return absl::ResourceExhaustedError(absl::StrCat("a job has at most ", kMaxTablesOfPartition, " tables"));
   }
   auto view = std::make_shared<View>(*view_);
   view->tables[spec.id()] = table;

@@ -25,9 +25,6 @@
 
 namespace pawl {
 
-// RoutingTable.primary of a partition that nobody can serve.
-inline constexpr uint32_t kNoServer = UINT32_MAX;
-
 // For how long a takeover is told of, and how many at most.
 inline constexpr std::chrono::seconds kTakeoverTold{5};
 inline constexpr size_t kMaxTakeoversTold = 1024;

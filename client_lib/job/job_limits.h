@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "client_lib/base/limits.h"
+
 namespace pawl {
 
 inline constexpr size_t kMaxJobNameBytes = 64;
-// A partition costs a lock and some KiB on its server; placement is a list of this length in every routing table.
-inline constexpr uint32_t kMaxPartitions = 65536;
 // Every partition keeps a clock and a push window for each.
 inline constexpr uint32_t kMaxLogicalWorkers = 1024;
 inline constexpr uint32_t kMaxBatchSize = 1u << 24;
@@ -27,7 +27,7 @@ inline constexpr int kMaxHiddenLayers = 32;
 // A weight matrix of two such layers is 1 GiB, which no step could move.
 inline constexpr uint32_t kMaxLayerWidth = 16384;
 // One less than a row's greatest width: models keep a bias beside the factors.
-inline constexpr uint32_t kMaxEmbeddingDim = 4095;
+inline constexpr uint32_t kMaxEmbeddingDim = kMaxRowWidth - 1;
 // They are a layer.
 inline constexpr uint32_t kMaxClasses = kMaxLayerWidth;
 inline constexpr int kMaxCsvColumns = 1024;

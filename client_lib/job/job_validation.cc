@@ -13,6 +13,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/model_layers.h"
 #include "client_lib/job/table_validation.h"

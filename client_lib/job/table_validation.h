@@ -6,15 +6,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "client_lib/base/limits.h"
 #include "proto/types.pb.h"
 
 namespace pawl {
 
 inline constexpr size_t kMaxTableNameBytes = 128;
 inline constexpr int kMaxTableDimensions = 8;
-inline constexpr uint32_t kMaxRowWidth = 4096;
-// 256 GiB of weights: more than any server set of today holds, and its byte count stays far from 2^64.
-inline constexpr uint64_t kMaxDenseElements = uint64_t{1} << 36;
 
 // INVALID_ARGUMENT naming the field (after `context`, such as "optimizer"), its value and what is possible.
 absl::Status ValidateOptimizer(const Optimizer& optimizer, absl::string_view context);

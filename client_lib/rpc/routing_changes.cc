@@ -5,12 +5,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/limits.h"
 
 namespace pawl {
 namespace {
-
-// RoutingTable.primary of a partition that has none.
-constexpr uint32_t kNoPrimary = UINT32_MAX;
 
 // Whether each server that is named is one of `servers`.
 bool NamesOnly(int servers, uint32_t primary, const PartitionReplicas& replicas) {

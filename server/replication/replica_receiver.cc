@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/failpoint.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/codec.h"
 #include "server/replication/change.h"
@@ -33,7 +34,7 @@ absl::Status ReplicaReceiver::CheckSender(const Hosting::View& view, const Repli
                                           uint32_t partition) const {
   const RoutingTable& routing = view.routing;
   const bool known = partition < static_cast<uint32_t>(std::min(routing.primary_size(), routing.replicas_size()));
-  const uint32_t primary = known ? routing.primary(static_cast<int>(partition)) : kNoServer;
+  const uint32_t primary = known ? routing.primary(static_cast<int>(partition)) : kNoPrimary;
   const bool is_primary = primary < static_cast<uint32_t>(routing.servers_size()) &&
                           routing.servers(static_cast<int>(primary)).node() == header.node() &&
                           routing.servers(static_cast<int>(primary)).incarnation() == header.incarnation();

@@ -36,8 +36,8 @@ absl::Status Partition::CreateTable(std::shared_ptr<const TableSchema> table) {
     return absl::AlreadyExistsError(
         absl::StrCat("table ", id, " exists as '", part->table().spec().name(), "' with another spec"));
   }
-  if (tables_.size() >= kMaxTables) {
-    return absl::ResourceExhaustedError(absl::StrCat("a job has at most ", kMaxTables, " tables"));
+  if (tables_.size() >= kMaxTablesOfPartition) {
+    return absl::ResourceExhaustedError(absl::StrCat("a job has at most ", kMaxTablesOfPartition, " tables"));
   }
   tables_.try_emplace(id, std::move(table));
   ++log_index_;

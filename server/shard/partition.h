@@ -11,6 +11,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client_lib/base/limits.h"
 #include "server/shard/gradient.h"
 #include "server/shard/push_window.h"
 #include "server/shard/step_sum.h"
@@ -18,9 +19,8 @@
 
 namespace pawl {
 
-inline constexpr size_t kMaxTables = 4096;
-// Free-running clients that push at a time; the scheduler numbers them below this.
-inline constexpr uint32_t kMaxClients = 1024;
+// The scheduler gives a job fewer.
+inline constexpr size_t kMaxTablesOfPartition = 4096;
 
 // What of the job matters to a partition; the same in all of them and in all replicas.
 struct PartitionOptions {

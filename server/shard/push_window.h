@@ -6,13 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "client_lib/base/limits.h"
+
 namespace pawl {
 
-// How far ahead of the first missing ordinal a push may be. A client has at most a few dozen messages in flight.
-inline constexpr size_t kPushWindow = 1024;
-
 // Remembers a set of ordinals as the highest contiguous one and a bitmap of fixed
-// size after it. Not thread-safe.
+// size after it (kPushWindow; clients keep within it). Not thread-safe.
 class PushWindow {
  public:
   enum class Answer { kNew, kDuplicate, kBeyondWindow };

@@ -9,16 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/byte_view.h"
+#include "client_lib/base/limits.h"
 #include "proto/types.pb.h"
 #include "server/optimizer/update_rule.h"
 #include "server/shard/initializer.h"
 
 namespace pawl {
 
-// Widest row of a sparse table, in elements.
-inline constexpr uint32_t kMaxRowWidth = 4096;
-// Most elements of a dense table: 16 TiB of float32.
-inline constexpr uint64_t kMaxDenseElements = uint64_t{1} << 42;
 inline constexpr int kMaxDimensions = 8;
 
 // The spec of a table with its optimizer and initializer. Immutable, hence thread-safe.
