@@ -155,8 +155,8 @@ struct PushItem {
   // the order given here, before they are sent. Dense: empty for the whole tensor, or some of its blocks
   // (proto/types.proto, TableKind), ascending.
   absl::Span<const uint64_t> keys = {};
-  // Sparse: row_width floats for each key. Dense: the whole tensor, or those blocks one after the other; they go to
-  // the socket from where they lie.
+  // Sparse: row_width floats for each key. Dense: the whole tensor, or those blocks one after the other; as FLOAT32 they
+  // go to the socket from where they lie.
   absl::Span<const float> gradients = {};
   // The caller knows that no key comes twice: saves looking.
   bool keys_are_distinct = false;
@@ -178,7 +178,7 @@ struct PullItem {
 };
 
 // One sender of pushes and pulls. Thread-safe; but see Push about order. Lives
-// until its client's end.
+// until its client's end, or CloseLogicalWorker.
 //
 // A Push or EndStep that has failed leaves the session broken, since what was to follow
 // may not be applied without it: every further call gets the same status.
@@ -212,7 +212,7 @@ class Session {
   Session() = default;
 };
 
-// A rank of the job. Obtained from Client::OpenLogicalWorker.
+// A rank of the job. Obtained from Client::OpenLogicalWorker or TakeOver.
 class LogicalWorker : public Session {
  public:
   virtual uint32_t rank() const = 0;

@@ -82,9 +82,9 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   TableCutsPool& cuts_pool() { return cuts_pool_; }
 
  private:
-  // Without effect if Join has finished.
   // The scheduler has taken this client for dead.
   void OnDisowned(const absl::Status& why);
+  // Without effect if Join has finished.
   void FinishJoin(const absl::Status& status);
   void Fail(const absl::Status& why, JobState state = JOB_STATE_UNSPECIFIED);
   void OnRouting(const RoutingTable& table);

@@ -146,7 +146,7 @@ class DataPlane final : public RequestHandler {
  private:
   using View = Hosting::View;
 
-  // Where a step ends or a life begins, and after how many segments.
+  // Where a step ends, and after how many segments.
   struct StepEnd {
     std::shared_ptr<Replica> replica;
     std::optional<uint64_t> segments;

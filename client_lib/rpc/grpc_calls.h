@@ -38,7 +38,7 @@ class GrpcCalls {
   // for the caller to give up the channel: gRPC closes the connection with its last reference.
   //
   // The last reference to a channel must not go on a thread of gRPC's that runs `done` (gRPC would join that
-  // thread from itself). Hence the caller keeps `stub` until RpcsAreOver.
+  // thread from itself). Hence the caller keeps `stub` until WaitForRpcs.
   //
   // `address` is the name of the call for Cancel.
   void Start(std::shared_ptr<grpc::GenericStub> stub, const std::string& address, const std::string& method,
