@@ -31,7 +31,9 @@ RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t rando
       const absl::optional<absl::Cord> pushback = error.GetPayload(kPushbackPayloadUrl);
       uint32_t milliseconds;
       if (!pushback || !absl::SimpleAtoi(std::string(*pushback), &milliseconds)) break;
-      const MonotonicDuration asked = std::min<MonotonicDuration>(std::chrono::milliseconds(milliseconds), kMaxPushback);
+      MonotonicDuration asked = std::min<MonotonicDuration>(std::chrono::milliseconds(milliseconds), kMaxPushback);
+      const MonotonicDuration doubled = asked * (1 << std::min(retries, kMaxPushbackDoublings));
+      asked = std::max(asked, std::min<MonotonicDuration>(doubled, kMaxBackoff));
       // Later by up to half, so that those who were sent away do not come back together.
       const uint64_t spread = static_cast<uint64_t>(asked.count()) / 2 + 1;
       return {RetryAction::kAgain, asked + MonotonicDuration(static_cast<MonotonicDuration::rep>(random % spread))};

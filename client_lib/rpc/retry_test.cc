@@ -50,6 +50,22 @@ TEST(RetryTest, PushbackIsObeyedWithinItsBound) {
   EXPECT_EQ(DecideRetry(status, 0, 0, budget).action, RetryAction::kGiveUp);
 }
 
+TEST(RetryTest, PushbackGrowsWithTheRepetitionsAndSpendsNothing) {
+  RetryBudget budget;
+  absl::Status status = absl::ResourceExhaustedError("full");
+  status.SetPayload(kPushbackPayloadUrl, absl::Cord("20"));
+  EXPECT_EQ(DecideRetry(status, 0, 0, budget).delay, milliseconds(20));
+  EXPECT_EQ(DecideRetry(status, 1, 0, budget).delay, milliseconds(40));
+  EXPECT_EQ(DecideRetry(status, 5, 0, budget).delay, milliseconds(640));
+  EXPECT_EQ(DecideRetry(status, 1000, 0, budget).delay, milliseconds(640));
+  status.SetPayload(kPushbackPayloadUrl, absl::Cord("300"));
+  EXPECT_EQ(DecideRetry(status, 9, 0, budget).delay, kMaxBackoff);
+  // What it asks for itself may be more.
+  status.SetPayload(kPushbackPayloadUrl, absl::Cord("3000"));
+  EXPECT_EQ(DecideRetry(status, 9, 0, budget).delay, milliseconds(3000));
+  EXPECT_LT(DecideRetry(absl::UnavailableError("x"), 0, 0, budget).delay, kMaxBackoff);
+}
+
 TEST(RetryTest, BackoffDoublesToItsMaximumWithJitter) {
   milliseconds full = kFirstBackoff;
   for (int retries = 0; retries < 100; ++retries) {

@@ -8,6 +8,8 @@
 #include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
 #include "server/replication/replica_fixture.h"
+#include "spdlog/sinks/ringbuffer_sink.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
@@ -216,6 +218,53 @@ TEST_F(FollowersTest, NoMorePiecesOfASnapshotGoToAServerThatIsGone) {
   plane_->AdoptRouting(Routing(3, {{.primary = 0}}, /*incarnation=*/1));
   transport_.RunActions();
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+}
+
+TEST_F(FollowersTest, WhoRefusesIsAskedMoreAndMoreSeldomAndOneWhoIsAwayIsNot) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}, {.primary = 0}}));
+  Create().IgnoreError();
+  const auto pause_after = [&](const absl::Status& status) {
+    EXPECT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
+    transport_.EndCalls(status);
+    const MonotonicDuration pause = transport_.last_delay;
+    transport_.RunActions();
+    return pause;
+  };
+  const absl::Status full = absl::ResourceExhaustedError("its disk is full");
+  EXPECT_EQ(pause_after(full), kLaneRetryInterval);
+  EXPECT_EQ(pause_after(full), 2 * kLaneRetryInterval);
+  for (int i = 0; i < 10; ++i) pause_after(full);
+  EXPECT_EQ(pause_after(full), kMaxLaneRetryInterval);
+  for (int i = 0; i < 10; ++i) EXPECT_EQ(pause_after(absl::UnavailableError("away")), kLaneRetryInterval);
+  EXPECT_EQ(pause_after(full), kLaneRetryInterval);
+}
+
+// A full disk must not become fuller by being told of.
+TEST_F(FollowersTest, WhatAFollowerRefusesIsLoggedOnceASecond) {
+  const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(1000);
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
+  Create().IgnoreError();
+  const auto refusals = [&] {
+    size_t count = 0;
+    for (const auto& line : lines->last_formatted()) count += line.find("its disk is full") != std::string::npos;
+    return count;
+  };
+  const auto refuse = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      transport_.EndCalls(absl::ResourceExhaustedError("its disk is full"));
+      transport_.RunActions();
+    }
+  };
+  refuse(10);
+  EXPECT_EQ(refusals(), 1u);
+  clock_.Advance(kLaneRefusalLogInterval);
+  refuse(10);
+  EXPECT_EQ(refusals(), 2u);
+  spdlog::set_default_logger(before);
 }
 
 // The message that brought an entry has those of other partitions too, and may be a hundred times as large.

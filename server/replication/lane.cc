@@ -7,6 +7,15 @@
 #include "server/replication/log_entry.h"
 
 namespace pawl {
+namespace {
+
+MonotonicDuration PauseAfter(uint32_t refusals) {
+  MonotonicDuration pause = kLaneRetryInterval;
+  for (uint32_t i = 1; i < refusals && pause < kMaxLaneRetryInterval; ++i) pause *= 2;
+  return std::min<MonotonicDuration>(pause, kMaxLaneRetryInterval);
+}
+
+}  // namespace
 
 void ReplicationLane::Append(Entry entry) {
   MutexLock lock(mu_);
@@ -129,6 +138,7 @@ void ReplicationLane::Send(const ReplicationHeader& header, std::vector<Entry> e
 void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, IncomingMessage answer) {
   ReplicateResponse response;
   std::vector<uint32_t> asked;
+  MonotonicDuration pause = kLaneRetryInterval;
   if (status.ok()) status = DecodeSmall(answer.bytes, response);
   {
     MutexLock lock(mu_);
@@ -148,8 +158,11 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
       asked_.clear();
       first_try_.reset();
       failed_tries_ = 0;
+      refusals_ = 0;
     } else {
       ++failed_tries_;
+      refusals_ = MayPassAtOnce(status) ? 0 : refusals_ + 1;
+      pause = PauseAfter(refusals_);
     }
   }
   if (status.ok()) {
@@ -163,7 +176,7 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
   }
   events_.failed(status);
   // Stays "under way" while it waits, so that nobody sends in between.
-  transport_.After(kLaneRetryInterval, [self = shared_from_this()] {
+  transport_.After(pause, [self = shared_from_this()] {
     {
       MutexLock lock(self->mu_);
       self->sent_ = 0;
@@ -174,6 +187,7 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
         // Nobody waits for it any more.
         self->first_try_.reset();
         self->failed_tries_ = 0;
+        self->refusals_ = 0;
       }
     }
     self->Pump();

@@ -13,6 +13,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/byte_view.h"
 #include "client_lib/base/clock.h"
@@ -27,12 +28,19 @@ inline constexpr size_t kMaxLaneRequestBytes = size_t{16} << 20;
 // The slowest network that a deadline is made for, and what applying and syncing may take besides.
 inline constexpr size_t kMinLaneBytesPerSecond = 20'000'000;
 inline constexpr std::chrono::milliseconds kLaneDeadline{1250};
-// Between the tries of a request.
+// Between the tries of a request; with each refusal in a row twice as long, up to the second, since whoever refuses has got
+// all of it and goes on refusing for a while, as with a full disk.
 inline constexpr std::chrono::milliseconds kLaneRetryInterval{20};
+inline constexpr std::chrono::milliseconds kMaxLaneRetryInterval{320};
 // A receiver that takes nothing for so long, for two leases and in so many tries is not waited for any more: writes stand
 // still meanwhile.
 inline constexpr std::chrono::milliseconds kSilentTooLong{2500};
 inline constexpr uint32_t kTriesOfTheSilent = 2;
+
+// The receiver was not reached, did not answer in time, or has not heard yet what the sender has: no refusal.
+inline bool MayPassAtOnce(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
+}
 
 // One request at a time: whatever was appended while it was under way goes into the next one, so that
 // order costs nothing and the load makes the batches. A request that fails is sent again until
@@ -100,6 +108,8 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   // When the first try of what is under way began, and how many have failed.
   std::optional<MonotonicTime> first_try_ PAWL_GUARDED_BY(mu_);
   uint32_t failed_tries_ PAWL_GUARDED_BY(mu_) = 0;
+  // The last of them that were refusals.
+  uint32_t refusals_ PAWL_GUARDED_BY(mu_) = 0;
   // In order; the first `sent_` of them are in the request under way.
   std::deque<Entry> queue_ PAWL_GUARDED_BY(mu_);
   size_t sent_ PAWL_GUARDED_BY(mu_) = 0;

@@ -10,14 +10,19 @@ void RecentEntries::Add(const std::shared_ptr<const void>& owner, size_t message
   MutexLock lock(mu_);
   if (messages_.empty() || messages_.back().owner != owner) {
     messages_.push_back({owner, message_bytes, {}});
-    bytes_ += message_bytes;
+    // Two that come in turn are there many times.
+    if (turns_[owner.get()]++ == 0) bytes_ += message_bytes;
   }
   for (ReplicationLane::Entry& entry : entries) {
     messages_.back().partitions.push_back(entry.partition);
     entries_[entry.partition].push_back(std::move(entry));
   }
   while (bytes_ > max_bytes_) {
-    bytes_ -= messages_.front().bytes;
+    const auto turns = turns_.find(messages_.front().owner.get());
+    if (--turns->second == 0) {
+      bytes_ -= messages_.front().bytes;
+      turns_.erase(turns);
+    }
     for (const uint32_t partition : messages_.front().partitions) {
       const auto oldest = entries_.find(partition);
       oldest->second.pop_front();

@@ -43,8 +43,10 @@ class RecentEntries {
 
   const size_t max_bytes_;
   mutable Mutex mu_;
-  // The oldest first.
+  // The oldest first; one again whenever there was another one between its entries.
   std::deque<Message> messages_ PAWL_GUARDED_BY(mu_);
+  // By owner, how often it is among them. Its bytes count once.
+  absl::flat_hash_map<const void*, size_t> turns_ PAWL_GUARDED_BY(mu_);
   size_t bytes_ PAWL_GUARDED_BY(mu_) = 0;
   // The same entries by partition, in the same order.
   absl::flat_hash_map<uint32_t, std::deque<ReplicationLane::Entry>> entries_ PAWL_GUARDED_BY(mu_);

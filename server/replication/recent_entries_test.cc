@@ -82,5 +82,28 @@ TEST(RecentEntriesTest, BeyondTheLimitTheOldestMessagesGo) {
   EXPECT_TRUE(first.expired());
 }
 
+// Their primaries send at the same time, and each partition is added by itself.
+TEST(RecentEntriesTest, MessagesThatComeInTurnTakeTheirRoomOnce) {
+  RecentEntries recent(/*max_bytes=*/250);
+  std::weak_ptr<const std::string> first;
+  {
+    const Message a("a");
+    const Message b("b");
+    first = a.text;
+    for (uint64_t index = 1; index <= 100; ++index) {
+      a.AddTo(recent, {{1, index}});
+      b.AddTo(recent, {{2, index}});
+    }
+  }
+  EXPECT_TRUE(recent.Find(1, 1, 100).has_value());
+  EXPECT_TRUE(recent.Find(2, 1, 100).has_value());
+  // They go with the last of their entries.
+  Message("c").AddTo(recent, {{3, 1}});
+  EXPECT_EQ(Texts(recent.Find(3, 1, 1)), "1c ");
+  EXPECT_FALSE(recent.Find(1, 100, 100).has_value());
+  EXPECT_EQ(Texts(recent.Find(2, 100, 100)), "100b ");
+  EXPECT_TRUE(first.expired());
+}
+
 }  // namespace
 }  // namespace pawl

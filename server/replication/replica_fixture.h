@@ -44,7 +44,10 @@ class HeldTransport final : public Transport {
     request.bytes.CopyTo(call.request.data());
     calls.push_back(std::move(call));
   }
-  void After(MonotonicDuration, absl::AnyInvocable<void()> action) override { actions.push_back(std::move(action)); }
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
+    last_delay = delay;
+    actions.push_back(std::move(action));
+  }
   void Forget(const std::string& address) override { forgotten.push_back(address); }
   void Shutdown() override {}
 
@@ -65,6 +68,7 @@ class HeldTransport final : public Transport {
   std::deque<HeldCall> calls;
   std::deque<absl::AnyInvocable<void()>> actions;
   std::vector<std::string> forgotten;
+  MonotonicDuration last_delay = MonotonicDuration::zero();
 };
 
 // A disk on which everything is durable at once, and that is told what to do meanwhile.

@@ -140,7 +140,7 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
     if (status.ok()) status = take(partition, 0, 0);
   }
   if (!status.ok()) {
-    if (!absl::IsFailedPrecondition(status) && !absl::IsUnavailable(status)) {
+    if (!absl::IsFailedPrecondition(status) && !absl::IsUnavailable(status) && MayLogRefusal()) {
       spdlog::error("{}: {}", header.node(), status.ToString());
     }
     return reply(std::move(status), OutgoingMessage());
@@ -161,6 +161,14 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
     reply(absl::OkStatus(), EncodeSmall(response));
     PAWL_FAILPOINT("replica.acknowledged");
   });
+}
+
+bool ReplicaReceiver::MayLogRefusal() {
+  const MonotonicTime now = clock_.Now();
+  MutexLock lock(mu_);
+  if (now < next_refusal_logged_) return false;
+  next_refusal_logged_ = now + kLaneRefusalLogInterval;
+  return true;
 }
 
 ReplicaReceiver::ArrivingSnapshots::iterator ReplicaReceiver::Forget(ArrivingSnapshots::iterator snapshot) {
@@ -185,8 +193,10 @@ absl::Status ReplicaReceiver::TakePiece(InstallSnapshotRequest& request, std::st
   MutexLock lock(mu_);
   if (request.offset() == 0) {
     if (arriving_.size() >= kMaxSnapshotsArriving && !arriving_.contains(request.partition())) {
-      // Of primaries that have died in the middle of it.
-      Forget(arriving_.begin());
+      // Most probably of a primary that has died in the middle of it.
+      Forget(std::min_element(arriving_.begin(), arriving_.end(), [](const auto& a, const auto& b) {
+        return a.second.last_piece < b.second.last_piece;
+      }));
     }
     if (const auto before = arriving_.find(request.partition()); before != arriving_.end()) Forget(before);
     arriving_[request.partition()] =

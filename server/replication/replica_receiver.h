@@ -75,6 +75,8 @@ class ReplicaReceiver {
   absl::Status CheckReign(const Replica& replica, uint64_t primary_since) const PAWL_REQUIRES(replica.mu);
   absl::Status ApplyEntry(const ChangeView& change, const ByteView& bytes, const std::shared_ptr<const void>& owner,
                           Replica& replica) PAWL_REQUIRES(replica.mu);
+  // What is refused is sent again and again: of all of it some is logged (kLaneRefusalLogInterval).
+  bool MayLogRefusal();
   // Forgets it and returns the one after it.
   ArrivingSnapshots::iterator Forget(ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_);
   // `whole` is the snapshot if this was its last piece. Takes the data out of the request.
@@ -92,6 +94,7 @@ class ReplicaReceiver {
   MonotonicDuration promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();
   ArrivingSnapshots arriving_ PAWL_GUARDED_BY(mu_);
   size_t bytes_arriving_ PAWL_GUARDED_BY(mu_) = 0;
+  MonotonicTime next_refusal_logged_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();
 };
 
 }  // namespace pawl

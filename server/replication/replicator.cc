@@ -69,7 +69,7 @@ std::shared_ptr<ReplicationLane> Replicator::NewLane(const ServerAddress& addres
           .header = events_.header,
           .answered = [this, server](const ReplicateResponse& response, const std::vector<uint32_t>& asked,
                                      MonotonicTime sent) { OnAnswer(server, response, asked, sent); },
-          .failed = [this](const absl::Status& status) { OnFailure(status); }});
+          .failed = [this, server](const absl::Status& status) { OnFailure(server, status); }});
   if (closed_) lane->Close();
   return lane;
 }
@@ -365,13 +365,19 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
   if (any_wants_snapshot) BeginInstalls();
 }
 
-void Replicator::OnFailure(const absl::Status& status) {
+void Replicator::OnFailure(const Server& server, const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kRoutingPayloadUrl);
   RoutingTable routing;
   if (payload && routing.ParseFromString(std::string(*payload))) return events_.routing(routing);
-  if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status) && !absl::IsCancelled(status)) {
-    spdlog::warn("replication: {}", status.ToString());
+  if (MayPassAtOnce(status)) return;
+  {
+    MutexLock lock(mu_);
+    const auto peer = peers_.find(server);
+    const MonotonicTime now = clock_.Now();
+    if (peer == peers_.end() || now < peer->second.next_refusal_logged) return;
+    peer->second.next_refusal_logged = now + kLaneRefusalLogInterval;
   }
+  spdlog::warn("replication to {}: {}", server.first, status.ToString());
 }
 
 void Replicator::BeginInstalls() {
@@ -514,7 +520,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
     for (const Follower& other : replica.followers) again = again || other.state == Follower::State::kNeedsSnapshot;
   }
   if (!status.ok()) {
-    OnFailure(status);
+    OnFailure(Server(install->node, install->incarnation), status);
     spdlog::warn("snapshot of partition {} to {}: {}; sent again", replica.index, install->node, status.ToString());
   }
   if (again) WantSnapshot(replica.index);

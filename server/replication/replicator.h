@@ -34,6 +34,8 @@ inline constexpr std::chrono::milliseconds kSnapshotPieceDeadline{5000};
 // the others nothing; pushes are not slowed for its sake.
 inline constexpr std::chrono::milliseconds kSnapshotRetryInterval{50};
 inline constexpr std::chrono::milliseconds kMaxSnapshotRetryInterval{5000};
+// Of one server no more often it is logged what it refuses.
+inline constexpr std::chrono::seconds kLaneRefusalLogInterval{1};
 // For so long a snapshot that did not arrive says that the server is silent.
 inline constexpr std::chrono::seconds kFailedInstallCounts{1};
 // How often a silent scheduler makes a primary ask its backups for promises.
@@ -104,6 +106,7 @@ class Replicator {
     // Of snapshots that did not arrive, since the last one that did: when the first and the last were given up.
     std::optional<MonotonicTime> installs_fail_since;
     MonotonicTime install_failed_at = MonotonicTime::min();
+    MonotonicTime next_refusal_logged = MonotonicTime::min();
   };
   struct Install;
 
@@ -115,7 +118,7 @@ class Replicator {
   // The follower of a former primary is at `position`: it goes on from there if it has nothing that the replica lacks, and
   // what it lacks is still known; else it gets a snapshot, and this returns false.
   bool GoOn(Replica& replica, Follower& follower, const ReplicaPosition& position) PAWL_REQUIRES(replica.mu);
-  void OnFailure(const absl::Status& status);
+  void OnFailure(const Server& server, const absl::Status& status);
   void WantSnapshot(uint32_t partition) PAWL_EXCLUDES(mu_);
   void BeginInstalls();
   bool BeginInstall(const std::shared_ptr<Replica>& replica);
