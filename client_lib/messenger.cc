@@ -182,15 +182,16 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch, std::shared
   if (call.may_park) timeout += kParkedDeadline;
   const Method method = call.method;
   transport_.Call(address, method, std::move(request), std::min(timeout, left),
-                  [self = shared_from_this(), epoch, flow = std::move(flow), message = std::move(message)](
-                      absl::Status status, IncomingMessage answer) mutable {
+                  [self = shared_from_this(), epoch, sent = clock_.Now(), flow = std::move(flow),
+                   message = std::move(message)](absl::Status status, IncomingMessage answer) mutable {
                     // First, so that the next message is on its way while this answer is taken.
                     flow->Release(message->call->flow_step, message->bytes);
-                    self->OnAnswer(epoch, std::move(message), std::move(status), std::move(answer));
+                    self->OnAnswer(epoch, sent, std::move(message), std::move(status), std::move(answer));
                   });
 }
 
-void Messenger::OnAnswer(uint64_t epoch, std::shared_ptr<Message> message, absl::Status status, IncomingMessage answer) {
+void Messenger::OnAnswer(uint64_t epoch, MonotonicTime sent, std::shared_ptr<Message> message, absl::Status status,
+                         IncomingMessage answer) {
   const std::shared_ptr<Call> call = message->call;
   if (status.ok()) {
     budget_.OnSuccess();
@@ -199,6 +200,12 @@ void Messenger::OnAnswer(uint64_t epoch, std::shared_ptr<Message> message, absl:
   }
   if (const absl::Status why = failure(); !why.ok()) {
     call->MessageDone(why);
+    return;
+  }
+  if (call->may_park && absl::IsDeadlineExceeded(status) && clock_.Now() - sent >= kParkedDeadline) {
+    // It has waited on the server for others. Nothing is lost, and nothing to be learned from it.
+    message->last_error = absl::Status(status.code(), status.message());
+    Send(std::move(message));
     return;
   }
   const RetryDecision decision = DecideRetry(status, message->retries, RandomNumber(), budget_);

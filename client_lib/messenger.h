@@ -155,7 +155,9 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   void SendTo(const std::string& address, uint64_t epoch, std::shared_ptr<Message> message);
   void Transmit(const std::string& address, uint64_t epoch, std::shared_ptr<FlowControl> flow,
                 std::shared_ptr<Message> message);
-  void OnAnswer(uint64_t epoch, std::shared_ptr<Message> message, absl::Status status, IncomingMessage answer);
+  // `sent`: when the attempt began.
+  void OnAnswer(uint64_t epoch, MonotonicTime sent, std::shared_ptr<Message> message, absl::Status status,
+                IncomingMessage answer);
   absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer);
   // Adopts the routing that came with `error`; true if what is current now is newer than `epoch`.
   bool AdoptRouting(const absl::Status& error, uint64_t epoch);

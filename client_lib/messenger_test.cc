@@ -117,5 +117,47 @@ TEST_F(MessengerTest, WhatWaitsForItsTurnGoesWhereTheServerIsNow) {
   for (const auto& call : {first, second}) EXPECT_EQ(call->statuses, std::vector<absl::Status>{absl::OkStatus()});
 }
 
+TEST_F(MessengerTest, WhatHasWaitedOnTheServerForOthersIsAskedAgainAtOnceAndSpendsNoRetry) {
+  Adopt(1, {"a", "b"});
+  const auto parked = Push(0, 1, /*may_park=*/true);
+  for (int i = 0; i < 2 * RetryBudget::kMaxTokens; ++i) {
+    clock_.Advance(seconds(11));
+    transport_.EndFirst(absl::DeadlineExceededError("it waits for a step"));
+    ASSERT_EQ(Addresses(), std::vector<std::string>{"a"}) << i;
+  }
+  EXPECT_EQ(messenger_->counters().retries, 0u);
+  // The budget is still there: soon, but not at once.
+  transport_.delays.clear();
+  transport_.EndFirst(absl::UnavailableError("the server is gone"));
+  EXPECT_TRUE(Addresses().empty());
+  ASSERT_EQ(transport_.delays.size(), 1u);
+  EXPECT_LT(transport_.delays[0], kMaxBackoff / 2);
+  EXPECT_EQ(messenger_->counters().retries, 1u);
+  EXPECT_TRUE(parked->statuses.empty());
+}
+
+TEST_F(MessengerTest, ACallThatIsLostBeforeItCanHaveWaitedIsARetry) {
+  Adopt(1, {"a", "b"});
+  const auto parked = Push(0, 1, /*may_park=*/true);
+  clock_.Advance(seconds(1));
+  transport_.EndFirst(absl::DeadlineExceededError("lost"));
+  EXPECT_TRUE(Addresses().empty());
+  const auto other = Push(1);
+  clock_.Advance(seconds(11));
+  transport_.EndFirst(absl::DeadlineExceededError("lost"));
+  EXPECT_TRUE(Addresses().empty());
+  EXPECT_EQ(messenger_->counters().retries, 2u);
+}
+
+TEST_F(MessengerTest, WhatWaitsForOthersEndsAtTheCallsDeadline) {
+  Adopt(1, {"a", "b"});
+  const auto parked = Push(0, 1, /*may_park=*/true);
+  clock_.Advance(seconds(3600));
+  transport_.EndFirst(absl::DeadlineExceededError("it waits for a step"));
+  ASSERT_EQ(parked->statuses.size(), 1u);
+  EXPECT_EQ(parked->statuses[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(Addresses().empty());
+}
+
 }  // namespace
 }  // namespace pawl
