@@ -181,13 +181,24 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch, std::shared
   MonotonicDuration timeout = TransferTime(std::max(flow->bytes_in_flight(), message->bytes));
   if (call.may_park) timeout += kParkedDeadline;
   const Method method = call.method;
-  transport_.Call(address, method, std::move(request), std::min(timeout, left),
-                  [self = shared_from_this(), epoch, sent = clock_.Now(), flow = std::move(flow),
-                   message = std::move(message)](absl::Status status, IncomingMessage answer) mutable {
-                    // First, so that the next message is on its way while this answer is taken.
-                    flow->Release(message->call->flow_step, message->bytes);
-                    self->OnAnswer(epoch, sent, std::move(message), std::move(status), std::move(answer));
-                  });
+  CallServer(address, epoch, method, std::move(request), std::min(timeout, left),
+             [self = shared_from_this(), epoch, sent = clock_.Now(), flow = std::move(flow), message = std::move(message)](
+                 absl::Status status, IncomingMessage answer) mutable {
+               // First, so that the next message is on its way while this answer is taken.
+               flow->Release(message->call->flow_step, message->bytes);
+               self->OnAnswer(epoch, sent, std::move(message), std::move(status), std::move(answer));
+             });
+}
+
+void Messenger::CallServer(std::string address, uint64_t epoch, Method method, OutgoingMessage request,
+                           MonotonicDuration timeout, Transport::Done done) {
+  // `done` may have the last reference, and be run here.
+  const std::shared_ptr<Messenger> self = shared_from_this();
+  transport_.Call(address, method, std::move(request), timeout, std::move(done));
+  // Whoever has adopted a newer routing meanwhile may have forgotten the address before this call was there.
+  if (const auto routing = router_.current(); routing->epoch() > epoch && !routing->Names(address)) {
+    transport_.Forget(address);
+  }
 }
 
 void Messenger::OnAnswer(uint64_t epoch, MonotonicTime sent, std::shared_ptr<Message> message, absl::Status status,
@@ -252,12 +263,13 @@ absl::Status Messenger::Adopt(const RoutingTable& table) {
   if (!is_newer) return absl::OkStatus();
   if (before != nullptr) {
     counters_.routing_changes.fetch_add(1, std::memory_order_relaxed);
-    const std::shared_ptr<const Routing> now = router_.current();
+    // By what is current at each deed: another thread may adopt a newer one meanwhile, which names it again.
     for (const std::string& address : before->primary_addresses()) {
+      const std::shared_ptr<const Routing> now = router_.current();
       const std::vector<std::string>& still = now->primary_addresses();
       if (std::find(still.begin(), still.end(), address) == still.end()) transport_.CancelCalls(address);
     }
-    ForgetServers(*before, *now);
+    ForgetServers(*before, *router_.current());
   }
   WakeWaiting();
   return absl::OkStatus();
@@ -280,7 +292,9 @@ void Messenger::ForgetServers(const Routing& before, const Routing& now) {
       it = flows_.erase(it);
     }
   }
-  for (const std::string& address : gone) transport_.Forget(address);
+  for (const std::string& address : gone) {
+    if (!router_.current()->Names(address)) transport_.Forget(address);
+  }
 }
 
 bool Messenger::AdoptRouting(const absl::Status& error, uint64_t epoch) {
@@ -466,8 +480,9 @@ void Messenger::TransmitPart(const std::string& address, uint64_t epoch, std::sh
   // An answer that comes too late for this is that to the next attempt.
   const MonotonicDuration timeout = std::min<MonotonicDuration>(kBulkDeadline, round.deadline - clock_.Now());
   OutgoingMessage request = round.Encode(part->partitions, epoch);
-  transport_.Call(
-      address, round.method, std::move(request), timeout,
+  const Method method = round.method;
+  CallServer(
+      address, epoch, method, std::move(request), timeout,
       [self = shared_from_this(), epoch, part = std::move(part)](absl::Status status, IncomingMessage answer) mutable {
         self->OnPartAnswer(epoch, std::move(part), std::move(status), std::move(answer));
       });

@@ -169,6 +169,10 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   // Those that `now` does not name any more.
   void ForgetServers(const Routing& before, const Routing& now);
 
+  // By the routing of that epoch. Leaves no connection to a server that has gone meanwhile.
+  void CallServer(std::string address, uint64_t epoch, Method method, OutgoingMessage request, MonotonicDuration timeout,
+                  Transport::Done done);
+
   void SendPart(std::shared_ptr<RoundPart> part);
   void TransmitPart(const std::string& address, uint64_t epoch, std::shared_ptr<RoundPart> part);
   void OnPartAnswer(uint64_t epoch, std::shared_ptr<RoundPart> part, absl::Status status, IncomingMessage answer);

@@ -1,6 +1,7 @@
 #include "client_lib/messenger.h"
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@ class HeldTransport final : public Transport {
   };
 
   void Call(const std::string& address, Method, OutgoingMessage, MonotonicDuration, Done done) override {
+    if (before_call != nullptr) std::exchange(before_call, nullptr)();
     calls.push_back({address, std::move(done)});
   }
   void CancelCalls(const std::string& address) override { cancelled.push_back(address); }
@@ -39,6 +41,8 @@ class HeldTransport final : public Transport {
     call.done(status, IncomingMessage());
   }
 
+  // Once: what another thread does while the next call is on its way here.
+  std::function<void()> before_call;
   std::deque<HeldCall> calls;
   std::vector<std::string> cancelled;
   std::vector<std::string> forgotten;
@@ -100,6 +104,14 @@ TEST_F(MessengerTest, CallsToServersThatAreNoPrimariesAreCancelledAndAddressesTh
   EXPECT_EQ(transport_.forgotten, std::vector<std::string>{"c"});
   Adopt(3, {"b", "d"});
   EXPECT_EQ(transport_.forgotten, (std::vector<std::string>{"c", "a"}));
+}
+
+TEST_F(MessengerTest, ACallToAnAddressThatIsForgottenMeanwhileIsForgottenToo) {
+  Adopt(1, {"a", "b"});
+  transport_.before_call = [&] { Adopt(2, {"c", "b"}); };
+  Push(0);
+  EXPECT_EQ(Addresses(), std::vector<std::string>{"a"});
+  EXPECT_EQ(transport_.forgotten, (std::vector<std::string>{"a", "a"})) << "the second time with the call";
 }
 
 TEST_F(MessengerTest, WhatWaitsForItsTurnGoesWhereTheServerIsNow) {

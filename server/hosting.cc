@@ -1,6 +1,7 @@
 #include "server/hosting.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
@@ -97,8 +98,11 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
   // A peer says by it that there is a newer one, which comes from the scheduler.
   if (routing.primary_size() == 0) return false;
   if (routing.job_id() != before.job_id || static_cast<uint32_t>(routing.primary_size()) != before.options.partitions) {
-    spdlog::error("routing epoch {} is of job {:x} with {} partitions, not of {:x} with {}, and is not adopted",
-                  routing.epoch(), routing.job_id(), routing.primary_size(), before.job_id, before.options.partitions);
+    // A peer sends it again and again.
+    if (routing.epoch() != std::exchange(refused_epoch_, routing.epoch())) {
+      spdlog::error("routing epoch {} is of job {:x} with {} partitions, not of {:x} with {}, and is not adopted",
+                    routing.epoch(), routing.job_id(), routing.primary_size(), before.job_id, before.options.partitions);
+    }
     return false;
   }
   auto view = std::make_shared<View>(before);

@@ -114,6 +114,8 @@ class Hosting {
 
   // One adoption at a time.
   Mutex adoption_mu_;
+  // The last that was not of this job, and was told of.
+  uint64_t refused_epoch_ PAWL_GUARDED_BY(adoption_mu_) = 0;
   mutable Mutex mu_;
   std::shared_ptr<const View> view_ PAWL_GUARDED_BY(mu_);
   MonotonicDuration former_promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();

@@ -36,6 +36,7 @@ GrpcTransport::~GrpcTransport() {
   calls_.WaitForRpcs();
   // Closes the connections, and so ends loans that they hold.
   MutexLock lock(mu_);
+  closing_ = true;
   connections_.clear();
   abandoned_.clear();
 }
@@ -82,7 +83,8 @@ void GrpcTransport::Abandon(const std::string& address, const std::shared_ptr<gr
 
 void GrpcTransport::CloseAbandonedAfter(MonotonicDuration delay) {
   calls_.After(delay, [this, delay] {
-    if (CloseAbandoned() && !shut_down_.load()) CloseAbandonedAfter(std::min<MonotonicDuration>(2 * delay, kMaxLoanAfterRpc));
+    if (CloseAbandoned() && !shut_down_.load())
+      CloseAbandonedAfter(std::min<MonotonicDuration>(2 * delay, kMaxLoanAfterRpc));
   });
 }
 
@@ -105,15 +107,17 @@ void GrpcTransport::Forget(const std::string& address) {
   {
     MutexLock lock(mu_);
     const auto it = connections_.find(address);
-    if (it == connections_.end()) return;
-    forgotten = std::move(it->second);
-    connections_.erase(it);
+    if (it != connections_.end()) {
+      forgotten = std::move(it->second);
+      connections_.erase(it);
+    }
   }
   // Not here: gRPC may run what calls are done with while it cancels them.
   calls_.CancelAndThen(address, [this, forgotten = std::move(forgotten)]() mutable {
     {
       // Not before, so that whoever cancels them never has the last reference to the channel.
       MutexLock lock(mu_);
+      if (forgotten.push == nullptr || closing_) return;
       abandoned_.push_back(std::move(forgotten.push));
       abandoned_.push_back(std::move(forgotten.pull));
     }

@@ -61,6 +61,8 @@ class GrpcTransport final : public Transport {
   mutable Mutex mu_;
   absl::flat_hash_map<std::string, Connections> connections_ PAWL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<grpc::GenericStub>> abandoned_ PAWL_GUARDED_BY(mu_);
+  // Nothing is kept any more.
+  bool closing_ PAWL_GUARDED_BY(mu_) = false;
   // Last: it waits for what may use the rest.
   GrpcCalls calls_;
 };
