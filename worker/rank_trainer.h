@@ -57,7 +57,7 @@ float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t ste
 
 // Takes one rank through its steps: batch, pull, gradients, push, end of the step; and through its share of the
 // evaluations. The pull of the next step is on its way while this one is computed (in SYNC the servers
-// park it until its version is there), and the push of the one before while this one is computed.
+// park it until its version is there); in the other modes the push of the one before, too.
 //
 // With a replica the dense gradients go there, table by table while the backward pass goes on, and the dense parameters come
 // from there, table by table while the forward pass does. A step ends when the rank has handed its gradients in, but where
