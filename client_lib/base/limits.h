@@ -7,7 +7,8 @@
 
 namespace pawl {
 
-// Partitions of a job. One costs a lock and some KiB on its server; placement is a list of this length in every routing table.
+// Partitions of a job. One costs a lock and some KiB on its server; placement is a list of this length in every routing
+// table.
 inline constexpr uint32_t kMaxPartitions = 65536;
 // RoutingTable.primary of a partition that nobody can serve.
 inline constexpr uint32_t kNoPrimary = UINT32_MAX;

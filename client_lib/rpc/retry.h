@@ -13,8 +13,8 @@ namespace pawl {
 // The delay before the n-th repetition is kFirstBackoff * 2^n up to kMaxBackoff, times a random factor in [0.5, 1).
 inline constexpr std::chrono::milliseconds kFirstBackoff{20};
 inline constexpr std::chrono::milliseconds kMaxBackoff{1000};
-// What a server asks for by a pushback is doubled with each repetition, up to this times: what it has no room for may stay so
-// for as long as somebody is slow.
+// What a server asks for by a pushback is doubled with each repetition, up to this times: what it has no room for may stay
+// so for as long as somebody is slow.
 inline constexpr int kMaxPushbackDoublings = 5;
 // A server that asks for longer than this is not believed.
 inline constexpr std::chrono::milliseconds kMaxPushback{10000};

@@ -194,9 +194,8 @@ absl::Status ReplicaReceiver::TakePiece(InstallSnapshotRequest& request, std::st
   if (request.offset() == 0) {
     if (arriving_.size() >= kMaxSnapshotsArriving && !arriving_.contains(request.partition())) {
       // Most probably of a primary that has died in the middle of it.
-      Forget(std::min_element(arriving_.begin(), arriving_.end(), [](const auto& a, const auto& b) {
-        return a.second.last_piece < b.second.last_piece;
-      }));
+      Forget(std::min_element(arriving_.begin(), arriving_.end(),
+                              [](const auto& a, const auto& b) { return a.second.last_piece < b.second.last_piece; }));
     }
     if (const auto before = arriving_.find(request.partition()); before != arriving_.end()) Forget(before);
     arriving_[request.partition()] =
