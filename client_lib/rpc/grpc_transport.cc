@@ -83,8 +83,8 @@ void GrpcTransport::Abandon(const std::string& address, const std::shared_ptr<gr
 
 void GrpcTransport::CloseAbandonedAfter(MonotonicDuration delay) {
   calls_.After(delay, [this, delay] {
-    if (CloseAbandoned() && !shut_down_.load())
-      CloseAbandonedAfter(std::min<MonotonicDuration>(2 * delay, kMaxLoanAfterRpc));
+    if (!CloseAbandoned() || shut_down_.load()) return;
+    CloseAbandonedAfter(std::min<MonotonicDuration>(2 * delay, kMaxLoanAfterRpc));
   });
 }
 

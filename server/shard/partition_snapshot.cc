@@ -369,8 +369,9 @@ class PartitionLoader {
   absl::Status Tables() {
     uint32_t count;
     PAWL_RETURN_IF_ERROR(Number(count, "number of tables"));
-    if (count > kMaxTablesOfPartition)
+    if (count > kMaxTablesOfPartition) {
       return Damaged(absl::StrCat(count, " tables; a job has at most ", kMaxTablesOfPartition));
+    }
     std::optional<uint32_t> previous;
     for (; count > 0; --count) {
       uint32_t spec_bytes;
