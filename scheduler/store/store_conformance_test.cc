@@ -164,9 +164,9 @@ class StoreConformanceTest : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(StoreConformanceTest, WhoStandsByCanLookAtTheNewestState) {
-  auto standby = backend_->Open();
+  auto standby = Open();
   EXPECT_FALSE(standby->Peek().ok() && standby->Peek()->has_value()) << "there is none";
-  auto leader = backend_->Open();
+  auto leader = Open();
   ASSERT_TRUE(leader->Campaign(In(kLong)).ok());
   ASSERT_TRUE(leader->Load().ok());
   const auto none = standby->Peek();
