@@ -94,26 +94,25 @@ TEST_F(CheckpointsTest, PartitionsThatMoveDoNotPutCheckpointsOff) {
 
 // One that moves behind the step cannot be told from one that was asked too late.
 TEST_F(CheckpointsTest, TheLeadShrinksAgainAndRarelyTooFar) {
-  Checkpoints checkpoints = Make(100);
-  uint64_t step = 95;
-  const auto take = [&](bool in_time) {
-    ASSERT_NE(Next(checkpoints, step), 0u) << step;
-    in_time ? checkpoints.Completed("/c", 5) : checkpoints.TooLate();
+  Checkpoints checkpoints = Make(0);
+  uint64_t step = 0;
+  // How many steps after the next one it is asked for.
+  const auto lead = [&](bool in_time) {
     step += 100;
+    EXPECT_TRUE(checkpoints.Request("/asked").ok());
+    const uint64_t at = Next(checkpoints, step);
+    in_time ? checkpoints.Completed("/asked/a", 5) : checkpoints.TooLate();
+    return at - step - 1;
   };
-  for (int i = 0; i < 3; ++i) take(false);
-  for (uint32_t i = 0; i < 3 * kCheckpointsBeforeLessLead; ++i) take(true);
-  ASSERT_TRUE(checkpoints.Request("/asked").ok());
-  const uint64_t past = step + 25;
-  EXPECT_EQ(Next(checkpoints, past), past + 2) << "a lead of 1";
-  checkpoints.TooLate();
-  EXPECT_EQ(Next(checkpoints, past), past + 3);
-  for (uint32_t i = 0; i + 1 < kCheckpointsBeforeLessLead; ++i) {
-    checkpoints.Completed("/c", 5);
-    ASSERT_TRUE(checkpoints.Request("/asked").ok());
-    const uint64_t then = past + 10 * (i + 1);
-    EXPECT_EQ(Next(checkpoints, then), then + 3) << "not less after " << i + 1;
+  for (const uint64_t grown : {1, 2, 4}) EXPECT_EQ(lead(/*in_time=*/false), grown);
+  for (const uint64_t shrunk : {8, 4, 2, 1, 1}) {
+    for (uint32_t i = 0; i < kCheckpointsBeforeLessLead; ++i) EXPECT_EQ(lead(/*in_time=*/true), shrunk) << i;
   }
+  // Those in a row are counted from the last one that was too late.
+  for (uint32_t i = 0; i + 1 < kCheckpointsBeforeLessLead; ++i) EXPECT_EQ(lead(/*in_time=*/true), 1u);
+  EXPECT_EQ(lead(/*in_time=*/false), 1u);
+  for (uint32_t i = 0; i < kCheckpointsBeforeLessLead; ++i) EXPECT_EQ(lead(/*in_time=*/true), 2u) << i;
+  EXPECT_EQ(lead(/*in_time=*/true), 1u);
 }
 
 TEST_F(CheckpointsTest, TheLeadIsNeverMoreThanIsTrainedInALittleTime) {
