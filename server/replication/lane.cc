@@ -4,19 +4,10 @@
 #include <utility>
 
 #include "client_lib/rpc/codec.h"
+#include "server/replication/growing_pause.h"
 #include "server/replication/log_entry.h"
 
 namespace pawl {
-namespace {
-
-MonotonicDuration PauseAfter(uint32_t refusals) {
-  MonotonicDuration pause = kLaneRetryInterval;
-  for (uint32_t i = 1; i < refusals && pause < kMaxLaneRetryInterval; ++i) pause *= 2;
-  return std::min<MonotonicDuration>(pause, kMaxLaneRetryInterval);
-}
-
-}  // namespace
-
 void ReplicationLane::Append(Entry entry) {
   MutexLock lock(mu_);
   if (closed_) return;
@@ -162,7 +153,7 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
     } else {
       ++failed_tries_;
       refusals_ = MayPassAtOnce(status) ? 0 : refusals_ + 1;
-      pause = PauseAfter(refusals_);
+      pause = GrowingPause(refusals_, kLaneRetryInterval, kMaxLaneRetryInterval);
     }
   }
   if (status.ok()) {

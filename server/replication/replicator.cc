@@ -10,6 +10,7 @@
 #include "absl/types/optional.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/rpc/codec.h"
+#include "server/replication/growing_pause.h"
 #include "server/shard/partition_snapshot.h"
 #include "spdlog/spdlog.h"
 
@@ -46,16 +47,6 @@ struct Replicator::Install {
     return piece;
   }
 };
-
-namespace {
-
-MonotonicDuration PauseAfter(uint32_t failed_installs) {
-  MonotonicDuration pause = kSnapshotRetryInterval;
-  for (uint32_t i = 1; i < failed_installs && pause < kMaxSnapshotRetryInterval; ++i) pause *= 2;
-  return std::min<MonotonicDuration>(pause, kMaxSnapshotRetryInterval);
-}
-
-}  // namespace
 
 Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock,
                        const RecentEntries& recent, Events events)
@@ -408,7 +399,7 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
     for (Follower& follower : replica->followers) {
       if (follower.state != Follower::State::kNeedsSnapshot) continue;
       if (follower.failed_installs > 0 && !follower.install_from.has_value()) {
-        pause = PauseAfter(follower.failed_installs);
+        pause = GrowingPause(follower.failed_installs, kSnapshotRetryInterval, kMaxSnapshotRetryInterval);
         follower.install_from = now + *pause;
       }
       if (follower.install_from.has_value() && now < *follower.install_from) continue;
