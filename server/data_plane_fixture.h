@@ -3,16 +3,12 @@
 #define PAWL_SERVER_DATA_PLANE_FIXTURE_H_
 
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client_lib/base/elements.h"
-#include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/simulated_clock.h"
 #include "client_lib/rpc/codec.h"

@@ -1,9 +1,4 @@
-#include <cstring>
-#include <limits>
-#include <optional>
-#include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "client_lib/base/elements.h"

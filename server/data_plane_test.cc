@@ -1,6 +1,5 @@
 #include "server/data_plane.h"
 
-#include <cstring>
 #include <limits>
 #include <optional>
 #include <set>
@@ -9,13 +8,11 @@
 #include <vector>
 
 #include "client_lib/base/elements.h"
-#include "client_lib/base/half.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/simulated_clock.h"
 #include "client_lib/rpc/codec.h"
 #include "gtest/gtest.h"
 #include "server/data_plane_fixture.h"
-#include "server/replication/change_log.h"
 
 namespace pawl {
 namespace {
