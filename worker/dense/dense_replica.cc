@@ -224,28 +224,14 @@ absl::Status DenseReplica::Synchronize(GroupOperations& group) {
   return status;
 }
 
-std::optional<size_t> DenseReplica::Ready(uint64_t step) const {
-  const std::vector<int64_t> versions = state_.versions();
-  for (size_t b = 0; b < versions.size(); ++b) {
-    if (!started_[b] && versions[b] == static_cast<int64_t>(step) && gradients_.IsComplete(b, step)) return b;
-  }
-  return std::nullopt;
+size_t DenseReplica::ReadyFrom(uint64_t step) {
+  while (ready_from_ > 0 && (!order_.IsLeft(ready_from_ - 1) || gradients_.IsComplete(ready_from_ - 1, step))) --ready_from_;
+  return ready_from_;
 }
 
-absl::StatusOr<size_t> DenseReplica::AwaitChoice(GroupOperations& group, uint64_t step) {
-  int64_t choice = 0;
-  while (group.place() == 0) {
-    const uint64_t seen = gradients_.events();
-    PAWL_RETURN_IF_ERROR(group.StillIn());
-    if (const std::optional<size_t> ready = Ready(step); ready.has_value()) {
-      choice = static_cast<int64_t>(*ready);
-      break;
-    }
-    gradients_.WaitForChange(seen, Clock::Real().Now() + kInterruptInterval);
-  }
-  if (group.size() == 1) return static_cast<size_t>(choice);
-  PAWL_RETURN_IF_ERROR(group.Await(group.Broadcast(&choice, 1, 0)));
-  return static_cast<size_t>(choice);
+size_t DenseReplica::ReadyWithAllFrom(const GroupOperations& group, const Flight& flight) const {
+  const float* const ready = flight.reduced.data() + SummedElements(group, flight.bucket) + options_.logical_workers;
+  return layout_.buckets().size() - static_cast<size_t>(*std::min_element(ready, ready + group.size()));
 }
 
 absl::Status DenseReplica::AwaitComplete(const GroupOperations& group, size_t bucket, uint64_t step) {
@@ -266,15 +252,14 @@ void DenseReplica::StartBucket(GroupOperations& group, size_t bucket, uint64_t s
   const size_t ranks = options_.logical_workers;
   flight.bucket = bucket;
   flight.step = step;
-  started_[bucket] = true;
+  order_.Start(bucket);
+  const size_t trailer = TrailerElements(group);
   std::vector<float>& sum = flight.sum;
-  sum.resize(count + ranks + 1);
+  sum.resize(count + trailer);
   gradients_.Sum(bucket, step, sum.data(), absl::MakeSpan(sum).subspan(count, ranks));
-  sum.back() = 0;
-  if (group.place() == 0) {
-    if (const std::optional<size_t> next = Ready(step); next.has_value()) sum.back() = static_cast<float>(*next + 1);
-  }
-  const size_t elements = SummedElements(group, bucket) + ranks + 1;
+  std::fill(sum.begin() + static_cast<std::ptrdiff_t>(count + ranks), sum.end(), 0.0f);
+  sum[count + ranks + group.place()] = static_cast<float>(layout_.buckets().size() - ReadyFrom(step));
+  const size_t elements = SummedElements(group, bucket) + trailer;
   flight.reduced.resize(elements);
   if (shares_ == nullptr) {
     flight.done = group.AllReduce(sum.data(), flight.reduced.data(), elements, Reduction::kSum);
@@ -285,7 +270,7 @@ void DenseReplica::StartBucket(GroupOperations& group, size_t bucket, uint64_t s
     const DenseRange range = shares_->Share(bucket, group.size(), p);
     float* const to = flight.scattered.data() + p * elements;
     std::copy_n(sum.data() + range.begin, range.size(), to);
-    std::copy_n(sum.data() + count, ranks + 1, to + elements - (ranks + 1));
+    std::copy_n(sum.data() + count, trailer, to + elements - trailer);
   }
   flight.done = group.ReduceScatter(flight.scattered.data(), flight.reduced.data(), elements, Reduction::kSum);
 }
@@ -368,17 +353,18 @@ absl::Status DenseReplica::RunSteps(GroupOperations& group) {
   while (true) {
     const uint64_t step = *state_.steps();
     gradients_.DropBefore(step);
-    started_.assign(layout_.buckets().size(), false);
-    std::optional<size_t> bucket;
-    PAWL_ASSIGN_OR_RETURN(bucket, AwaitChoice(group, step));
+    std::vector<bool> left;
+    for (const int64_t version : state_.versions()) left.push_back(version == static_cast<int64_t>(step));
+    order_.Begin(std::move(left));
+    ready_from_ = layout_.buckets().size();
+    std::optional<size_t> bucket = order_.Next(ready_from_);
     size_t turn = 0;
     PAWL_RETURN_IF_ERROR(AwaitComplete(group, *bucket, step));
     StartBucket(group, *bucket, step, flights_[turn]);
     while (true) {
       Flight& flight = flights_[turn];
       PAWL_RETURN_IF_ERROR(group.Await(std::move(flight.done)));
-      const float next = flight.reduced.back();
-      bucket = next == 0 ? std::nullopt : std::make_optional(static_cast<size_t>(next) - 1);
+      bucket = order_.Next(ReadyWithAllFrom(group, flight));
       PAWL_RETURN_IF_ERROR(CheckFlags(group, flight));
       // Its gathering comes before the next bucket in everybody's order, whether that is ready here or not.
       if (shares_ != nullptr) UpdateShare(group, flight);

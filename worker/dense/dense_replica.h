@@ -21,6 +21,7 @@
 #include "client_lib/client.h"
 #include "server/optimizer/update_rule.h"
 #include "worker/collective/group_former.h"
+#include "worker/dense/bucket_order.h"
 #include "worker/dense/dense_layout.h"
 #include "worker/dense/dense_state.h"
 #include "worker/dense/dense_store.h"
@@ -42,19 +43,19 @@ namespace pawl {
 // servers do, the bucket's parameters are updated, and the forward pass of the next step may read them while other buckets
 // still travel.
 //
-// All members must start the buckets in one order, whichever are ready where. Member 0 says in which: of the buckets that
-// are ready with it the first one in the order of need. Behind the gradients of each bucket travels the number of the next
-// (others add 0 to it), if member 0 knows it by then; otherwise it is broadcast when it does. The others then wait until the
-// bucket is ready with them too. Nobody waits in a circle: ranks wait for buckets of earlier steps alone, so each bucket
-// of a step becomes ready everywhere once the step before is complete, whatever the order of this step's; and no bucket of
-// a step is started before all buckets of the step before have ended here, since none is complete before.
+// All members must start the buckets in one order, whichever are ready where. Behind the gradients of each bucket travels
+// how far each member is with its own, so that all know when it has arrived what is ready with everybody, and choose the next
+// one alike (BucketOrder): the first in the order of need that is ready with all; failing that, the one that will be. Then
+// they wait until the bucket is ready with them too. Nobody waits in a circle: ranks wait for buckets of earlier steps alone,
+// so each bucket of a step becomes ready everywhere once the step before is complete, whatever the order of this step's;
+// and no bucket of a step is started before all buckets of the step before have ended here, since none is complete before.
 //
 // With each bucket travels a flag of each rank, so that all see whose gradients are in the sum.
 //
 // # A step with a sharded optimizer
 //
 // A bucket is cut into as many equal shares as there are members. Its gradients are reduced and scattered, so that each
-// member has the sum of its own share; behind each share go the flags and the number of the next bucket. Each member makes
+// member has the sum of its own share; behind each share go the flags and how far the members are. Each member makes
 // the update of its share alone, and the new weights are gathered by all; with them travels whether a member's sums were
 // finite. The next bucket's operations come after both in all members' order. The parameters are what they would be without,
 // bit for bit where the collective adds in the same order for both.
@@ -155,8 +156,8 @@ class DenseReplica final : public DenseSource {
   struct Flight {
     size_t bucket = 0;
     uint64_t step = 0;
-    // The bucket's gradients, the ranks' flags, the next bucket's number. `scattered`: all of that for each share, where it
-    // is sharded; `reduced` is the own share's then.
+    // The bucket's gradients, the ranks' flags, the number of buckets from the last one on that are ready with each member.
+    // `scattered`: all of that for each share, where it is sharded; `reduced` is the own share's then.
     std::vector<float> sum;
     std::vector<float> scattered;
     std::vector<float> reduced;
@@ -175,13 +176,14 @@ class DenseReplica final : public DenseSource {
   absl::Status TakePart(Collective& collective);
   absl::Status Synchronize(GroupOperations& group);
   absl::Status RunSteps(GroupOperations& group);
-  // The bucket to begin with, as member 0 says it.
-  absl::StatusOr<size_t> AwaitChoice(GroupOperations& group, uint64_t step);
-  // The first bucket, in the order of need, that is ready here and was not started.
-  std::optional<size_t> Ready(uint64_t step) const;
+  // The first bucket from which on all are ready here, or have travelled already.
+  size_t ReadyFrom(uint64_t step);
+  // The same with all members when the flight, which has arrived, was started.
+  size_t ReadyWithAllFrom(const GroupOperations& group, const Flight& flight) const;
   absl::Status AwaitComplete(const GroupOperations& group, size_t bucket, uint64_t step);
-  // Of the bucket's elements, those whose sum comes here; the ranks' flags and the next bucket's number are behind them.
+  // Of the bucket's elements, those whose sum comes here; and what is behind them: the ranks' flags, how far members are.
   size_t SummedElements(const GroupOperations& group, size_t bucket) const;
+  size_t TrailerElements(const GroupOperations& group) const { return options_.logical_workers + group.size(); }
   void StartBucket(GroupOperations& group, size_t bucket, uint64_t step, Flight& flight);
   absl::Status CheckFlags(const GroupOperations& group, const Flight& flight);
   absl::Status NotFinite(const Flight& flight);
@@ -215,8 +217,9 @@ class DenseReplica final : public DenseSource {
   // Of the thread alone. LocalGradients::changes() when the group was formed.
   uint64_t changes_ = 0;
   bool failed_ = false;
-  // Buckets of the step under way that were started in this group.
-  std::vector<bool> started_;
+  // Of the step under way, in this group: what is left to travel, and ReadyFrom as far as it was found out.
+  BucketOrder order_;
+  size_t ready_from_ = 0;
   Flight flights_[2];
 
   std::atomic<bool> refused_{false};
