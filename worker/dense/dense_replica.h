@@ -44,11 +44,12 @@ namespace pawl {
 // still travel.
 //
 // All members must start the buckets in one order, whichever are ready where. Behind the gradients of each bucket travels
-// how far each member is with its own, so that all know when it has arrived what is ready with everybody, and choose the next
-// one alike (BucketOrder): the first in the order of need that is ready with all; failing that, the one that will be. Then
-// they wait until the bucket is ready with them too. Nobody waits in a circle: ranks wait for buckets of earlier steps alone,
-// so each bucket of a step becomes ready everywhere once the step before is complete, whatever the order of this step's;
-// and no bucket of a step is started before all buckets of the step before have ended here, since none is complete before.
+// how far each member is with its own, so that all know when it has arrived what is ready with everybody, and choose the
+// next one alike (BucketOrder): the first in the order of need that is ready with all; failing that, the one that will be.
+// Then they wait until the bucket is ready with them too. Nobody waits in a circle: ranks wait for buckets of earlier steps
+// alone, so each bucket of a step becomes ready everywhere once the step before is complete, whatever the order of this
+// step's; and no bucket of a step is started before all buckets of the step before have ended here, since none is complete
+// before.
 //
 // With each bucket travels a flag of each rank, so that all see whose gradients are in the sum.
 //
