@@ -244,7 +244,9 @@ void ClientCore::Control(const std::string& method, std::shared_ptr<const google
       const absl::Status why = core->messenger_ == nullptr ? absl::OkStatus() : core->failure();
       const MonotonicDuration left = state->deadline - core->clock_.Now();
       if (!why.ok() || left <= MonotonicDuration::zero()) {
-        state->done(why.ok() ? absl::DeadlineExceededError("the scheduler did not answer in time") : why);
+        state->done(why.ok()
+                        ? absl::DeadlineExceededError(absl::StrCat(state->name, ": the scheduler did not answer in time"))
+                        : why);
         return;
       }
       core->control_.Call(state->name, EncodeSmall(*state->request), std::min(state->attempt, left),
@@ -256,16 +258,14 @@ void ClientCore::Control(const std::string& method, std::shared_ptr<const google
         std::string bytes(answer.bytes.size(), '\0');
         answer.bytes.CopyTo(bytes.data());
         if (!state->response->ParseFromString(bytes)) {
-          status = absl::InternalError("the scheduler's answer is malformed");
+          status = absl::InternalError(absl::StrCat(state->name, ": the scheduler's answer is malformed"));
         }
         state->done(status);
         return;
       }
       const absl::Status why = core->messenger_ == nullptr ? absl::OkStatus() : core->failure();
-      // A scheduler that ends cancels what waits there.
-      const bool again = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
       const MonotonicDuration delay = Backoff(state->retries, RandomNumber());
-      if (!why.ok() || !again || core->clock_.Now() + delay >= state->deadline) {
+      if (!why.ok() || !IsPassing(status) || core->clock_.Now() + delay >= state->deadline) {
         state->done(why.ok() ? status : why);
         return;
       }

@@ -17,10 +17,29 @@ MonotonicDuration TransferTime(size_t bytes) {
   return kBulkDeadline + std::chrono::milliseconds(bytes * 1000 / kMinBytesPerSecond);
 }
 
-absl::Status OutOfTime(const absl::Status& last_error) {
-  if (last_error.ok()) return absl::DeadlineExceededError("the call was not done before its deadline");
+absl::string_view NameOf(Method method) {
+  switch (method) {
+    case Method::kPush:
+      return "the push";
+    case Method::kPull:
+      return "the pull";
+    case Method::kEndStep:
+      return "the step's end";
+    case Method::kTakeOver:
+      return "taking the logical worker over";
+    case Method::kReplicate:
+    case Method::kInstallSnapshot:
+      break;
+  }
+  // Clients do not replicate.
+  return "the call";
+}
+
+absl::Status OutOfTime(Method method, const absl::Status& last_error) {
   return absl::DeadlineExceededError(
-      absl::StrCat("the call was not done before its deadline; the last attempt: ", last_error.ToString()));
+      absl::StrCat(NameOf(method), " was not done before its deadline; ",
+                   last_error.ok() ? "no server has answered" : absl::StrCat("the last attempt: ", last_error.ToString()),
+                   "; `pawlctl nodes` shows who is away, and ClientOptions::call_timeout may be longer"));
 }
 
 absl::Status NoPrimary(uint32_t partition, uint64_t epoch) {
@@ -90,7 +109,7 @@ void Messenger::Send(std::shared_ptr<Message> message) {
   if (one_server) {
     const MonotonicTime deadline = message->call->deadline;
     absl::Status error = failure();
-    if (error.ok() && clock_.Now() >= deadline) error = OutOfTime(message->last_error);
+    if (error.ok() && clock_.Now() >= deadline) error = OutOfTime(message->call->method, message->last_error);
     if (!error.ok()) {
       message->call->MessageDone(error);
       return;
@@ -130,7 +149,8 @@ void Messenger::SendTo(const std::string& address, uint64_t epoch, std::shared_p
       flow->Acquire(call.flow_step, message->bytes, call.deadline,
                     [self = shared_from_this(), address, epoch, flow, message](absl::Status status) {
                       if (!status.ok()) {
-                        message->call->MessageDone(message->last_error.ok() ? status : OutOfTime(message->last_error));
+                        message->call->MessageDone(
+                            message->last_error.ok() ? status : OutOfTime(message->call->method, message->last_error));
                         return;
                       }
                       self->Transmit(address, epoch, flow, message);
@@ -143,7 +163,7 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch, std::shared
   const Call& call = *message->call;
   const MonotonicDuration left = call.deadline - clock_.Now();
   absl::Status error = failure();
-  if (error.ok() && left <= MonotonicDuration::zero()) error = OutOfTime(message->last_error);
+  if (error.ok() && left <= MonotonicDuration::zero()) error = OutOfTime(message->call->method, message->last_error);
   if (!error.ok()) {
     flow->Release(call.flow_step, message->bytes);
     message->call->MessageDone(error);
@@ -233,7 +253,7 @@ void Messenger::OnAnswer(uint64_t epoch, MonotonicTime sent, std::shared_ptr<Mes
   }
   const MonotonicTime next = clock_.Now() + decision.delay;
   if (next >= call->deadline) {
-    call->MessageDone(OutOfTime(status));
+    call->MessageDone(OutOfTime(call->method, status));
     return;
   }
   WaitForRouting(next, epoch,
@@ -444,7 +464,7 @@ void Messenger::TakeOver(const RequestHeader& header, MonotonicTime deadline,
 void Messenger::SendPart(std::shared_ptr<RoundPart> part) {
   Round& round = *part->round;
   absl::Status error = failure();
-  if (error.ok() && clock_.Now() >= round.deadline) error = OutOfTime(part->last_error);
+  if (error.ok() && clock_.Now() >= round.deadline) error = OutOfTime(round.method, part->last_error);
   if (!error.ok() || part->partitions.empty()) {
     round.PartDone(error);
     return;
@@ -513,7 +533,7 @@ void Messenger::OnPartAnswer(uint64_t epoch, std::shared_ptr<RoundPart> part, ab
   }
   const MonotonicTime next = clock_.Now() + decision.delay;
   if (next >= round->deadline) {
-    round->PartDone(OutOfTime(status));
+    round->PartDone(OutOfTime(round->method, status));
     return;
   }
   WaitForRouting(next, epoch,

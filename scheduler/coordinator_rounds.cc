@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client_lib/rpc/retry.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/digest.h"
 #include "spdlog/spdlog.h"

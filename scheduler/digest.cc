@@ -5,15 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client_lib/base/crc32c.h"
+#include "client_lib/base/little_endian.h"
 
 namespace pawl {
-namespace {
-
-void AppendLittleEndian(std::string& bytes, uint64_t value, int size) {
-  for (int i = 0; i < size; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
-}
-
-}  // namespace
 
 absl::StatusOr<uint32_t> CombineDigests(const std::map<uint32_t, std::string>& table_names,
                                         const std::vector<PartitionDigest>& digests) {
@@ -33,9 +27,9 @@ absl::StatusOr<uint32_t> CombineDigests(const std::map<uint32_t, std::string>& t
   for (const auto& [key, digest] : ordered) {
     std::string record = key.first;
     record.push_back('\0');
-    AppendLittleEndian(record, key.second, 4);
-    AppendLittleEndian(record, digest->crc32c(), 4);
-    AppendLittleEndian(record, digest->rows(), 8);
+    AppendNumber<uint32_t>(record, key.second);
+    AppendNumber<uint32_t>(record, digest->crc32c());
+    AppendNumber<uint64_t>(record, digest->rows());
     crc = Crc32c(crc, record.data(), record.size());
   }
   return crc;

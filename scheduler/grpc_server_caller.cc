@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/rpc/grpc_deadline.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "client_lib/rpc/grpc_status.h"
 #include "grpcpp/create_channel.h"
@@ -32,9 +33,7 @@ template <typename Request, typename Response>
 void GrpcServerCaller::Call(const std::string& address, AsyncMethod<Request, Response> method, const Request& request,
                             MonotonicDuration timeout, absl::AnyInvocable<void(absl::StatusOr<Response>)> done) {
   auto call = std::make_shared<InFlight<Request, Response>>();
-  // gRPC's deadlines are on the wall clock in its C++ API; it turns them into monotonic ones at once.
-  call->context.set_deadline(std::chrono::system_clock::now() +
-                             std::chrono::duration_cast<std::chrono::system_clock::duration>(timeout));
+  SetDeadline(call->context, timeout);
   call->request = request;
   call->done = std::move(done);
   ServerControl::Stub* stub = nullptr;

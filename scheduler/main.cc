@@ -107,12 +107,6 @@ constexpr std::chrono::seconds kCampaignInterval{1};
 constexpr std::chrono::seconds kLastSaveTimeout{10};
 constexpr double kMaxTimeoutS = 1e6;
 
-// WriteFileDurably of a text.
-absl::Status WriteTextDurably(const std::string& path, const std::string& text) {
-  const WritableFile::Fragment fragment(text);
-  return WriteFileDurably(Env::Real(), path, absl::MakeConstSpan(&fragment, 1));
-}
-
 uint64_t RandomJobId() {
   std::random_device random;
   uint64_t id = 0;
@@ -283,10 +277,9 @@ absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, const StoredRest
 int FormerPort(const std::string& address_path) {
   std::ifstream file(address_path);
   std::string address;
-  int port = 0;
-  const bool found = std::getline(file, address) && address.rfind(':') != std::string::npos &&
-                     absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port);
-  return found ? port : 0;
+  std::getline(file, address);
+  const absl::StatusOr<HostPort> former = ParseHostPort(address);
+  return former.ok() ? former->port : 0;
 }
 
 std::unique_ptr<grpc::Server> Listen(const std::string& address, grpc::Service& service, int& port) {
@@ -317,7 +310,7 @@ int Direct(EndSignal& signal) {
   const std::string metrics_path = (std::filesystem::path(data_dir) / "metrics.json").string();
   const std::string address_path = (std::filesystem::path(data_dir) / "address").string();
   options->write_report = [metrics_path](const JobReport& report) {
-    return WriteTextDurably(metrics_path, MetricsJson(report));
+    return WriteFileDurably(Env::Real(), metrics_path, MetricsJson(report));
   };
   const std::string listen = absl::GetFlag(FLAGS_listen);
   const bool tells_address = !absl::GetFlag(FLAGS_address_file).empty();
@@ -401,12 +394,12 @@ int Direct(EndSignal& signal) {
   std::string address = absl::GetFlag(FLAGS_advertise);
   if (address.empty()) address = absl::StrCat(listen_at.host, ":", port);
   spdlog::info("job '{}': listening on {}", job.name(), address);
-  if (const absl::Status status = WriteTextDurably(address_path, absl::StrCat(listen_at.host, ":", port, "\n"));
+  if (const absl::Status status = WriteFileDurably(Env::Real(), address_path, absl::StrCat(listen_at.host, ":", port, "\n"));
       !status.ok()) {
     return UsageError(absl::StrCat("--data_dir: ", status.message()));
   }
   if (const std::string file = absl::GetFlag(FLAGS_address_file); !file.empty()) {
-    if (const absl::Status status = WriteTextDurably(file, address + "\n"); !status.ok()) {
+    if (const absl::Status status = WriteFileDurably(Env::Real(), file, address + "\n"); !status.ok()) {
       return UsageError(absl::StrCat("--address_file: ", status.message()));
     }
   }

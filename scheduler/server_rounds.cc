@@ -4,14 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/rpc/transport.h"
+#include "client_lib/rpc/retry.h"
 
 namespace pawl {
-
-bool IsPassing(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         (absl::IsResourceExhausted(status) && status.GetPayload(kPushbackPayloadUrl).has_value());
-}
 
 void ServerRounds::Start(std::string what, MonotonicTime now, MonotonicDuration timeout, Ask ask, RoundDone done,
                          DeferredActions& actions) {

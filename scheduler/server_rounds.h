@@ -16,17 +16,13 @@
 
 namespace pawl {
 
-// Whether a server may do it when it is asked again: it is away (UNAVAILABLE), did not get it done in its time
-// (DEADLINE_EXCEEDED), or has no room now and says so (RESOURCE_EXHAUSTED with a pushback, as while a disk is full).
-bool IsPassing(const absl::Status& status);
-
 // The rounds in progress. A round asks every server that is primary of a partition. When other servers become
 // primaries it begins anew with them, since what it asks is idempotent: so it ends only when those that are primaries
 // of all partitions have all done it. While some partition has no primary, rounds wait, without a deadline.
 //
-// A server whose error IsPassing is asked again at the next Tick, until the round's deadline, which counts from the last
-// change of the primaries: whether it is dead, its lease decides. Any other error ends the round.
-// Not thread-safe; time is passed in, calls leave through DeferredActions.
+// A server whose error IsPassing (client_lib/rpc/retry.h) is asked again at the next Tick, until the round's deadline, which
+// counts from the last change of the primaries: whether it is dead, its lease decides. Any other error ends the round. Not
+// thread-safe; time is passed in, calls leave through DeferredActions.
 class ServerRounds {
  public:
   struct Target {

@@ -344,4 +344,9 @@ absl::Status WriteFileDurably(Env& env, const std::string& path, absl::Span<cons
   return env.SyncFolder(FolderOf(path));
 }
 
+absl::Status WriteFileDurably(Env& env, const std::string& path, absl::string_view text) {
+  const WritableFile::Fragment fragment(text.data(), text.size());
+  return WriteFileDurably(env, path, absl::MakeConstSpan(&fragment, 1));
+}
+
 }  // namespace pawl

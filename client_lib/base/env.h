@@ -102,6 +102,7 @@ absl::StatusOr<std::string> ReadWholeFile(Env& env, const std::string& path, uin
 // Creates or replaces `path` so that after a crash or loss of power it is either the old or the whole new file:
 // writes "<path>.tmp", syncs it, renames it, syncs the folder. REQUIRES: nobody else writes `path` meanwhile.
 absl::Status WriteFileDurably(Env& env, const std::string& path, absl::Span<const WritableFile::Fragment> fragments);
+absl::Status WriteFileDurably(Env& env, const std::string& path, absl::string_view text);
 
 }  // namespace pawl
 

@@ -90,7 +90,7 @@ TEST_F(EnvTest, ErrorsNameTheFileAndTheReason) {
 }
 
 TEST_F(EnvTest, WhatNoWaitingMendsIsNotUnavailable) {
-  ASSERT_TRUE(WriteFileDurably(env_, Path("file"), {}).ok());
+  ASSERT_TRUE(WriteFileDurably(env_, Path("file"), "").ok());
   EXPECT_EQ(env_.MakeFolder(Path("file/x")).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(env_.MakeFolder(Path(std::string(300, 'x'))).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(env_.OpenForAppend(folder_).status().code(), absl::StatusCode::kFailedPrecondition);

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "client_lib/rpc/byte_buffer.h"
+#include "client_lib/rpc/grpc_deadline.h"
 #include "client_lib/rpc/grpc_status.h"
-#include "grpc/support/time.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -16,11 +16,6 @@ namespace {
 // After Shutdown nothing takes longer than keepalive needs to break a connection;
 // whatever does is a bug, and going on would free memory that is in use.
 constexpr std::chrono::seconds kShutdownLimit{30};
-
-gpr_timespec FromNow(MonotonicDuration delay) {
-  const int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(delay).count();
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(nanoseconds, GPR_TIMESPAN));
-}
 
 }  // namespace
 
@@ -36,7 +31,7 @@ class GrpcCalls::OneCall {
         stuck_(std::move(stuck)) {}
 
   void Start(const std::string& method, OutgoingMessage request, MonotonicDuration timeout) {
-    context_->set_deadline(FromNow(timeout));
+    SetDeadline(*context_, timeout);
     request_ = ToByteBuffer(std::move(request), [this] { OnReleased(); });
     stub_->UnaryCall(context_.get(), method, grpc::StubOptions(), &request_, &response_,
                      [this](grpc::Status status) { OnRpcOver(status); });

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "client_lib/rpc/byte_buffer.h"
+#include "client_lib/rpc/grpc_deadline.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "client_lib/rpc/grpc_status.h"
-#include "grpc/support/time.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
@@ -17,11 +17,6 @@ namespace {
 
 // After Shutdown everything ends at once; whatever does not is a bug, and going on would free memory in use.
 constexpr std::chrono::seconds kShutdownLimit{30};
-
-gpr_timespec FromNow(MonotonicDuration delay) {
-  const int64_t nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(delay).count();
-  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(nanoseconds, GPR_TIMESPAN));
-}
 
 }  // namespace
 
@@ -39,7 +34,7 @@ class GrpcControlChannel::OneCall final : public Event {
   explicit OneCall(Transport::Done done) : done_(std::move(done)) {}
 
   void Start(GrpcControlChannel& channel, const std::string& method, OutgoingMessage request, MonotonicDuration timeout) {
-    context_.set_deadline(FromNow(timeout));
+    SetDeadline(context_, timeout);
     reader_ = channel.stub_.PrepareUnaryCall(&context_, method, ToByteBuffer(std::move(request)), &channel.queue_);
     reader_->StartCall();
     reader_->Finish(&response_, &status_, static_cast<Event*>(this));

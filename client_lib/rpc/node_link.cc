@@ -31,11 +31,8 @@ constexpr std::chrono::seconds kNotedSilence{5};
 // An event must not block; one that does for so long is a bug.
 constexpr std::chrono::seconds kCloseLimit{60};
 
-// The scheduler is not there, or has no time.
-bool IsPassing(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status) ||
-         absl::IsResourceExhausted(status);
-}
+// All places are taken: one may become free.
+bool IsFull(const absl::Status& status) { return absl::IsResourceExhausted(status); }
 
 // It is refused for the sake of another one that may be dead, or this one's earlier life: its address is another node's, or
 // its rank. The scheduler knows when the lease has run out.
@@ -241,7 +238,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     const MonotonicDuration delay = Backoff(attempts->retries, RandomNumber());
     const bool of_the_dead = MayBeOfTheDead(status) && sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
     if (of_the_dead && !attempts->taken_since.has_value()) attempts->taken_since = sent;
-    if (!(IsPassing(status) || of_the_dead) || clock_.Now() >= attempts->deadline - delay) {
+    if (!(IsPassing(status) || IsFull(status) || of_the_dead) || clock_.Now() >= attempts->deadline - delay) {
       FinishRegistration(attempts->life, absl::Status(status.code(), absl::StrCat("registering with the scheduler at ",
                                                                                   scheduler_, ": ", status.message())));
       return;

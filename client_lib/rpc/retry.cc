@@ -6,14 +6,20 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/types/optional.h"
+#include "client_lib/base/growing_pause.h"
 #include "client_lib/rpc/transport.h"
 
 namespace pawl {
 
 MonotonicDuration Backoff(int retries, uint64_t random) {
-  const MonotonicDuration full = std::min<MonotonicDuration>(kFirstBackoff * (1 << std::min(retries, 10)), kMaxBackoff);
+  const MonotonicDuration full = GrowingPause(static_cast<uint32_t>(retries) + 1, kFirstBackoff, kMaxBackoff);
   const MonotonicDuration half = full / 2;
   return half + MonotonicDuration(static_cast<MonotonicDuration::rep>(random % static_cast<uint64_t>(half.count())));
+}
+
+bool IsPassing(const absl::Status& error) {
+  return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsCancelled(error) ||
+         (absl::IsResourceExhausted(error) && error.GetPayload(kPushbackPayloadUrl).has_value());
 }
 
 RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t random, RetryBudget& budget) {

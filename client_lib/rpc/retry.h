@@ -64,6 +64,11 @@ class RetryBudget {
 // The delay before repetition number `retries` (0 is the first); `random` is any number.
 MonotonicDuration Backoff(int retries, uint64_t random);
 
+// Whether the same may succeed when it is tried again: nobody was there (UNAVAILABLE), it was not done in its time
+// (DEADLINE_EXCEEDED), who was asked is ending (CANCELLED), or has no room now and says so (RESOURCE_EXHAUSTED with a
+// pushback, as while a disk is full).
+bool IsPassing(const absl::Status& error);
+
 // For a call whose attempt ended with `error` after `retries` repetitions.
 // REQUIRES: !error.ok().
 RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t random, RetryBudget& budget);

@@ -6,10 +6,10 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/env.h"
 
 namespace pawl {
 namespace {
@@ -69,15 +69,7 @@ std::string OutFolder::log(absl::string_view node) const { return absl::StrCat(p
 std::string OutFolder::data(absl::string_view process) const { return absl::StrCat(path_, "/data/", process); }
 
 absl::Status OutFolder::Write(const std::string& path, absl::string_view content) const {
-  const std::string unfinished = absl::StrCat(path, ".unfinished");
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << content;
-  file.close();
-  if (!file) return FileError("write", unfinished, errno);
-  std::error_code error;
-  fs::rename(unfinished, path, error);
-  if (error) return FileError("write", path, error.value());
-  return absl::OkStatus();
+  return WriteFileDurably(Env::Real(), path, content);
 }
 
 }  // namespace pawl

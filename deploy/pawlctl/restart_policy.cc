@@ -1,6 +1,6 @@
 #include "deploy/pawlctl/restart_policy.h"
 
-#include <algorithm>
+#include "client_lib/base/growing_pause.h"
 
 namespace pawl {
 
@@ -10,10 +10,7 @@ std::optional<MonotonicDuration> RestartPolicy::OnDeath(const std::string& proce
   ++restarts_;
   ++record.restarts;
   if (lifetime >= kLongLife) record.short_lives = 0;
-  MonotonicDuration delay = kFirstRestartDelay;
-  for (uint32_t i = 0; i < record.short_lives && delay < kMaxRestartDelay; ++i) delay *= 2;
-  ++record.short_lives;
-  return std::min<MonotonicDuration>(delay, kMaxRestartDelay);
+  return GrowingPause(++record.short_lives, kFirstRestartDelay, kMaxRestartDelay);
 }
 
 uint32_t RestartPolicy::restarts_of(const std::string& process) const {

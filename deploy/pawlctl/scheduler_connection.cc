@@ -1,21 +1,13 @@
 #include "deploy/pawlctl/scheduler_connection.h"
 
-#include <chrono>
-
 #include "absl/strings/str_cat.h"
+#include "client_lib/rpc/grpc_deadline.h"
 #include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/rpc/grpc_status.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 
 namespace pawl {
-namespace {
-
-void SetDeadline(grpc::ClientContext& context, MonotonicDuration timeout) {
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::duration_cast<std::chrono::system_clock::duration>(timeout));
-}
-
-}  // namespace
 
 SchedulerConnection::SchedulerConnection(const std::string& address)
     : address_(address),
@@ -98,14 +90,15 @@ absl::Status SchedulerConnection::StopJob(const std::string& reason, MonotonicDu
 
 absl::Status SchedulerConnection::ToStatus(const grpc::Status& status) const {
   if (status.ok()) return absl::OkStatus();
-  // The codes of gRPC and of Abseil are the same numbers.
-  const auto code = static_cast<absl::StatusCode>(status.error_code());
-  if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kDeadlineExceeded) {
-    return absl::Status(code, absl::StrCat("the scheduler at ", address_, " does not answer (", status.error_message(),
-                                           "); is its job still running, and is the address right (--scheduler or "
-                                           "PAWL_SCHEDULER; pawlctl run writes it to scheduler.addr in its --out)?"));
+  const absl::Status answer = FromGrpcStatus(status);
+  const std::string message(answer.message());
+  if (absl::IsUnavailable(answer) || absl::IsDeadlineExceeded(answer)) {
+    return absl::Status(answer.code(),
+                        absl::StrCat("the scheduler at ", address_, " does not answer (", message,
+                                     "); is its job still running, and is the address right (--scheduler or "
+                                     "PAWL_SCHEDULER; pawlctl run writes it to scheduler.addr in its --out)?"));
   }
-  return absl::Status(code, absl::StrCat("the scheduler at ", address_, ": ", status.error_message()));
+  return absl::Status(answer.code(), absl::StrCat("the scheduler at ", address_, ": ", message));
 }
 
 }  // namespace pawl

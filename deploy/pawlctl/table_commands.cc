@@ -16,15 +16,12 @@
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
-#include "client_lib/rpc/grpc_settings.h"
 #include "deploy/pawlctl/console.h"
 #include "deploy/pawlctl/exit_code.h"
 #include "deploy/pawlctl/report.h"
 #include "deploy/pawlctl/scheduler_connection.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
+#include "deploy/pawlctl/server_connection.h"
 #include "nlohmann/json.hpp"
-#include "proto/server_control.grpc.pb.h"
 #include "scheduler/digest.h"
 
 namespace pawl {
@@ -138,25 +135,6 @@ absl::Status PushTable(const PushOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<InspectResponse> Inspect(const ServerAddress& server, uint64_t job_id, MonotonicDuration timeout) {
-  const auto stub = ServerControl::NewStub(grpc::CreateCustomChannel(server.address(), grpc::InsecureChannelCredentials(),
-                                                                     ChannelSettings(ChannelKind::kControl)));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::duration_cast<std::chrono::system_clock::duration>(timeout));
-  InspectRequest request;
-  request.set_job_id(job_id);
-  request.set_digest(true);
-  InspectResponse response;
-  const grpc::Status status = stub->Inspect(&context, request, &response);
-  if (!status.ok()) {
-    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        absl::StrCat(server.node(), " at ", server.address(), ": ", status.error_message(),
-                                     " (a larger --timeout gives it more time to read its parameters)"));
-  }
-  return response;
-}
-
 absl::Status PrintDigest(const ConnectionOptions& options) {
   SchedulerConnection scheduler(options.scheduler);
   PAWL_ASSIGN_OR_RETURN(const GetStatusResponse status, scheduler.GetStatus(options.timeout));
@@ -169,9 +147,12 @@ absl::Status PrintDigest(const ConnectionOptions& options) {
   PAWL_ASSIGN_OR_RETURN(const ListTablesResponse tables, scheduler.ListTables(options.timeout));
   std::map<uint32_t, std::string> names;
   for (const TableSpec& table : tables.tables()) names[table.id()] = table.name();
+  InspectRequest request;
+  request.set_job_id(routing.job_id());
+  request.set_digest(true);
   std::vector<PartitionDigest> digests;
   for (const ServerAddress& server : routing.servers()) {
-    PAWL_ASSIGN_OR_RETURN(const InspectResponse inspected, Inspect(server, routing.job_id(), options.timeout));
+    PAWL_ASSIGN_OR_RETURN(const InspectResponse inspected, ServerConnection(server).Inspect(request, options.timeout));
     digests.insert(digests.end(), inspected.digests().begin(), inspected.digests().end());
   }
   PAWL_ASSIGN_OR_RETURN(const uint32_t combined, CombineDigests(names, digests));

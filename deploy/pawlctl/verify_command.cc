@@ -12,17 +12,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/rpc/grpc_settings.h"
 #include "deploy/pawlctl/console.h"
 #include "deploy/pawlctl/exit_code.h"
 #include "deploy/pawlctl/replica_comparison.h"
 #include "deploy/pawlctl/scheduler_connection.h"
-#include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
-#include "proto/server_control.grpc.pb.h"
+#include "deploy/pawlctl/server_connection.h"
 
 namespace pawl {
 namespace {
@@ -57,8 +53,11 @@ class Verification {
     // All at once: what is asked later has seen more.
     std::vector<std::future<absl::StatusOr<FingerprintResponse>>> asked;
     for (const ServerAddress& server : routing.servers()) {
-      asked.push_back(std::async(std::launch::async, [this, &server, &routing, &stub = StubOf(server.address())] {
-        return Ask(stub, server, routing);
+      asked.push_back(std::async(std::launch::async, [this, &routing, &connection = ConnectionTo(server)] {
+        FingerprintRequest request;
+        request.set_job_id(routing.job_id());
+        request.set_routing_epoch(routing.epoch());
+        return connection.Fingerprint(request, TimeLeft());
       }));
     }
     std::vector<FingerprintResponse> answers;
@@ -76,35 +75,16 @@ class Verification {
     return absl::OkStatus();
   }
 
-  ServerControl::Stub& StubOf(const std::string& address) {
-    std::unique_ptr<ServerControl::Stub>& stub = stubs_[address];
-    if (stub == nullptr) {
-      stub = ServerControl::NewStub(
-          grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), ChannelSettings(ChannelKind::kControl)));
-    }
-    return *stub;
-  }
-
-  absl::StatusOr<FingerprintResponse> Ask(ServerControl::Stub& stub, const ServerAddress& server,
-                                          const RoutingTable& routing) const {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() +
-                         std::chrono::duration_cast<std::chrono::system_clock::duration>(TimeLeft()));
-    FingerprintRequest request;
-    request.set_job_id(routing.job_id());
-    request.set_routing_epoch(routing.epoch());
-    FingerprintResponse response;
-    const grpc::Status status = stub.Fingerprint(&context, request, &response);
-    if (status.ok()) return response;
-    return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                        absl::StrCat(server.node(), " at ", server.address(), ": ", status.error_message(),
-                                     " (a larger --timeout gives it more time to read its parameters)"));
+  ServerConnection& ConnectionTo(const ServerAddress& server) {
+    std::unique_ptr<ServerConnection>& connection = connections_[server.address()];
+    if (connection == nullptr) connection = std::make_unique<ServerConnection>(server);
+    return *connection;
   }
 
   SchedulerConnection scheduler_;
   const MonotonicTime deadline_;
   // By address.
-  std::map<std::string, std::unique_ptr<ServerControl::Stub>> stubs_;
+  std::map<std::string, std::unique_ptr<ServerConnection>> connections_;
   ReplicaComparison comparison_;
 };
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "scheduler/store/etcd_store.h"
 #include "scheduler/store/file_store.h"
@@ -23,24 +24,17 @@ constexpr size_t kMaxEndpoints = 9;
 constexpr size_t kMaxPrefixBytes = 256;
 
 absl::Status CheckEndpoint(absl::string_view endpoint) {
-  const size_t colon = endpoint.rfind(':');
-  if (colon == absl::string_view::npos || colon == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("'", endpoint, "' is not HOST:PORT"));
-  }
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(endpoint);
+  PAWL_RETURN_IF_ERROR(parsed.status());
   // An address of IPv6 is in brackets.
-  const absl::string_view host = endpoint.substr(0, colon);
-  const bool bracketed = absl::StartsWith(host, "[") && absl::EndsWith(host, "]") && host.size() > 2;
-  const absl::string_view name = bracketed ? host.substr(1, host.size() - 2) : host;
-  for (const char c : name) {
-    if (!absl::ascii_isalnum(c) && c != '.' && c != '-' && c != '_' && !(bracketed && c == ':')) {
+  const bool bracketed = absl::StartsWith(parsed->host, "[");
+  for (const char c : parsed->host) {
+    if (!absl::ascii_isalnum(c) && c != '.' && c != '-' && c != '_' && !(bracketed && (c == ':' || c == '[' || c == ']'))) {
       return absl::InvalidArgumentError(
           absl::StrCat("'", endpoint, "' has a host with the character '", absl::string_view(&c, 1), "'"));
     }
   }
-  uint32_t port = 0;
-  if (!absl::SimpleAtoi(endpoint.substr(colon + 1), &port) || port == 0 || port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("'", endpoint, "' has no port between 1 and 65535"));
-  }
+  if (parsed->port == 0) return absl::InvalidArgumentError(absl::StrCat("'", endpoint, "' has no port between 1 and 65535"));
   return absl::OkStatus();
 }
 

@@ -4,23 +4,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
+#include "client_lib/base/little_endian.h"
 
 namespace pawl {
 namespace {
 
-// Integers are little-endian.
-template <typename Integer>
-void AppendInteger(Integer value, std::string& to) {
-  for (size_t i = 0; i < sizeof(Integer); ++i) to.push_back(static_cast<char>(value >> (8 * i)));
-}
-
-template <typename Integer>
-Integer IntegerAt(absl::string_view bytes, size_t offset) {
-  Integer value = 0;
-  for (size_t i = 0; i < sizeof(Integer); ++i) {
-    value |= static_cast<Integer>(static_cast<unsigned char>(bytes[offset + i])) << (8 * i);
-  }
-  return value;
+template <typename Unsigned>
+Unsigned NumberAt(absl::string_view bytes, size_t offset) {
+  const char* at = bytes.data() + offset;
+  return TakeNumber<Unsigned>(at);
 }
 
 struct Record {
@@ -33,14 +25,14 @@ constexpr size_t kCheckedHeaderBytes = kStateRecordHeaderBytes - sizeof(uint32_t
 // The record that begins `bytes`; none if there is no whole and undamaged one.
 std::optional<Record> RecordAt(absl::string_view bytes) {
   if (bytes.size() < kStateRecordHeaderBytes) return std::nullopt;
-  if (Crc32c(0, bytes.data(), kCheckedHeaderBytes) != IntegerAt<uint32_t>(bytes, kCheckedHeaderBytes)) {
+  if (Crc32c(0, bytes.data(), kCheckedHeaderBytes) != NumberAt<uint32_t>(bytes, kCheckedHeaderBytes)) {
     return std::nullopt;
   }
-  const uint32_t size = IntegerAt<uint32_t>(bytes, 0);
+  const uint32_t size = NumberAt<uint32_t>(bytes, 0);
   if (size > kMaxStateBytes || bytes.size() - kStateRecordHeaderBytes < size) return std::nullopt;
   const absl::string_view state = bytes.substr(kStateRecordHeaderBytes, size);
-  if (Crc32c(0, state.data(), state.size()) != IntegerAt<uint32_t>(bytes, 4)) return std::nullopt;
-  return Record{IntegerAt<uint64_t>(bytes, 8), state};
+  if (Crc32c(0, state.data(), state.size()) != NumberAt<uint32_t>(bytes, 4)) return std::nullopt;
+  return Record{NumberAt<uint64_t>(bytes, 8), state};
 }
 
 }  // namespace
@@ -48,10 +40,10 @@ std::optional<Record> RecordAt(absl::string_view bytes) {
 void AppendStateRecord(uint64_t revision, absl::string_view state, std::string& log) {
   const size_t begin = log.size();
   log.reserve(begin + kStateRecordHeaderBytes + state.size());
-  AppendInteger(static_cast<uint32_t>(state.size()), log);
-  AppendInteger(Crc32c(0, state.data(), state.size()), log);
-  AppendInteger(revision, log);
-  AppendInteger(Crc32c(0, log.data() + begin, kCheckedHeaderBytes), log);
+  AppendNumber(log, static_cast<uint32_t>(state.size()));
+  AppendNumber(log, Crc32c(0, state.data(), state.size()));
+  AppendNumber(log, revision);
+  AppendNumber(log, Crc32c(0, log.data() + begin, kCheckedHeaderBytes));
   log.append(state.data(), state.size());
 }
 

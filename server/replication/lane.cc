@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "client_lib/base/growing_pause.h"
 #include "client_lib/rpc/codec.h"
-#include "server/replication/growing_pause.h"
 #include "server/replication/log_entry.h"
 
 namespace pawl {

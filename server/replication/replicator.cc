@@ -9,8 +9,8 @@
 #include "absl/strings/cord.h"
 #include "absl/types/optional.h"
 #include "client_lib/base/crc32c.h"
+#include "client_lib/base/growing_pause.h"
 #include "client_lib/rpc/codec.h"
-#include "server/replication/growing_pause.h"
 #include "server/shard/partition_snapshot.h"
 #include "spdlog/spdlog.h"
 

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
+#include "client_lib/base/little_endian.h"
 #include "client_lib/base/status_macros.h"
-#include "server/storage/little_endian.h"
 
 namespace pawl {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "client_lib/base/crc32c.h"
-#include "server/storage/little_endian.h"
+#include "client_lib/base/little_endian.h"
 
 namespace pawl {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/strings/match.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/fault_env.h"
+#include "client_lib/base/little_endian.h"
 #include "server/storage/block_file.h"
-#include "server/storage/little_endian.h"
 
 namespace pawl {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/fault_env.h"
+#include "client_lib/base/little_endian.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/storage/checkpoint_store.h"
-#include "server/storage/little_endian.h"
 
 namespace pawl {
 namespace {

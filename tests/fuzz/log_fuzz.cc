@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/fault_env.h"
-#include "server/storage/little_endian.h"
+#include "client_lib/base/little_endian.h"
 #include "server/storage/log_format.h"
 #include "server/storage/log_reader.h"
 #include "server/storage/log_writer.h"

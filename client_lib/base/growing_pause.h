@@ -1,6 +1,6 @@
 // How long to wait before what has failed is tried again.
-#ifndef PAWL_SERVER_REPLICATION_GROWING_PAUSE_H_
-#define PAWL_SERVER_REPLICATION_GROWING_PAUSE_H_
+#ifndef PAWL_CLIENT_LIB_BASE_GROWING_PAUSE_H_
+#define PAWL_CLIENT_LIB_BASE_GROWING_PAUSE_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -18,4 +18,4 @@ inline MonotonicDuration GrowingPause(uint32_t failures, MonotonicDuration first
 
 }  // namespace pawl
 
-#endif  // PAWL_SERVER_REPLICATION_GROWING_PAUSE_H_
+#endif  // PAWL_CLIENT_LIB_BASE_GROWING_PAUSE_H_

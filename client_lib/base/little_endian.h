@@ -1,10 +1,11 @@
-// Numbers as the storage's files hold them: little-endian, unaligned.
-#ifndef PAWL_SERVER_STORAGE_LITTLE_ENDIAN_H_
-#define PAWL_SERVER_STORAGE_LITTLE_ENDIAN_H_
+// Numbers as files and digests hold them: little-endian, unaligned.
+#ifndef PAWL_CLIENT_LIB_BASE_LITTLE_ENDIAN_H_
+#define PAWL_CLIENT_LIB_BASE_LITTLE_ENDIAN_H_
 
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 namespace pawl {
 
@@ -15,6 +16,11 @@ template <typename Unsigned>
 char* PutNumber(char* out, Unsigned value) {
   std::memcpy(out, &value, sizeof(value));
   return out + sizeof(value);
+}
+
+template <typename Unsigned>
+void AppendNumber(std::string& out, Unsigned value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
 // Reads the number at `in` and moves `in` behind it.
@@ -28,4 +34,4 @@ Unsigned TakeNumber(const char*& in) {
 
 }  // namespace pawl
 
-#endif  // PAWL_SERVER_STORAGE_LITTLE_ENDIAN_H_
+#endif  // PAWL_CLIENT_LIB_BASE_LITTLE_ENDIAN_H_

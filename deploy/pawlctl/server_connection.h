@@ -1,0 +1,32 @@
+// Calls to one server by somebody who is no node of its job.
+#ifndef PAWL_DEPLOY_PAWLCTL_SERVER_CONNECTION_H_
+#define PAWL_DEPLOY_PAWLCTL_SERVER_CONNECTION_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
+#include "proto/scheduler.pb.h"
+#include "proto/server_control.grpc.pb.h"
+
+namespace pawl {
+
+// Connects with the first call. Each call blocks, for at most `timeout`; an error names the server and the way out where it
+// was too slow. Thread-safe.
+class ServerConnection {
+ public:
+  explicit ServerConnection(const ServerAddress& server);
+
+  absl::StatusOr<FingerprintResponse> Fingerprint(const FingerprintRequest& request, MonotonicDuration timeout);
+  absl::StatusOr<InspectResponse> Inspect(const InspectRequest& request, MonotonicDuration timeout);
+
+ private:
+  absl::Status ToStatus(const grpc::Status& status) const;
+
+  const ServerAddress server_;
+  const std::unique_ptr<ServerControl::Stub> stub_;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_DEPLOY_PAWLCTL_SERVER_CONNECTION_H_
