@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/random_number.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/resumption.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/retry.h"
 #include "client_lib/sender_session.h"
@@ -342,42 +343,26 @@ void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
   header.set_job_id(registration_.job_id());
   header.set_incarnation(incarnation != 0 ? incarnation : registration_.incarnation());
   header.set_logical_worker(rank);
-  messenger_->TakeOver(
-      header, deadline,
-      [self = shared_from_this(), header, deadline, rank, step,
-       done = std::move(done)](absl::StatusOr<std::vector<uint64_t>> clocks) mutable {
-        if (!clocks.ok()) {
-          done(clocks.status());
-          return;
-        }
-        const auto [lowest, highest] = std::minmax_element(clocks->begin(), clocks->end());
-        if (const ConsistencyMode mode = self->registration_.job().consistency().mode(); mode == BOUNDED || mode == ASYNC) {
-          // A restored job's partitions may be several steps apart. What they have taken they take for duplicates.
-          *step = *lowest;
-          done(absl::OkStatus());
-          return;
-        }
-        *step = *highest;
-        if (*highest - *lowest > 1) {
-          done(absl::DataLossError(absl::StrCat("its clock is ", *lowest, " in partition ", lowest - clocks->begin(),
-                                                " and ", *highest, " in partition ", highest - clocks->begin(),
-                                                "; no worker leaves more than one step between them")));
-          return;
-        }
-        if (*highest == *lowest) {
-          done(absl::OkStatus());
-          return;
-        }
-        // Every push of the step has been taken everywhere, or no partition would have ended it.
-        header.set_step(*lowest);
-        std::vector<uint32_t> behind;
-        for (size_t p = 0; p < clocks->size(); ++p) {
-          if ((*clocks)[p] == *lowest) behind.push_back(static_cast<uint32_t>(p));
-        }
-        spdlog::info("logical worker {} had ended step {} in {} of {} partitions; ending it in the others", rank, *lowest,
-                     clocks->size() - behind.size(), clocks->size());
-        self->messenger_->EndStep(header, std::move(behind), {}, deadline, std::move(done));
-      });
+  messenger_->TakeOver(header, deadline,
+                       [self = shared_from_this(), header, deadline, rank, step,
+                        done = std::move(done)](absl::StatusOr<std::vector<uint64_t>> clocks) mutable {
+                         if (!clocks.ok()) {
+                           done(clocks.status());
+                           return;
+                         }
+                         absl::StatusOr<Resumption> at =
+                             ResumptionAt(*clocks, self->registration_.job().consistency().mode());
+                         if (!at.ok() || at->behind.empty()) {
+                           if (at.ok()) *step = at->step;
+                           done(at.status());
+                           return;
+                         }
+                         *step = at->step;
+                         header.set_step(at->step - 1);
+                         spdlog::info("logical worker {} had ended step {} in {} of {} partitions; ending it in the others",
+                                      rank, at->step - 1, clocks->size() - at->behind.size(), clocks->size());
+                         self->messenger_->EndStep(header, std::move(at->behind), {}, deadline, std::move(done));
+                       });
 }
 
 void ClientCore::CloseLogicalWorker(uint32_t rank) {
