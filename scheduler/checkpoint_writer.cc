@@ -55,12 +55,19 @@ void CheckpointWriter::Run() {
 absl::StatusOr<std::string> CheckpointWriter::Carry(const Work& work) {
   CheckpointStore store(env_, work.dir);
   const std::string& job_name = work.manifest.job_name();
-  PAWL_RETURN_IF_ERROR(store.WriteManifest(work.manifest));
+  const std::string name = CheckpointStore::NameOf(job_name, work.manifest.step(), work.manifest.of_end());
+  absl::Status status = store.WriteManifest(work.manifest);
+  if (work.manifest.of_end() && absl::IsAlreadyExists(status)) {
+    // A scheduler that died before it could say so has completed it, if it is this job's.
+    const absl::StatusOr<CheckpointManifest> there = store.ReadManifest(name);
+    if (there.ok() && there->job_id() == work.manifest.job_id()) status = absl::OkStatus();
+  }
+  PAWL_RETURN_IF_ERROR(status);
   if (work.keep > 0) {
     const absl::Status deleted = store.DeleteOld(job_name, work.keep);
     if (!deleted.ok()) spdlog::warn("old checkpoints in {} cannot be deleted: {}", work.dir, deleted.ToString());
   }
-  return JoinPath(work.dir, CheckpointStore::NameOf(job_name, work.manifest.step()));
+  return JoinPath(work.dir, name);
 }
 
 }  // namespace pawl

@@ -80,6 +80,8 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
   if (under_way_.has_value()) return std::nullopt;
   // The end of the training is never passed.
   const auto within = [&](uint64_t wanted) { return last_step == 0 || wanted <= last_step; };
+  // Of the last step there is the end's own one in the job's folder.
+  const auto before_end = [&](uint64_t wanted) { return last_step == 0 || wanted < last_step; };
   uint64_t soon = RoundUp(std::max(step + lead_, last_asked_) + 1);
   if (last_step > step && last_step > last_asked_) soon = std::min(soon, last_step);
   const auto begin = [&](uint64_t at, std::string dir, bool urgent) {
@@ -94,10 +96,10 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
     wanted_.pop_front();
     return begin(soon, std::move(dir), true);
   }
-  if (const std::optional<uint64_t> due = DueStep(step); due.has_value() && within(*due)) {
+  if (const std::optional<uint64_t> due = DueStep(step); due.has_value() && before_end(*due)) {
     return begin(*due, policy_.dir(), false);
   }
-  if (policy_.every_seconds() > 0 && now - last_begun_ >= std::chrono::seconds(policy_.every_seconds()) && within(soon)) {
+  if (policy_.every_seconds() > 0 && now - last_begun_ >= std::chrono::seconds(policy_.every_seconds()) && before_end(soon)) {
     return begin(soon, policy_.dir(), true);
   }
   return std::nullopt;
@@ -130,16 +132,34 @@ void Checkpoints::Failed(const absl::Status& why) {
   status_.set_last_failure(BoundedText(why.ToString(), kMaxFailureBytes));
 }
 
-void Checkpoints::Completed(const std::string& folder, uint64_t unix_ms) {
+bool Checkpoints::IsUnderWay(const Order& order) const {
+  return under_way_.has_value() && under_way_->step == order.step && under_way_->dir == order.dir &&
+         under_way_->of_end == order.of_end;
+}
+
+void Checkpoints::Completed(const Order& order, const std::string& folder, uint64_t unix_ms) {
   status_.set_completed(status_.completed() + 1);
-  status_.set_last_step(under_way_.has_value() ? under_way_->step : last_asked_);
+  status_.set_last_step(order.step);
   status_.set_last_folder(folder);
   status_.set_last_unix_ms(unix_ms);
+  if (order.of_end) EndIsIn(folder);
+  if (!IsUnderWay(order)) return;
   under_way_.reset();
   // What was enough for many may be more than enough.
   if (++in_time_ < kCheckpointsBeforeLessLead) return;
   in_time_ = 0;
   lead_ = std::max<uint64_t>(lead_ / 2, 1);
+}
+
+Checkpoints::Order Checkpoints::BeginEnd(uint64_t step) {
+  last_asked_ = step;
+  under_way_ = Order{step, policy_.dir(), policy_.keep(), /*urgent=*/true, /*of_end=*/true};
+  return *under_way_;
+}
+
+void Checkpoints::EndHasFailed(const absl::Status& why) {
+  Failed(why);
+  status_.set_end_failure(status_.last_failure());
 }
 
 void Checkpoints::Abandon() {

@@ -45,6 +45,9 @@ class Checkpoints {
     uint32_t keep = 0;
     // Somebody waits for it: if it comes too late, another one is made as soon as it can be.
     bool urgent = false;
+    // Of the job's end.
+    bool of_end = false;
+
   };
 
   // Where a request is to be kept: `dir`, or the job's own folder. INVALID_ARGUMENT, FAILED_PRECONDITION.
@@ -58,13 +61,25 @@ class Checkpoints {
   // have reached; `last_step`: where the training ends, 0: not known.
   std::optional<Order> Next(MonotonicTime now, uint64_t step, uint64_t last_step);
   const std::optional<Order>& under_way() const { return under_way_; }
+  // Whether it is the one under way: no other has taken its place.
+  bool IsUnderWay(const Order& order) const;
 
   // What became of the one under way. TooLate: some partition had reached the step; it is tried again further ahead. Moved:
   // partitions changed hands, which says nothing of the lead; it is tried again.
   void TooLate();
   void Moved();
   void Failed(const absl::Status& why);
-  void Completed(const std::string& folder, uint64_t unix_ms);
+  // Also of one whose place the end's has taken.
+  void Completed(const Order& order, const std::string& folder, uint64_t unix_ms);
+
+  // The training is over, after so many steps: the end's checkpoint takes the place of the one under way. REQUIRES: the job
+  // has a folder for it, and the end is not settled.
+  Order BeginEnd(uint64_t step);
+  // The end has the checkpoint in `folder`, or can have none.
+  void EndIsIn(const std::string& folder) { status_.set_end_folder(folder); }
+  void EndHasFailed(const absl::Status& why);
+  bool end_is_settled() const { return !status_.end_folder().empty() || !status_.end_failure().empty(); }
+
   // The job goes on without it, and nobody waits for others.
   void Abandon();
   // The job was restored from a checkpoint of this step.

@@ -41,7 +41,7 @@ TEST_F(CheckpointsTest, EverySoManyStepsAtMultiplesThatNobodyHasReached) {
   EXPECT_EQ(checkpoints.under_way()->dir, "/own");
   EXPECT_EQ(checkpoints.under_way()->keep, 3u);
   EXPECT_EQ(Next(checkpoints, 25), 0u) << "one at a time";
-  checkpoints.Completed("/own/a", 5);
+  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
   EXPECT_EQ(Next(checkpoints, 25), 30u);
   checkpoints.Failed(absl::ResourceExhaustedError("the disk is full"));
   EXPECT_EQ(Next(checkpoints, 29), 0u) << "30 was asked for";
@@ -51,10 +51,10 @@ TEST_F(CheckpointsTest, EverySoManyStepsAtMultiplesThatNobodyHasReached) {
 TEST_F(CheckpointsTest, CutsAreOnlyWhereTheDensePartIsWritten) {
   Checkpoints checkpoints(Policy(10, 0), clock_.Now(), 25);
   EXPECT_EQ(Next(checkpoints, 18), 25u) << "20 rounded up";
-  checkpoints.Completed("/own/a", 5);
+  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
   ASSERT_TRUE(checkpoints.Request("/asked").ok());
   EXPECT_EQ(Next(checkpoints, 26), 50u) << "as soon as can be";
-  checkpoints.Completed("/asked/a", 5);
+  checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5);
   ASSERT_TRUE(checkpoints.Request("/asked").ok());
   EXPECT_EQ(Next(checkpoints, 51, 60), 60u) << "the last step is one too";
 }
@@ -74,7 +74,7 @@ TEST_F(CheckpointsTest, WhatComesTooLateIsTriedFurtherAhead) {
   EXPECT_EQ(Next(checkpoints, 100), 103u);
   checkpoints.TooLate();
   EXPECT_EQ(Next(checkpoints, 100), 105u);
-  checkpoints.Completed("/asked/a", 5);
+  checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5);
   // Not one that nobody waits for.
   EXPECT_EQ(Next(checkpoints, 105), 110u);
   checkpoints.TooLate();
@@ -89,7 +89,7 @@ TEST_F(CheckpointsTest, PartitionsThatMoveDoNotPutCheckpointsOff) {
     checkpoints.Moved();
   }
   EXPECT_EQ(Next(checkpoints, 200), 202u) << "nothing has been late";
-  checkpoints.Completed("/asked/a", 5);
+  checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5);
 }
 
 // One that moves behind the step cannot be told from one that was asked too late.
@@ -101,7 +101,7 @@ TEST_F(CheckpointsTest, TheLeadShrinksAgainAndRarelyTooFar) {
     step += 100;
     EXPECT_TRUE(checkpoints.Request("/asked").ok());
     const uint64_t at = Next(checkpoints, step);
-    in_time ? checkpoints.Completed("/asked/a", 5) : checkpoints.TooLate();
+    in_time ? checkpoints.Completed(*checkpoints.under_way(), "/asked/a", 5) : checkpoints.TooLate();
     return at - step - 1;
   };
   for (const uint64_t grown : {1, 2, 4}) EXPECT_EQ(lead(/*in_time=*/false), grown);
@@ -135,7 +135,7 @@ TEST_F(CheckpointsTest, EverySoManySeconds) {
   EXPECT_EQ(Next(checkpoints, 7), 0u);
   clock_.Advance(std::chrono::seconds(1));
   EXPECT_EQ(Next(checkpoints, 7), 9u);
-  checkpoints.Completed("/own/a", 5);
+  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
   clock_.Advance(std::chrono::seconds(59));
   EXPECT_EQ(Next(checkpoints, 9), 0u);
   clock_.Advance(std::chrono::seconds(1));
@@ -152,10 +152,10 @@ TEST_F(CheckpointsTest, RequestsOfOneFolderAreOne) {
   EXPECT_EQ(checkpoints.under_way()->dir, "/a");
   EXPECT_EQ(checkpoints.under_way()->keep, 0u) << "somebody else's folder is not tidied up";
   ASSERT_TRUE(checkpoints.Request("/a").ok());
-  checkpoints.Completed("/a/x", 5);
+  checkpoints.Completed(*checkpoints.under_way(), "/a/x", 5);
   EXPECT_EQ(Next(checkpoints, 7), 10u);
   EXPECT_EQ(checkpoints.under_way()->dir, "/b");
-  checkpoints.Completed("/b/x", 5);
+  checkpoints.Completed(*checkpoints.under_way(), "/b/x", 5);
   EXPECT_EQ(Next(checkpoints, 20), 0u);
 }
 
@@ -202,6 +202,48 @@ TEST_F(CheckpointsTest, NothingIsAskedForBehindTheEnd) {
   EXPECT_EQ(Next(checkpoints, 99, 99), 0u);
 }
 
+TEST_F(CheckpointsTest, TheLastStepIsLeftToTheEndInTheJobsFolder) {
+  Checkpoints steps = Make(10);
+  EXPECT_EQ(Next(steps, 95, 100), 0u);
+  EXPECT_EQ(Next(steps, 95, 101), 100u);
+  Checkpoints seconds = Make(0, 60);
+  clock_.Advance(std::chrono::seconds(60));
+  EXPECT_EQ(Next(seconds, 98, 99), 0u);
+  EXPECT_EQ(Next(seconds, 96, 99), 98u);
+}
+
+TEST_F(CheckpointsTest, TheEndTakesThePlaceOfTheOneUnderWay) {
+  Checkpoints checkpoints = Make(10);
+  ASSERT_EQ(Next(checkpoints, 5), 10u);
+  const Checkpoints::Order before = *checkpoints.under_way();
+  const Checkpoints::Order end = checkpoints.BeginEnd(10);
+  EXPECT_EQ(end.dir, "/own");
+  EXPECT_EQ(end.keep, 3u);
+  EXPECT_TRUE(checkpoints.IsUnderWay(end));
+  EXPECT_FALSE(checkpoints.IsUnderWay(before)) << "of the same step";
+  // It was too late to hold it up.
+  checkpoints.Completed(before, "/own/a", 5);
+  EXPECT_TRUE(checkpoints.IsUnderWay(end));
+  EXPECT_FALSE(checkpoints.end_is_settled());
+  checkpoints.Completed(end, "/own/a-end", 6);
+  EXPECT_TRUE(checkpoints.end_is_settled());
+  EXPECT_EQ(checkpoints.Status().completed(), 2u);
+  EXPECT_EQ(checkpoints.Status().end_folder(), "/own/a-end");
+  Checkpoints next = Make(10);
+  next.Restore(checkpoints.Status());
+  EXPECT_TRUE(next.end_is_settled());
+}
+
+TEST_F(CheckpointsTest, AnEndThatCanHaveNoneSaysWhy) {
+  Checkpoints checkpoints = Make(10);
+  checkpoints.BeginEnd(7);
+  checkpoints.EndHasFailed(absl::ResourceExhaustedError("the disk is full"));
+  EXPECT_TRUE(checkpoints.end_is_settled());
+  EXPECT_FALSE(checkpoints.under_way().has_value());
+  EXPECT_NE(checkpoints.Status().end_failure().find("the disk is full"), std::string::npos);
+  EXPECT_EQ(checkpoints.Status().end_folder(), "");
+}
+
 TEST_F(CheckpointsTest, AFolderIsKnownOrAbsolute) {
   Checkpoints own = Make(0);
   EXPECT_EQ(own.DirOf("").value(), "/own");
@@ -215,7 +257,7 @@ TEST_F(CheckpointsTest, AFolderIsKnownOrAbsolute) {
 TEST_F(CheckpointsTest, TheAccountIsKeptOverARestart) {
   Checkpoints checkpoints = Make(10);
   Next(checkpoints, 5);
-  checkpoints.Completed("/own/a", 5);
+  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
   Next(checkpoints, 15);
   checkpoints.Failed(absl::ResourceExhaustedError("the disk is full"));
   Next(checkpoints, 25);

@@ -180,6 +180,7 @@ void Coordinator::Tick() {
             section.actions());
   }
   BeginCheckpointIfDue(now, section.actions());
+  ContinueCheckpointOfEnd(now, section.actions());
   // Questions wait for the store like all that was decided.
   if (!gate_.all_saved()) rounds_.Postpone(since_last_tick);
   rounds_.Tick(now, section.actions());

@@ -58,6 +58,8 @@ inline constexpr std::chrono::seconds kReleaseTimeout{60};
 inline constexpr std::chrono::seconds kInspectTimeout{300};
 // Until the step is reached, all of it is written, and anybody who was away is back.
 inline constexpr std::chrono::seconds kCheckpointTimeout{3600};
+// The job's end waits for its checkpoint so long, repeats included; then it ends without one, and says so.
+inline constexpr std::chrono::seconds kEndCheckpointTimeout{1800};
 inline constexpr std::chrono::seconds kLoadTimeout{3600};
 // Of one question of these: a server that does not answer is asked again, and must not take it for given up.
 inline constexpr std::chrono::seconds kCheckpointCallTimeout{30};
@@ -317,6 +319,8 @@ class Coordinator {
   void FinishOnServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void InspectServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void GatherResult(const std::vector<InspectResponse>& answers, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // The result is there, and the end's checkpoint too, as far as there is to be one.
+  void ReportResult(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // `call` puts the question to one server; what its answer says goes to `keep`, under the lock, if it still counts.
   template <typename Answer>
   ServerRounds::Ask AskBy(
@@ -334,6 +338,15 @@ class Coordinator {
   void CheckpointIsWritten(const Checkpoints::Order& order, const absl::StatusOr<std::string>& folder) PAWL_EXCLUDES(mu_);
   void CheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
+  // The result has been gathered: has the job's end written, if the job has a folder for it, and then goes on to
+  // ReportResult, with or without it.
+  void CheckpointEnd(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void ContinueCheckpointOfEnd(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void EndCheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
+      PAWL_REQUIRES(mu_);
+  void EndCheckpointIsSettled(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // Those that a job which is restored from the end does not make again.
+  StoredEvaluations EvaluationsBeforeEnd() const PAWL_REQUIRES(mu_);
   // What a job that is restored from a cut at `step` goes on with.
   SchedulerState StateAt(uint64_t step, const StoredEvaluations& evaluations_before) const PAWL_REQUIRES(mu_);
   void BeginWith(const StoredRestore& restore, const SchedulerState& state) PAWL_REQUIRES(mu_);
@@ -403,6 +416,10 @@ class Coordinator {
   WorkerGroup group_ PAWL_GUARDED_BY(mu_);
   Evaluations evaluations_ PAWL_GUARDED_BY(mu_);
   Checkpoints checkpoints_ PAWL_GUARDED_BY(mu_);
+  // Of the one of the job's end.
+  MonotonicTime end_checkpoint_until_ PAWL_GUARDED_BY(mu_);
+  bool end_checkpoint_is_due_ PAWL_GUARDED_BY(mu_) = false;
+  absl::Status end_checkpoint_error_ PAWL_GUARDED_BY(mu_);
   // The checkpoint that the job has begun with.
   std::optional<StoredRestore> restore_ PAWL_GUARDED_BY(mu_);
   ServerRounds rounds_ PAWL_GUARDED_BY(mu_);

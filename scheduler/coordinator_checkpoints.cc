@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/coordinator.h"
+#include "server/storage/checkpoint_store.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -17,6 +18,10 @@ bool AnyRankHasAHost(const LogicalWorkers& logical_workers) {
     if (!logical_workers.HostOf(rank).empty()) return true;
   }
   return false;
+}
+
+std::string TextOf(const Checkpoints::Order& order) {
+  return absl::StrCat(order.of_end ? "checkpoint of the job's end, step " : "checkpoint of step ", order.step);
 }
 
 }  // namespace
@@ -60,6 +65,7 @@ void Coordinator::CheckpointOnServers(const Checkpoints::Order& order, DeferredA
   request.set_job_name(options_.job.name());
   request.set_dir(order.dir);
   request.set_step(order.step);
+  request.set_of_end(order.of_end);
   // Of the newest attempt, by server; changed under the lock.
   struct Answers {
     uint64_t attempt = 0;
@@ -67,7 +73,7 @@ void Coordinator::CheckpointOnServers(const Checkpoints::Order& order, DeferredA
   };
   auto answers = std::make_shared<Answers>();
   rounds_.Start(
-      absl::StrCat("checkpoint of step ", order.step), running_.Now(), kCheckpointTimeout,
+      TextOf(order), running_.Now(), order.of_end ? kEndCheckpointTimeout : kCheckpointTimeout,
       AskBy<CheckpointOnServerResponse>(
           [this, request](const ServerRounds::Question& question, ServerCaller::CheckpointDone done) {
             CheckpointOnServerRequest asked = request;
@@ -79,7 +85,7 @@ void Coordinator::CheckpointOnServers(const Checkpoints::Order& order, DeferredA
             if (answers->attempt != question.attempt) *answers = {question.attempt, {}};
             answers->by_server[question.server] = std::move(answer);
           }),
-      [this, answers, order, before = evaluations_.Save()](const absl::Status& status, DeferredActions& actions)
+      [this, answers, order, before = order.of_end ? EvaluationsBeforeEnd() : evaluations_.Save()](const absl::Status& status, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
             if (!status.ok()) {
               CheckpointHasFailed(order, status, actions);
@@ -109,6 +115,7 @@ void Coordinator::WriteCheckpoint(const Checkpoints::Order& order, const StoredE
   manifest.set_job_id(options_.job_id);
   manifest.set_job_name(options_.job.name());
   manifest.set_step(order.step);
+  manifest.set_of_end(order.of_end);
   manifest.set_job(options_.job.SerializeAsString());
   for (const TableCatalogue::Entry* table : tables_.All()) *manifest.add_tables() = table->spec;
   for (CheckpointPart& part : parts) *manifest.add_parts() = std::move(part);
@@ -124,7 +131,8 @@ SchedulerState Coordinator::StateAt(uint64_t step, const StoredEvaluations& eval
   // All that the parts know of are among them.
   state.mutable_membership()->set_last_incarnation(membership_.Save().last_incarnation());
   *state.mutable_tables() = tables_.Save();
-  // Nobody had reached the step when the cut was asked for. Evaluations before it came to their end before it.
+  // Nobody had reached the step when the cut was asked for, or everybody had come to the end there. Evaluations before it
+  // came to their end before it; one of that very step is made again.
   Evaluations evaluations(options_.job);
   evaluations.Restore(evaluations_before);
   uint64_t next = std::max<uint64_t>(evaluations_before.next(), 1);
@@ -146,17 +154,25 @@ void Coordinator::CheckpointIsWritten(const Checkpoints::Order& order, const abs
     CheckpointHasFailed(order, folder.status(), section.actions());
     return;
   }
-  checkpoints_.Completed(*folder, options_.unix_ms == nullptr ? 0 : options_.unix_ms());
+  if (order.of_end && !checkpoints_.IsUnderWay(order)) return;
+  checkpoints_.Completed(order, *folder, options_.unix_ms == nullptr ? 0 : options_.unix_ms());
   gate_.Changed();
-  spdlog::info("checkpoint of step {} is complete in {}", order.step, *folder);
+  spdlog::info("{} is complete in {}", TextOf(order), *folder);
   CheckpointResponse response;
   response.set_folder(*folder);
   response.set_step(order.step);
   checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, response, section.actions());
+  if (order.of_end) EndCheckpointIsSettled(section.actions());
 }
 
 void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status,
                                       DeferredActions& actions) {
+  // The end's has taken its place, or has been given up.
+  if (!checkpoints_.IsUnderWay(order)) return;
+  if (order.of_end) {
+    EndCheckpointHasFailed(order, status, actions);
+    return;
+  }
   // A matter of the moment; whoever waits waits for the next attempt.
   if (absl::IsOutOfRange(status) || absl::IsAborted(status)) {
     spdlog::info("checkpoint of step {} is tried again later: {}", order.step, status.ToString());
@@ -171,6 +187,71 @@ void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const abs
   checkpoints_.Failed(status);
   gate_.Changed();
   checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
+}
+
+// The checkpoint of the job's end ----------------------------------------------------
+
+void Coordinator::CheckpointEnd(DeferredActions& actions) {
+  const std::string& dir = options_.job.checkpoint().dir();
+  if (options_.write_checkpoint == nullptr || dir.empty() || checkpoints_.end_is_settled()) {
+    ReportResult(actions);
+    return;
+  }
+  const uint64_t step = final_counters_->step();
+  if (restore_.has_value() && restore_->dir() == dir && restore_->step() == step && CheckpointStore::IsOfEnd(restore_->name())) {
+    // There was nothing left to train.
+    checkpoints_.EndIsIn(absl::StrCat(dir, "/", restore_->name()));
+    EndCheckpointIsSettled(actions);
+    return;
+  }
+  end_checkpoint_until_ = running_.Now() + kEndCheckpointTimeout;
+  const Checkpoints::Order order = checkpoints_.BeginEnd(step);
+  gate_.Changed();
+  spdlog::info("making the {} in {}", TextOf(order), order.dir);
+  CheckpointOnServers(order, actions);
+}
+
+void Coordinator::ContinueCheckpointOfEnd(MonotonicTime now, DeferredActions& actions) {
+  const std::optional<Checkpoints::Order> order = checkpoints_.under_way();
+  if (!order.has_value() || !order->of_end) return;
+  if (now > end_checkpoint_until_) {
+    EndCheckpointHasFailed(*order,
+                           absl::DeadlineExceededError(absl::StrCat(
+                               "it was not complete within ", Seconds(kEndCheckpointTimeout), " s",
+                               end_checkpoint_error_.ok() ? "" : "; the last attempt: ", end_checkpoint_error_.message())),
+                           actions);
+  } else if (std::exchange(end_checkpoint_is_due_, false)) {
+    CheckpointOnServers(*order, actions);
+  }
+}
+
+void Coordinator::EndCheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status,
+                                         DeferredActions& actions) {
+  // A partition has moved, or the writer is still busy with the checkpoint before.
+  if (absl::IsAborted(status) || absl::IsUnavailable(status)) {
+    spdlog::info("{} is tried again: {}", TextOf(order), status.ToString());
+    end_checkpoint_error_ = status;
+    end_checkpoint_is_due_ = true;
+    return;
+  }
+  spdlog::error("{} in {} came to nothing: {}", TextOf(order), order.dir, status.ToString());
+  checkpoints_.EndHasFailed(status);
+  checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
+  EndCheckpointIsSettled(actions);
+}
+
+void Coordinator::EndCheckpointIsSettled(DeferredActions& actions) {
+  const CheckpointStatus status = checkpoints_.Status();
+  events_.Add(CHECKPOINT_OF_END, "",
+              status.end_folder().empty() ? absl::StrCat("there is none: ", status.end_failure()) : status.end_folder());
+  gate_.Changed();
+  ReportResult(actions);
+}
+
+StoredEvaluations Coordinator::EvaluationsBeforeEnd() const {
+  const std::deque<EvaluationResult>& results = evaluations_.results();
+  // From the first one on, but for what the last step's has meant; not if the first ones are forgotten.
+  return results.empty() || results.front().evaluation() == 1 ? StoredEvaluations() : evaluations_.Save();
 }
 
 // Beginning with a checkpoint -----------------------------------------------------

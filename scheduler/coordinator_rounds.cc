@@ -225,8 +225,12 @@ void Coordinator::GatherResult(const std::vector<InspectResponse>& answers, Defe
   }
   digest_ = *digest;
   final_counters_ = counters;
-  settled_ = true;
   spdlog::info("digest {}", DigestText(*digest));
+  CheckpointEnd(actions);
+}
+
+void Coordinator::ReportResult(DeferredActions& actions) {
+  settled_ = true;
   JobReport report = Report();
   report.status.set_state(COMPLETED);
   actions.Add([this, report = std::move(report)] {

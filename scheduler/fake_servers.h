@@ -66,7 +66,8 @@ class FakeServers final : public ServerCaller {
 
   void Checkpoint(const std::string& address, const CheckpointOnServerRequest& request, MonotonicDuration timeout,
                   CheckpointDone done) override {
-    Answer(address, "Checkpoint " + std::to_string(request.step()), request.routing_epoch(),
+    Answer(address, "Checkpoint " + std::to_string(request.step()) + (request.of_end() ? " of the end" : ""),
+           request.routing_epoch(),
            [this, address, done = std::move(done)](absl::Status status) mutable {
              CheckpointOnServerResponse response;
              {

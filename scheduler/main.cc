@@ -268,7 +268,8 @@ absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, const StoredRest
   const std::string& dir = job.checkpoint().dir();
   if (dir.empty()) return absl::OkStatus();
   CheckpointStore store(env, dir);
-  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside, store.SetAsideAfter(job.name(), restore.step()));
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside,
+                        store.SetAsideAfter(job.name(), restore.step(), CheckpointStore::IsOfEnd(restore.name())));
   for (const std::string& name : aside) spdlog::warn("{} in {} is of a later step, and is set aside", name, dir);
   return absl::OkStatus();
 }

@@ -49,6 +49,9 @@ std::string MetricsJson(const JobReport& report) {
   json["staleness_max"] = status.counters().staleness_max();
   json["rows"] = status.counters().rows();
   json["parameter_bytes"] = status.counters().parameter_bytes();
+  const CheckpointStatus& checkpoint = status.checkpoint();
+  if (!checkpoint.end_folder().empty()) json["end_checkpoint"] = checkpoint.end_folder();
+  if (!checkpoint.end_failure().empty()) json["end_checkpoint_failure"] = checkpoint.end_failure();
   if (!status.failure().empty()) json["failure"] = status.failure();
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -20,6 +20,22 @@ absl::Status CheckDir(const std::string& dir) {
   return absl::InvalidArgumentError(absl::StrCat("dir is '", dir, "'; it must be an absolute path"));
 }
 
+// Whether a checkpoint that was asked for later, or of the job's end, has taken the place of the one that is asked for.
+bool IsSuperseded(const CheckpointOnServerRequest& request, const CheckpointId& by) {
+  if (request.of_end()) return by.of_end && request.step() < by.step;
+  return by.of_end || request.step() < by.step;
+}
+
+// What the complete checkpoint of the job's end has of the partition. ALREADY_EXISTS: it is another job's.
+absl::StatusOr<CheckpointPart> PartOfEnd(const CheckpointStore& store, const CheckpointId& id, uint32_t partition) {
+  const std::string name = CheckpointStore::NameOf(id.job_name, id.step, id.of_end);
+  PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(name));
+  if (manifest.job_id() != id.job_id || partition >= static_cast<uint32_t>(manifest.parts_size())) {
+    return absl::AlreadyExistsError(absl::StrCat(name, " in ", store.folder(), " is of another job of that name"));
+  }
+  return manifest.parts(static_cast<int>(partition));
+}
+
 void RunAll(std::vector<absl::AnyInvocable<void()>>& actions) {
   for (absl::AnyInvocable<void()>& action : actions) action();
 }
@@ -51,10 +67,11 @@ void Checkpointer::Stop() {
 
 std::shared_ptr<Checkpointer::Work> Checkpointer::MakeWork(const CheckpointOnServerRequest& request) {
   auto work = std::make_shared<Work>();
-  work->id = {request.job_id(), request.job_name(), request.step()};
+  work->id = {request.job_id(), request.job_name(), request.step(), request.of_end()};
   work->dir = request.dir();
   work->cut = std::make_shared<Cut>();
   work->cut->step = request.step();
+  work->cut->at_once = request.of_end();
   // The cut is the work's; whoever has it still when it is over does nothing.
   work->cut->take = [this, weak = std::weak_ptr<Work>(work)](const std::shared_ptr<Replica>& replica)
                         PAWL_NO_THREAD_SAFETY_ANALYSIS {
@@ -72,14 +89,17 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
     absl::Status refused;
     if (stopping_) {
       refused = absl::UnavailableError("the server is ending");
-    } else if (work_ != nullptr && work_->id.job_id == request.job_id() && request.step() < work_->id.step) {
-      refused = absl::AbortedError(absl::StrCat("a checkpoint of step ", work_->id.step, " has been asked for since"));
+    } else if (work_ != nullptr && work_->id.job_id == request.job_id() && IsSuperseded(request, work_->id)) {
+      refused = absl::AbortedError(absl::StrCat("a checkpoint of ", work_->id.of_end ? "the job's end, " : "", "step ",
+                                                work_->id.step, ", has been asked for since"));
     }
     if (!refused.ok()) {
       actions.push_back([done = std::move(done), refused]() mutable { done(refused); });
     } else {
-      const bool same = work_ != nullptr && work_->id.job_id == request.job_id() && work_->id.step == request.step() &&
-                        work_->dir == request.dir();
+      bool same = work_ != nullptr && work_->id.job_id == request.job_id() && work_->id.step == request.step() &&
+                  work_->id.of_end == request.of_end() && work_->dir == request.dir();
+      // Of the end there is no later one to be asked for instead.
+      if (same && request.of_end() && (work_->lost || !work_->status.ok())) same = false;
       if (!same) {
         if (work_ != nullptr) End(work_, absl::AbortedError("another checkpoint was asked for"), actions);
         work_ = MakeWork(request);
@@ -162,10 +182,12 @@ void Checkpointer::AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& 
   }
   // What is not committed yet could still be lost with this server, and then it never happened.
   actions.push_back(
-      [this, marks = std::move(marks), response = std::move(response), done = std::exchange(work->done, nullptr)]() mutable {
-        plane_.AwaitCommit(marks, [response = std::move(response), done = std::move(done)](absl::Status status) mutable {
-          if (!status.ok()) return done(std::move(status));
-          done(std::move(response));
+      [this, work, marks = std::move(marks), response = std::move(response),
+       done = std::exchange(work->done, nullptr)]() mutable {
+        plane_.AwaitCommit(marks, [work, response = std::move(response), done = std::move(done)](absl::Status status) mutable {
+          if (status.ok()) return done(std::move(response));
+          if (absl::IsAborted(status)) work->lost = true;
+          done(std::move(status));
         });
       });
 }
@@ -220,7 +242,15 @@ void Checkpointer::Run() {
 
 absl::StatusOr<CheckpointPart> Checkpointer::Write(const Work& work, uint32_t partition, const HeldSnapshot& held) {
   CheckpointStore store(env_, work.dir);
-  PAWL_ASSIGN_OR_RETURN(const auto writer, store.BeginPart(work.id, partition, held.log_index));
+  absl::StatusOr<CheckpointPart> written = WritePart(store, work.id, partition, held);
+  // A scheduler that died before it could say so has completed it.
+  if (work.id.of_end && absl::IsAlreadyExists(written.status())) written = PartOfEnd(store, work.id, partition);
+  return written;
+}
+
+absl::StatusOr<CheckpointPart> Checkpointer::WritePart(CheckpointStore& store, const CheckpointId& id, uint32_t partition,
+                                                       const HeldSnapshot& held) {
+  PAWL_ASSIGN_OR_RETURN(const auto writer, store.BeginPart(id, partition, held.log_index));
   for (const ByteView::Fragment& fragment : held.bytes.fragments()) {
     PAWL_RETURN_IF_ERROR(writer->Append(absl::string_view(fragment.data(), fragment.size())));
   }

@@ -2,6 +2,7 @@
 #ifndef PAWL_SERVER_CHECKPOINTER_H_
 #define PAWL_SERVER_CHECKPOINTER_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -62,6 +63,8 @@ class Checkpointer {
     CheckpointId id;
     std::string dir;
     std::shared_ptr<Cut> cut;
+    // Synchronises itself: what was cut did not become final here, since the partition has moved.
+    std::atomic<bool> lost{false};
 
     MonotonicTime asked;
     // The partitions that the newest question is about, which may be none; not set before that is known.
@@ -87,6 +90,8 @@ class Checkpointer {
   void AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& actions) PAWL_REQUIRES(mu_);
   void Run() PAWL_EXCLUDES(mu_);
   absl::StatusOr<CheckpointPart> Write(const Work& work, uint32_t partition, const HeldSnapshot& held);
+  absl::StatusOr<CheckpointPart> WritePart(CheckpointStore& store, const CheckpointId& id, uint32_t partition,
+                                           const HeldSnapshot& held);
   absl::Status LoadAll(const LoadCheckpointRequest& request);
   absl::Status LoadOne(const CheckpointStore& store, const CheckpointManifest& manifest, uint32_t partition);
 

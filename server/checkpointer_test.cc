@@ -160,15 +160,32 @@ class CheckpointerTest : public testing::Test {
     return parts;
   }
 
+  std::shared_ptr<Parts> AskForEnd(uint64_t step, Checkpointer* checkpointer = nullptr) {
+    CheckpointOnServerRequest request;
+    request.set_job_id(kJobId);
+    request.set_routing_epoch(1);
+    request.set_dir("/checkpoints");
+    request.set_job_name("job");
+    request.set_step(step);
+    request.set_of_end(true);
+    auto parts = std::make_shared<Parts>();
+    if (checkpointer == nullptr) checkpointer = &server_.checkpointer;
+    checkpointer->Checkpoint(request, [parts](auto answer) { parts->Set(std::move(answer)); });
+    return parts;
+  }
+
   // Completes it, as the scheduler does.
-  std::string WriteManifest(uint64_t step, const CheckpointOnServerResponse& parts) {
+  std::string WriteManifest(uint64_t step, const CheckpointOnServerResponse& parts, bool of_end = false,
+                            uint64_t job_id = kJobId) {
     CheckpointManifest manifest;
-    manifest.set_job_id(kJobId);
+    manifest.set_job_id(job_id);
     manifest.set_job_name("job");
     manifest.set_step(step);
+    manifest.set_of_end(of_end);
     *manifest.mutable_parts() = parts.parts();
     EXPECT_TRUE(store_.WriteManifest(manifest).ok());
-    const std::string name = CheckpointStore::NameOf("job", step);
+    const std::string name = CheckpointStore::NameOf("job", step, of_end);
+    if (job_id != kJobId) return name;
     const absl::Status whole = store_.Verify(name);
     EXPECT_TRUE(whole.ok()) << whole;
     return name;
@@ -357,6 +374,68 @@ TEST_F(CheckpointerTest, APartitionThatWasChangedIsNotReplaced) {
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
   other.plane.CreateTable(1, spec, [](const absl::Status& status) { EXPECT_TRUE(status.ok()); });
   EXPECT_EQ(Load(other, name, kJobId + 1).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CheckpointerTest, TheJobsEndIsWrittenWhereItIs) {
+  CreateTable();
+  for (uint64_t step = 0; step < 3; ++step) Train(step);
+  const auto answer = AskForEnd(3)->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const std::string name = WriteManifest(3, *answer, /*of_end=*/true);
+  Server other(env_, kJobId + 1);
+  ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
+  EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(), server_.plane.Fingerprint(1)->SerializeAsString());
+}
+
+TEST_F(CheckpointerTest, AnEndWhereSomePartitionIsNotIsRefused) {
+  CreateTable();
+  Train(0);
+  EndStep(0, 1, 0, 0, 1);
+  EndStep(1, 1, 0, 0, 1);
+  EXPECT_EQ(AskForEnd(2)->Wait().status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+// One that was asked for ahead may be of a step that is never reached.
+TEST_F(CheckpointerTest, TheEndTakesThePlaceOfTheOneUnderWayForGood) {
+  CreateTable();
+  Train(0);
+  const auto ahead = Ask(5);
+  ASSERT_TRUE(AskForEnd(1)->Wait().ok());
+  EXPECT_EQ(ahead->Wait().status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Ask(5)->Wait().status().code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(AskForEnd(1)->Wait().ok());
+}
+
+TEST_F(CheckpointerTest, TheEndThatFailedIsBegunAnewWhenItIsAskedForAgain) {
+  CreateTable();
+  Train(0);
+  env_.SetCapacity(0);
+  EXPECT_EQ(AskForEnd(1)->Wait().status().code(), absl::StatusCode::kResourceExhausted);
+  env_.SetUnlimited();
+  EXPECT_TRUE(AskForEnd(1)->Wait().ok());
+}
+
+// A scheduler that died before it could say so has completed it, and the server was restarted since.
+TEST_F(CheckpointerTest, AnEndThatIsCompleteIsAnswered) {
+  CreateTable();
+  Train(0);
+  const auto parts = AskForEnd(1)->Wait();
+  ASSERT_TRUE(parts.ok());
+  WriteManifest(1, *parts, /*of_end=*/true);
+  Checkpointer restarted(env_, server_.plane, Clock::Real());
+  const auto again = AskForEnd(1, &restarted)->Wait();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->SerializeAsString(), parts->SerializeAsString());
+}
+
+TEST_F(CheckpointerTest, AnEndThatIsAnotherJobsIsNot) {
+  CreateTable();
+  Train(0);
+  const auto parts = AskForEnd(1)->Wait();
+  ASSERT_TRUE(parts.ok());
+  WriteManifest(1, *parts, /*of_end=*/true, kJobId + 1);
+  Checkpointer restarted(env_, server_.plane, Clock::Real());
+  EXPECT_EQ(AskForEnd(1, &restarted)->Wait().status().code(), absl::StatusCode::kAlreadyExists);
 }
 
 TEST_F(CheckpointerTest, AnEndAnswersWhoWaits) {

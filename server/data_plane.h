@@ -116,9 +116,10 @@ class DataPlane final : public RequestHandler {
 
   // Checkpoints (data_plane_checkpoint.cc); `epoch` as above.
   //
-  // Sets `cut` in every partition whose primary this server is, in place of any other, but in those that have
-  // been cut (`has`, which is called under the replica's lock); returns all of these partitions. OUT_OF_RANGE: one has
-  // reached the step already; it is set nowhere then.
+  // Sets `cut` in every partition whose primary this server is, in place of any other, or takes it there if it is one at
+  // once, but in those that have been cut (`has`, which is called under the replica's lock); returns all of these
+  // partitions. OUT_OF_RANGE: one has reached its step already; then it is set nowhere. FAILED_PRECONDITION: at once, and
+  // one is at another step.
   absl::StatusOr<std::vector<uint32_t>> SetCut(uint64_t epoch, const std::shared_ptr<const Cut>& cut,
                                                absl::FunctionRef<bool(uint32_t partition)> has);
   // Not to be taken any more, where it has not been.

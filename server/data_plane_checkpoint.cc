@@ -20,6 +20,17 @@ absl::StatusOr<std::vector<uint32_t>> DataPlane::SetCut(uint64_t epoch, const st
     if (!replica->IsPrimary()) continue;
     partitions.push_back(replica->index);
     if (replica->cut == cut || has(replica->index)) continue;
+    if (cut->at_once) {
+      // Nobody trains any more: where it is, it stays.
+      if (const uint64_t step = replica->partition->CutStep(); step != cut->step) {
+        status.Update(absl::FailedPreconditionError(
+            absl::StrCat("partition ", replica->index, " is at step ", step, ", and the job's end at step ", cut->step)));
+        continue;
+      }
+      replica->cut = nullptr;
+      cut->take(replica);
+      continue;
+    }
     // What is pushed within a step is in some partitions only: the moment itself must not be missed.
     if (const uint64_t step = replica->partition->CutStep(); step >= cut->step) {
       status.Update(absl::OutOfRangeError(absl::StrCat("partition ", replica->index, " has reached step ", step,

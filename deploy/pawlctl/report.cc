@@ -217,6 +217,9 @@ std::string EventText(const ClusterEvent& event) {
     case JOB_SCALED:
       what = absl::StrCat("the job is to have ", event.text());
       break;
+    case CHECKPOINT_OF_END:
+      what = absl::StrCat("the checkpoint of the job's end: ", event.text());
+      break;
     case JOB_STATE_CHANGED:
       what = absl::StrCat("the job is ", event.text());
       break;
@@ -298,6 +301,13 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
   if (checkpoint.failed() > 0) {
     line("", absl::StrCat(checkpoint.failed(), " checkpoints came to nothing, the last one: ", checkpoint.last_failure()));
   }
+  if (!checkpoint.end_folder().empty()) {
+    line("", absl::StrCat("of the job's end: ", checkpoint.end_folder()));
+  } else if (!checkpoint.end_failure().empty()) {
+    line("", absl::StrCat("none of the job's end: ", checkpoint.end_failure()));
+  } else if (status.state() == FINISHING && checkpoint.under_way_step() > 0) {
+    line("", absl::StrCat("of the job's end, step ", FormatCount(checkpoint.under_way_step()), ", is being written"));
+  }
   if (status.has_digest()) line("digest", FormatDigest(status.digest()));
   return text;
 }
@@ -321,7 +331,8 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
   json["checkpoint"] = {{"completed", checkpoint.completed()},        {"failed", checkpoint.failed()},
                         {"last_failure", checkpoint.last_failure()},  {"last_step", checkpoint.last_step()},
                         {"last_folder", checkpoint.last_folder()},    {"last_unix_ms", checkpoint.last_unix_ms()},
-                        {"restored_from", checkpoint.restored_from()}};
+                        {"restored_from", checkpoint.restored_from()}, {"end_folder", checkpoint.end_folder()},
+                        {"end_failure", checkpoint.end_failure()}};
   if (status.has_digest()) json["digest"] = FormatDigest(status.digest());
   const MovesStatus& moves = status.moves();
   json["moves"] = {{"at_rest", moves.at_rest()},

@@ -425,7 +425,10 @@ class Run {
     const bool has_result = metrics_.is_object() && saved.ok();
     if (state_ == COMPLETED && has_result && !cluster_.scheduler().KilledBy(SIGKILL)) {
       Summarize();
-      return kExitDone;
+      const std::string lost = metrics_.value("end_checkpoint_failure", "");
+      if (lost.empty()) return kExitDone;
+      console_.Error(absl::StrCat("there is no checkpoint of the job's end: ", lost));
+      return kExitFailed;
     }
     if (interrupted_by_ != 0) {
       console_.Error(absl::StrCat("job ", job_.name(), " was interrupted; no process is left"));
@@ -469,6 +472,9 @@ class Run {
                                digest != metrics_.end() && digest->is_string() ? digest->get<std::string>() : "none",
                                "; pushes: ", count("pushes_applied"), " applied, ", count("pushes_deduplicated"),
                                " recognised as repeated; staleness at most ", count("staleness_max")));
+    if (const std::string end = metrics_.value("end_checkpoint", ""); !end.empty()) {
+      console_.Line(absl::StrCat("checkpoint of the end in ", end));
+    }
     console_.Line(absl::StrCat("metrics in ", out_.metrics_file()));
   }
 

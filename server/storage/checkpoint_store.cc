@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <compare>
 #include <optional>
 #include <random>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/failpoint.h"
 #include "client_lib/base/little_endian.h"
@@ -26,19 +28,41 @@ constexpr size_t kManifestCrcBytes = 4;
 constexpr char kManifestFile[] = "MANIFEST";
 constexpr absl::string_view kStepMark = "-step-";
 constexpr size_t kStepDigits = 20;
+constexpr absl::string_view kEndMark = "-end";
 
 std::string PartFile(uint32_t partition) { return absl::StrCat("p", partition, ".part"); }
 
-// The parts of a folder's name; nothing if it is no checkpoint's.
-std::optional<std::pair<std::string, uint64_t>> ParseName(absl::string_view name) {
-  const size_t tail = kStepMark.size() + kStepDigits;
+// Where in the course of a job a checkpoint was made: the end comes after the last step.
+struct Place {
   uint64_t step = 0;
-  if (name.size() <= tail) return std::nullopt;
-  const absl::string_view job_name = name.substr(0, name.size() - tail);
-  if (!absl::SimpleAtoi(name.substr(name.size() - kStepDigits), &step) || name != CheckpointStore::NameOf(job_name, step)) {
+  bool of_end = false;
+  auto operator<=>(const Place&) const = default;
+};
+
+Place PlaceOf(const CheckpointManifest& manifest) { return {manifest.step(), manifest.of_end()}; }
+
+std::string NameOf(const CheckpointManifest& manifest) {
+  return CheckpointStore::NameOf(manifest.job_name(), manifest.step(), manifest.of_end());
+}
+
+struct ParsedName {
+  std::string job_name;
+  Place place;
+};
+
+// The parts of a folder's name; nothing if it is no checkpoint's.
+std::optional<ParsedName> ParseName(absl::string_view name) {
+  absl::string_view before = name;
+  ParsedName parsed;
+  parsed.place.of_end = absl::ConsumeSuffix(&before, kEndMark);
+  const size_t tail = kStepMark.size() + kStepDigits;
+  if (before.size() <= tail) return std::nullopt;
+  parsed.job_name = std::string(before.substr(0, before.size() - tail));
+  if (!absl::SimpleAtoi(before.substr(before.size() - kStepDigits), &parsed.place.step) ||
+      name != CheckpointStore::NameOf(parsed.job_name, parsed.place.step, parsed.place.of_end)) {
     return std::nullopt;
   }
-  return std::make_pair(std::string(job_name), step);
+  return parsed;
 }
 
 absl::Status Damaged(absl::string_view path, uint64_t offset, absl::string_view what) {
@@ -99,8 +123,13 @@ absl::StatusOr<CheckpointPart> CheckpointPartWriter::Commit() {
   return part_;
 }
 
-std::string CheckpointStore::NameOf(absl::string_view job_name, uint64_t step) {
-  return absl::StrFormat("%s%s%020d", job_name, kStepMark, step);
+std::string CheckpointStore::NameOf(absl::string_view job_name, uint64_t step, bool of_end) {
+  return absl::StrFormat("%s%s%020d%s", job_name, kStepMark, step, of_end ? kEndMark : "");
+}
+
+bool CheckpointStore::IsOfEnd(absl::string_view name) {
+  const std::optional<ParsedName> parsed = ParseName(name);
+  return parsed.has_value() && parsed->place.of_end;
 }
 
 std::string CheckpointStore::PathOf(absl::string_view name, absl::string_view file) const {
@@ -109,7 +138,7 @@ std::string CheckpointStore::PathOf(absl::string_view name, absl::string_view fi
 
 absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> CheckpointStore::BeginPart(const CheckpointId& id, uint32_t partition,
                                                                                  uint64_t log_index) {
-  const std::string name = NameOf(id.job_name, id.step);
+  const std::string name = NameOf(id.job_name, id.step, id.of_end);
   if (env_.FileSize(PathOf(name, kManifestFile)).ok()) {
     return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", name, " is complete already"));
   }
@@ -132,7 +161,7 @@ absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> CheckpointStore::BeginPart
 
 absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(CheckManifest(manifest));
-  const std::string name = NameOf(manifest.job_name(), manifest.step());
+  const std::string name = pawl::NameOf(manifest);
   const std::string path = PathOf(name, kManifestFile);
   if (env_.FileSize(path).ok()) {
     return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", name, " is complete already"));
@@ -198,9 +227,8 @@ absl::StatusOr<CheckpointManifest> CheckpointStore::ReadManifest(const std::stri
   if (const absl::Status status = CheckManifest(manifest); !status.ok()) {
     return Damaged(path, kManifestHeaderBytes, status.message());
   }
-  if (NameOf(manifest.job_name(), manifest.step()) != name) {
-    return Damaged(path, kManifestHeaderBytes,
-                   absl::StrCat("it is the manifest of ", NameOf(manifest.job_name(), manifest.step())));
+  if (pawl::NameOf(manifest) != name) {
+    return Damaged(path, kManifestHeaderBytes, absl::StrCat("it is the manifest of ", pawl::NameOf(manifest)));
   }
   return manifest;
 }
@@ -212,7 +240,7 @@ absl::StatusOr<CheckpointListing> CheckpointStore::List(absl::string_view job_na
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     const auto parsed = ParseName(name);
-    if (!parsed.has_value() || (!job_name.empty() && parsed->first != job_name)) continue;
+    if (!parsed.has_value() || (!job_name.empty() && parsed->job_name != job_name)) continue;
     absl::StatusOr<CheckpointManifest> manifest = ReadManifest(name);
     if (manifest.ok()) {
       listing.complete.push_back({name, *std::move(manifest)});
@@ -223,7 +251,7 @@ absl::StatusOr<CheckpointListing> CheckpointStore::List(absl::string_view job_na
     }
   }
   std::stable_sort(listing.complete.begin(), listing.complete.end(),
-                   [](const auto& left, const auto& right) { return left.manifest.step() > right.manifest.step(); });
+                   [](const auto& left, const auto& right) { return PlaceOf(left.manifest) > PlaceOf(right.manifest); });
   return listing;
 }
 
@@ -234,21 +262,22 @@ absl::StatusOr<std::string> CheckpointStore::Newest(absl::string_view job_name) 
   std::string newest;
   for (const std::string& name : *names) {
     const auto parsed = ParseName(name);
-    if (!parsed.has_value() || parsed->first != job_name || !env_.FileSize(PathOf(name, kManifestFile)).ok()) continue;
-    // Steps have leading zeros.
+    if (!parsed.has_value() || parsed->job_name != job_name || !env_.FileSize(PathOf(name, kManifestFile)).ok()) continue;
+    // Steps have leading zeros, and what marks the end comes after them.
     newest = std::max(newest, name);
   }
   return newest;
 }
 
-absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(absl::string_view job_name, uint64_t step) {
+absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(absl::string_view job_name, uint64_t step,
+                                                                        bool of_end) {
   const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
   std::vector<std::string> set_aside;
   if (absl::IsNotFound(names.status())) return set_aside;
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     const auto parsed = ParseName(name);
-    if (!parsed.has_value() || parsed->first != job_name || parsed->second <= step) continue;
+    if (!parsed.has_value() || parsed->job_name != job_name || parsed->place <= Place{step, of_end}) continue;
     std::string to = absl::StrCat(name, ".aside");
     for (int i = 2; std::find(names->begin(), names->end(), to) != names->end(); ++i) {
       to = absl::StrCat(name, ".aside-", i);
@@ -264,9 +293,9 @@ absl::Status CheckpointStore::Verify(const std::string& name) const {
   const absl::Status status = VerifyOne(name);
   const auto parsed = ParseName(name);
   if (!absl::IsDataLoss(status) || !parsed.has_value()) return status;
-  PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(parsed->first));
+  PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(parsed->job_name));
   for (const CheckpointListing::Entry& entry : listing.complete) {
-    if (entry.manifest.step() < parsed->second && VerifyOne(entry.name).ok()) {
+    if (PlaceOf(entry.manifest) < parsed->place && VerifyOne(entry.name).ok()) {
       return absl::DataLossError(
           absl::StrCat(status.message(), "; the checkpoint before it, ", entry.name, ", is whole: restore that one"));
     }
@@ -298,7 +327,7 @@ absl::StatusOr<std::unique_ptr<BlockFileReader>> CheckpointStore::OpenPart(const
   }
   const CheckpointPart& part = manifest.parts(partition);
   return BlockFileReader::Open(
-      env_, PathOf(NameOf(manifest.job_name(), manifest.step()), part.file()),
+      env_, PathOf(pawl::NameOf(manifest), part.file()),
       {BlockFileKind::kCheckpointPart, manifest.job_id(), partition, part.log_index(), manifest.step()});
 }
 
@@ -306,13 +335,13 @@ absl::Status CheckpointStore::DeleteOld(absl::string_view job_name, uint32_t kee
   PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(job_name));
   if (job_name.empty() || listing.complete.empty()) return absl::OkStatus();
   keep = std::max(keep, 1u);
-  const uint64_t newest = listing.complete.front().manifest.step();
+  const Place newest = PlaceOf(listing.complete.front().manifest);
   std::vector<std::string> kept;
   for (size_t i = 0; i < listing.complete.size() && i < keep; ++i) kept.push_back(listing.complete[i].name);
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.List(folder_));
   for (const std::string& name : names) {
     const auto parsed = ParseName(name);
-    if (!parsed.has_value() || parsed->first != job_name || parsed->second >= newest) continue;
+    if (!parsed.has_value() || parsed->job_name != job_name || parsed->place >= newest) continue;
     if (std::find(kept.begin(), kept.end(), name) != kept.end()) continue;
     PAWL_RETURN_IF_ERROR(DeleteCheckpoint(name));
   }

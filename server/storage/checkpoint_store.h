@@ -24,6 +24,9 @@ struct CheckpointId {
   uint64_t job_id = 0;
   std::string job_name;
   uint64_t step = 0;
+  // The job's end, which has a checkpoint of its own beside one that was made when that step was reached: the best
+  // parameters may have been restored since.
+  bool of_end = false;
 };
 
 // A part while it is written. Not thread-safe. Leaves nothing behind unless Commit succeeds.
@@ -60,7 +63,7 @@ struct CheckpointListing {
     std::string name;
     CheckpointManifest manifest;
   };
-  // Those with a good manifest, newest step first.
+  // Those with a good manifest, newest step first, and of one step that of the job's end first.
   std::vector<Entry> complete;
   // Folders whose manifest is damaged: why.
   std::vector<absl::Status> damaged;
@@ -72,7 +75,9 @@ class CheckpointStore {
   // `folder` holds the checkpoints, one folder each; it is made when the first part is written.
   CheckpointStore(Env& env, std::string folder) : env_(env), folder_(std::move(folder)) {}
 
-  static std::string NameOf(absl::string_view job_name, uint64_t step);
+  static std::string NameOf(absl::string_view job_name, uint64_t step, bool of_end = false);
+  // Whether that is the name of a checkpoint of a job's end.
+  static bool IsOfEnd(absl::string_view name);
   const std::string& folder() const { return folder_; }
 
   // Begins the part of one partition. ALREADY_EXISTS if the checkpoint has its manifest: it is complete and stays as
@@ -91,9 +96,9 @@ class CheckpointStore {
   // The job's checkpoint with the highest step that has a manifest, good or not; empty if there is none.
   absl::StatusOr<std::string> Newest(absl::string_view job_name) const;
 
-  // Renames the job's checkpoints of steps after `step` to NAME.aside[-n], which nothing here looks at: a job that was
-  // restored from that step makes others in their place. Returns their names.
-  absl::StatusOr<std::vector<std::string>> SetAsideAfter(absl::string_view job_name, uint64_t step);
+  // Renames the job's checkpoints after that of `step` (`of_end`: after that of the end) to NAME.aside[-n], which nothing
+  // here looks at: a job that was restored from it makes others in their place. Returns their names.
+  absl::StatusOr<std::vector<std::string>> SetAsideAfter(absl::string_view job_name, uint64_t step, bool of_end = false);
 
   // NOT_FOUND; DATA_LOSS.
   absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& name) const;
