@@ -99,7 +99,8 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
   if (const std::optional<uint64_t> due = DueStep(step); due.has_value() && before_end(*due)) {
     return begin(*due, policy_.dir(), false);
   }
-  if (policy_.every_seconds() > 0 && now - last_begun_ >= std::chrono::seconds(policy_.every_seconds()) && before_end(soon)) {
+  if (policy_.every_seconds() > 0 && now - last_begun_ >= std::chrono::seconds(policy_.every_seconds()) &&
+      before_end(soon)) {
     return begin(soon, policy_.dir(), true);
   }
   return std::nullopt;

@@ -47,7 +47,6 @@ class Checkpoints {
     bool urgent = false;
     // Of the job's end.
     bool of_end = false;
-
   };
 
   // Where a request is to be kept: `dir`, or the job's own folder. INVALID_ARGUMENT, FAILED_PRECONDITION.

@@ -85,18 +85,18 @@ void Coordinator::CheckpointOnServers(const Checkpoints::Order& order, DeferredA
             if (answers->attempt != question.attempt) *answers = {question.attempt, {}};
             answers->by_server[question.server] = std::move(answer);
           }),
-      [this, answers, order, before = order.of_end ? EvaluationsBeforeEnd() : evaluations_.Save()](const absl::Status& status, DeferredActions& actions)
-          PAWL_REQUIRES(mu_) {
-            if (!status.ok()) {
-              CheckpointHasFailed(order, status, actions);
-              return;
-            }
-            std::vector<CheckpointPart> parts;
-            for (const auto& [server, answer] : answers->by_server) {
-              parts.insert(parts.end(), answer.parts().begin(), answer.parts().end());
-            }
-            WriteCheckpoint(order, before, std::move(parts), actions);
-          },
+      [this, answers, order, before = order.of_end ? EvaluationsBeforeEnd() : evaluations_.Save()](
+          const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+        if (!status.ok()) {
+          CheckpointHasFailed(order, status, actions);
+          return;
+        }
+        std::vector<CheckpointPart> parts;
+        for (const auto& [server, answer] : answers->by_server) {
+          parts.insert(parts.end(), answer.parts().begin(), answer.parts().end());
+        }
+        WriteCheckpoint(order, before, std::move(parts), actions);
+      },
       actions);
 }
 
@@ -198,7 +198,8 @@ void Coordinator::CheckpointEnd(DeferredActions& actions) {
     return;
   }
   const uint64_t step = final_counters_->step();
-  if (restore_.has_value() && restore_->dir() == dir && restore_->step() == step && CheckpointStore::IsOfEnd(restore_->name())) {
+  if (restore_.has_value() && restore_->dir() == dir && restore_->step() == step &&
+      CheckpointStore::IsOfEnd(restore_->name())) {
     // There was nothing left to train.
     checkpoints_.EndIsIn(absl::StrCat(dir, "/", restore_->name()));
     EndCheckpointIsSettled(actions);

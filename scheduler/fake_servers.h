@@ -67,8 +67,7 @@ class FakeServers final : public ServerCaller {
   void Checkpoint(const std::string& address, const CheckpointOnServerRequest& request, MonotonicDuration timeout,
                   CheckpointDone done) override {
     Answer(address, "Checkpoint " + std::to_string(request.step()) + (request.of_end() ? " of the end" : ""),
-           request.routing_epoch(),
-           [this, address, done = std::move(done)](absl::Status status) mutable {
+           request.routing_epoch(), [this, address, done = std::move(done)](absl::Status status) mutable {
              CheckpointOnServerResponse response;
              {
                MutexLock lock(mu_);

@@ -181,15 +181,14 @@ void Checkpointer::AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& 
     marks.push_back(found->second.mark);
   }
   // What is not committed yet could still be lost with this server, and then it never happened.
-  actions.push_back(
-      [this, work, marks = std::move(marks), response = std::move(response),
-       done = std::exchange(work->done, nullptr)]() mutable {
-        plane_.AwaitCommit(marks, [work, response = std::move(response), done = std::move(done)](absl::Status status) mutable {
-          if (status.ok()) return done(std::move(response));
-          if (absl::IsAborted(status)) work->lost = true;
-          done(std::move(status));
-        });
-      });
+  actions.push_back([this, work, marks = std::move(marks), response = std::move(response),
+                     done = std::exchange(work->done, nullptr)]() mutable {
+    plane_.AwaitCommit(marks, [work, response = std::move(response), done = std::move(done)](absl::Status status) mutable {
+      if (status.ok()) return done(std::move(response));
+      if (absl::IsAborted(status)) work->lost = true;
+      done(std::move(status));
+    });
+  });
 }
 
 void Checkpointer::Run() {
@@ -296,15 +295,9 @@ absl::Status Checkpointer::LoadAll(const LoadCheckpointRequest& request) {
 }
 
 absl::Status Checkpointer::LoadOne(const CheckpointStore& store, const CheckpointManifest& manifest, uint32_t partition) {
-  PAWL_ASSIGN_OR_RETURN(const auto reader, store.OpenPart(manifest, partition));
-  std::string bytes;
-  while (true) {
-    PAWL_ASSIGN_OR_RETURN(const absl::string_view block, reader->NextBlock());
-    if (block.empty()) break;
-    bytes.append(block.data(), block.size());
-  }
+  PAWL_ASSIGN_OR_RETURN(const std::string bytes, store.ReadPart(manifest, partition));
   auto loaded = plane_.LoadSaved(partition, ByteView(bytes.data(), bytes.size()));
-  if (!loaded.ok()) return Annotate(loaded.status(), reader->path());
+  if (!loaded.ok()) return Annotate(loaded.status(), store.PartPath(manifest, partition));
   return plane_.PutInPlace(*std::move(loaded));
 }
 

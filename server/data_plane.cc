@@ -8,6 +8,7 @@
 #include "client_lib/base/status_macros.h"
 #include "server/pushback.h"
 #include "server/replication/change.h"
+#include "server/shard/partition_options.h"
 #include "server/shard/partition_snapshot.h"
 #include "spdlog/spdlog.h"
 
@@ -84,20 +85,10 @@ void DataPlane::SetLog(ChangeLog& log) {
 
 DataPlane::~DataPlane() { Close(absl::UnavailableError("the server is going away")); }
 
-PartitionOptions DataPlane::OptionsOf(const Job& job, uint64_t max_rows_per_partition) {
-  PartitionOptions options;
-  options.job_seed = job.seed();
-  options.partitions = job.partitions();
-  options.logical_workers = job.logical_workers();
-  options.consistency = job.consistency();
-  options.max_rows = max_rows_per_partition;
-  return options;
-}
-
 void DataPlane::Begin(const RegisterResponse& registration) {
   const std::chrono::milliseconds lease(registration.lease_ms());
-  hosting_.Begin(registration.job_id(), OptionsOf(registration.job(), options_.max_rows_per_partition), registration.node(),
-                 registration.incarnation(), lease);
+  hosting_.Begin(registration.job_id(), PartitionOptionsOf(registration.job(), options_.max_rows_per_partition),
+                 registration.node(), registration.incarnation(), lease);
   receiver_.SetPromise(lease);
   MutexLock lock(closed_mu_);
   lease_ = lease;

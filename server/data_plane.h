@@ -76,8 +76,6 @@ class DataPlane final : public RequestHandler {
   void Begin(const RegisterResponse& registration);
   // See Hosting::AddRecovered.
   void AddRecovered(std::unique_ptr<Partition> partition) { hosting_.AddRecovered(std::move(partition)); }
-  // What of a job its partitions depend on.
-  static PartitionOptions OptionsOf(const Job& job, uint64_t max_rows_per_partition);
   uint64_t job_id() const { return hosting_.view()->job_id; }
 
   // Takes the roles that `routing` gives to this server. Older epochs are ignored. REQUIRES: Begin.

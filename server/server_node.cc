@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "server/shard/partition_options.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -64,7 +65,7 @@ absl::Status ServerNode::Start(const std::string& address) {
     const NodeIdentity& identity = *log_->identity();
     node_ = identity.node();
     PAWL_ASSIGN_OR_RETURN(recovered_,
-                          log_->Recover(DataPlane::OptionsOf(identity.job(), data_plane_options_.max_rows_per_partition)));
+                          log_->Recover(PartitionOptionsOf(identity.job(), data_plane_options_.max_rows_per_partition)));
     spdlog::info("was {} in job '{}', and has {} partitions of it", node_, identity.job().name(), recovered_.size());
   }
   Register(clock_.Now() + options_.register_timeout);

@@ -22,6 +22,7 @@
 #include "deploy/pawlctl/checkpoint_commands.h"
 #include "deploy/pawlctl/command_line.h"
 #include "deploy/pawlctl/exit_code.h"
+#include "deploy/pawlctl/export_command.h"
 #include "deploy/pawlctl/run_command.h"
 #include "deploy/pawlctl/scale_commands.h"
 #include "deploy/pawlctl/status_commands.h"
@@ -51,7 +52,8 @@ ABSL_FLAG(std::string, set, "",
           "--set=consistency.mode=ASYNC or --set=data.train=other.csv. May be repeated.");
 ABSL_FLAG(std::string, out, "",
           "The folder for logs, the scheduler's address and metrics.json; default: out/NAME in the current\n"
-          "folder, after the job. What an earlier run left there is removed.");
+          "folder, after the job. What an earlier run left there is removed. Of export: the folder for the model, which\n"
+          "must not be there yet.");
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler; default: the environment's PAWL_SCHEDULER.");
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(5), "How long to wait for the answer.");
 ABSL_FLAG(bool, json, false, "Print JSON for programs in place of text for people.");
@@ -62,6 +64,8 @@ ABSL_FLAG(
     "Begin with a checkpoint: its own folder, or one of checkpoints, of which the newest of this job is taken. It may\n"
     "have been made with another number of servers, workers and replicas.");
 ABSL_FLAG(std::string, dir, "", "A folder of checkpoints.");
+ABSL_FLAG(std::string, checkpoint, "",
+          "A checkpoint's own folder, or one with checkpoints of one job, of which the newest is taken.");
 ABSL_FLAG(absl::Duration, wait, absl::Minutes(10), "How long to wait until it is done.");
 ABSL_FLAG(std::string, node, "", "The node (pawlctl nodes lists them).");
 ABSL_FLAG(bool, force, false, "Although the job then has fewer replicas of each partition, or no worker.");
@@ -78,8 +82,9 @@ namespace pawl {
 namespace {
 
 constexpr char kExitCodes[] =
-    "Exit codes: 0 done; 1 the job failed or was stopped, or the cluster refused what was asked; 2 wrong command\n"
-    "line or job file; 3 the scheduler or a server does not answer; 130 ended by Ctrl-C, 143 by SIGTERM.\n";
+    "Exit codes: 0 done; 1 the job failed, was stopped or has no checkpoint of its end though it was to have one, or\n"
+    "what was asked was refused; 2 wrong command line or job file; 3 the scheduler or a server does not answer; 130 ended\n"
+    "by Ctrl-C, 143 by SIGTERM.\n";
 
 const std::vector<CommandSpec>& Commands() {
   static const auto* const commands = new std::vector<CommandSpec>{
@@ -99,7 +104,7 @@ const std::vector<CommandSpec>& Commands() {
                "Ctrl-C or SIGTERM stops the job and its processes, a second one kills them. None outlives pawlctl.\n"
                "The daemons are taken from the folder of pawlctl, from where Bazel built them, or from PAWL_BIN_DIR.\n"
                "\n"
-               "Exit code 0 only if the job completed.",
+               "Exit code 0 only if the job completed, with a checkpoint of its end if it has a folder for one.",
        .flags = {"job", "servers", "workers", "device", "collectives", "replicas", "durability", "max_restarts", "set",
                  "out", "restore"},
        .repeated_flags = {"set"}},
@@ -128,6 +133,17 @@ const std::vector<CommandSpec>& Commands() {
                "\n"
                "  pawlctl checkpoints --dir=/shared/checkpoints",
        .flags = {"dir", "json"}},
+      {.name = "export",
+       .summary = "write the trained model of a checkpoint as NumPy files",
+       .help =
+           "Reads a checkpoint, without any server, and writes its parameters so that programs without Pawl can read them:\n"
+           "TABLE.npy for each dense table, TABLE.keys.npy (ascending) and TABLE.rows.npy for each sparse one, and\n"
+           "model.json, which names them (server/export/model_format.md). The optimizer's state is left out. All of the\n"
+           "checkpoint is checked before, and --out is there whole or not at all. It takes memory for one partition, and\n"
+           "twice the model's room on the disk.\n"
+           "\n"
+           "  pawlctl export --checkpoint=/shared/checkpoints --out=model",
+       .flags = {"checkpoint", "out", "json"}},
       {.name = "status",
        .summary = "how a running job stands",
        .help = "Shows state, replicas, steps, samples, loss, the latest evaluation and the servers' counters.\n"
@@ -260,6 +276,11 @@ int Dispatch(const std::string& command, const CommandLine& line) {
   if (command == "checkpoints") {
     if (absl::GetFlag(FLAGS_dir).empty()) return UsageError("checkpoints: --dir=FOLDER is missing");
     return ListCheckpointsCommand(absl::GetFlag(FLAGS_dir), absl::GetFlag(FLAGS_json));
+  }
+  if (command == "export") {
+    if (absl::GetFlag(FLAGS_checkpoint).empty()) return UsageError("export: --checkpoint=FOLDER is missing: which model?");
+    if (absl::GetFlag(FLAGS_out).empty()) return UsageError("export: --out=FOLDER is missing");
+    return ExportCommand(absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_out), absl::GetFlag(FLAGS_json));
   }
   if (command == "restore" && absl::GetFlag(FLAGS_restore).empty()) {
     return UsageError("restore: --restore=FOLDER is missing: from which checkpoint?");

@@ -328,9 +328,9 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
   json["evaluations"] = Json::array();
   for (const EvaluationResult& result : status.evaluations()) json["evaluations"].push_back(EvaluationJson(result));
   const CheckpointStatus& checkpoint = status.checkpoint();
-  json["checkpoint"] = {{"completed", checkpoint.completed()},        {"failed", checkpoint.failed()},
-                        {"last_failure", checkpoint.last_failure()},  {"last_step", checkpoint.last_step()},
-                        {"last_folder", checkpoint.last_folder()},    {"last_unix_ms", checkpoint.last_unix_ms()},
+  json["checkpoint"] = {{"completed", checkpoint.completed()},         {"failed", checkpoint.failed()},
+                        {"last_failure", checkpoint.last_failure()},   {"last_step", checkpoint.last_step()},
+                        {"last_folder", checkpoint.last_folder()},     {"last_unix_ms", checkpoint.last_unix_ms()},
                         {"restored_from", checkpoint.restored_from()}, {"end_folder", checkpoint.end_folder()},
                         {"end_failure", checkpoint.end_failure()}};
   if (status.has_digest()) json["digest"] = FormatDigest(status.digest());

@@ -20,6 +20,7 @@
 #include "proto/replication.pb.h"
 #include "server/data_plane.h"
 #include "server/replication/change_log.h"
+#include "server/shard/partition_options.h"
 #include "server/shard/partition_snapshot.h"
 
 namespace pawl {
@@ -143,7 +144,7 @@ class ReplicaTest : public testing::Test {
   }
 
   static std::unique_ptr<Partition> EmptyPartition(uint32_t index) {
-    return std::make_unique<Partition>(index, DataPlane::OptionsOf(TheJob(), DataPlaneOptions().max_rows_per_partition));
+    return std::make_unique<Partition>(index, PartitionOptionsOf(TheJob(), DataPlaneOptions().max_rows_per_partition));
   }
   static std::string SnapshotOf(const Partition& partition) {
     std::string bytes;

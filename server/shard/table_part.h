@@ -38,6 +38,9 @@ class TablePart {
   // Appends the weights of `keys`, one block after the other, as they are now. REQUIRES: the table is dense.
   void Lend(const ByteView& keys, std::vector<BlockLoan>& loans) const;
 
+  // Of the rows or blocks that there are.
+  std::vector<uint64_t> SortedKeys() const;
+
   // CRC32C over (key, weights) of all rows in ascending order of the key.
   uint32_t Digest() const;
 
@@ -74,7 +77,6 @@ class TablePart {
   RowMemory Row(uint64_t key, size_t width);
   // The key's weights; null if there is no such row.
   const float* Weights(uint64_t key) const;
-  std::vector<uint64_t> SortedKeys() const;
   void ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count, const void* gradient,
                  const RowMemory& row) const;
   void CountUpdate(size_t width, float* state) const;

@@ -327,8 +327,22 @@ absl::StatusOr<std::unique_ptr<BlockFileReader>> CheckpointStore::OpenPart(const
   }
   const CheckpointPart& part = manifest.parts(partition);
   return BlockFileReader::Open(
-      env_, PathOf(pawl::NameOf(manifest), part.file()),
+      env_, PartPath(manifest, partition),
       {BlockFileKind::kCheckpointPart, manifest.job_id(), partition, part.log_index(), manifest.step()});
+}
+
+std::string CheckpointStore::PartPath(const CheckpointManifest& manifest, uint32_t partition) const {
+  return PathOf(pawl::NameOf(manifest), PartFile(partition));
+}
+
+absl::StatusOr<std::string> CheckpointStore::ReadPart(const CheckpointManifest& manifest, uint32_t partition) const {
+  PAWL_ASSIGN_OR_RETURN(const auto reader, OpenPart(manifest, partition));
+  std::string bytes;
+  while (true) {
+    PAWL_ASSIGN_OR_RETURN(const absl::string_view block, reader->NextBlock());
+    if (block.empty()) return bytes;
+    bytes.append(block.data(), block.size());
+  }
 }
 
 absl::Status CheckpointStore::DeleteOld(absl::string_view job_name, uint32_t keep) {

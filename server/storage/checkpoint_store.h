@@ -111,6 +111,10 @@ class CheckpointStore {
   // first.
   absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenPart(const CheckpointManifest& manifest, uint32_t partition) const;
 
+  std::string PartPath(const CheckpointManifest& manifest, uint32_t partition) const;
+  // All of a part: a snapshot of the partition (server/shard/partition_snapshot.h).
+  absl::StatusOr<std::string> ReadPart(const CheckpointManifest& manifest, uint32_t partition) const;
+
   // Deletes the job's complete checkpoints but the newest `keep` (at least 1), and folders without a good manifest of
   // steps before the newest complete one.
   absl::Status DeleteOld(absl::string_view job_name, uint32_t keep);

@@ -244,6 +244,34 @@ TEST_F(CheckpointStoreTest, TheLastOnesAreKeptAndUnfinishedOlderOnesGo) {
   EXPECT_TRUE(store_.Verify(Name(4)).ok());
 }
 
+// Beside that of the step of the end, and after it.
+TEST_F(CheckpointStoreTest, TheJobsEndHasOneOfItsOwn) {
+  for (const uint64_t step : {1, 4}) Write(step);
+  CheckpointManifest manifest;
+  manifest.set_job_id(77);
+  manifest.set_job_name("job");
+  manifest.set_step(4);
+  manifest.set_of_end(true);
+  auto part = store_.BeginPart({77, "job", 4, /*of_end=*/true}, 0, 9).value();
+  ASSERT_TRUE(part->Append("the end").ok());
+  *manifest.add_parts() = part->Commit().value();
+  ASSERT_TRUE(store_.WriteManifest(manifest).ok());
+  const std::string end = Name(4) + "-end";
+  EXPECT_EQ(CheckpointStore::NameOf("job", 4, true), end);
+  EXPECT_TRUE(CheckpointStore::IsOfEnd(end));
+  EXPECT_FALSE(CheckpointStore::IsOfEnd(Name(4)));
+  EXPECT_TRUE(store_.Verify(end).ok());
+  EXPECT_EQ(store_.ReadPart(*store_.ReadManifest(end), 0).value(), "the end");
+  EXPECT_EQ(store_.Newest("job").value(), end);
+  EXPECT_EQ(store_.List("job")->complete[0].name, end);
+  // The one before it is that of the same step.
+  env_.SetContents(absl::StrCat("/checkpoints/", end, "/p0.part"), "damaged");
+  EXPECT_NE(store_.Verify(end).message().find(Name(4) + ", is whole"), absl::string_view::npos) << store_.Verify(end);
+  EXPECT_EQ(store_.SetAsideAfter("job", 4, /*of_end=*/true)->size(), 0u);
+  ASSERT_TRUE(store_.DeleteOld("job", 1).ok());
+  EXPECT_EQ(env_.List("/checkpoints").value(), std::vector<std::string>{end});
+}
+
 TEST_F(CheckpointStoreTest, TheDocumentShowsTheBytes) {
   auto writer = store_.BeginPart(Id(9), 0, 123).value();
   ASSERT_TRUE(writer->Append("Pawl").ok());

@@ -29,12 +29,14 @@ LAYERS = (
     ("client_lib", ("proto", "client_lib")),
     ("server/optimizer", ("proto", "client_lib/base", "server/optimizer")),
     ("server/shard", ("proto", "client_lib/base", "server/optimizer", "server/shard")),
+    # Reads checkpoints without a server around them.
+    ("server/export", ("proto", "client_lib/base", "server/shard", "server/storage", "server/export")),
     ("server", ("proto", "client_lib", "server")),
     # Of the server only its arithmetic: with collectives the workers make the updates that the servers would.
     ("worker", ("proto", "client_lib", "worker", "server/optimizer")),
-    # Of server/storage only the checkpoint store, which servers, scheduler and pawlctl share.
+    # Of server/storage only the checkpoint store, which servers, scheduler and pawlctl share; and pawlctl's export.
     ("scheduler", ("proto", "client_lib", "scheduler", "server/storage")),
-    ("deploy", ("proto", "client_lib", "scheduler", "server/storage", "deploy")),
+    ("deploy", ("proto", "client_lib", "scheduler", "server/export", "server/storage", "deploy")),
 )
 
 # The state machine and its arithmetic: neither gRPC nor files nor time nor threads.

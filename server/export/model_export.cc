@@ -1,0 +1,332 @@
+#include "server/export/model_export.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "client_lib/base/partitioner.h"
+#include "client_lib/base/status_macros.h"
+#include "nlohmann/json.hpp"
+#include "proto/job.pb.h"
+#include "server/export/npy_writer.h"
+#include "server/export/row_spool.h"
+#include "server/shard/partition_options.h"
+#include "server/shard/partition_snapshot.h"
+#include "server/shard/table_part.h"
+#include "server/shard/table_schema.h"
+#include "server/storage/checkpoint_store.h"
+
+namespace pawl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kManifestFile[] = "MANIFEST";
+constexpr char kSpoolFile[] = "spool.tmp";
+constexpr char kModelFile[] = "model.json";
+constexpr int kFormatVersion = 1;
+
+// Without a slash at its end.
+std::string AbsolutePath(const std::string& path) {
+  std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
+  while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
+  return absolute;
+}
+
+bool IsThere(Env& env, const std::string& path) { return env.FileSize(path).ok() || env.List(path).ok(); }
+
+struct Found {
+  std::string dir;
+  std::string name;
+};
+
+absl::StatusOr<Found> Find(Env& env, const std::string& path) {
+  const std::string absolute = AbsolutePath(path);
+  if (env.FileSize(JoinPath(absolute, kManifestFile)).ok()) {
+    return Found{FolderOf(absolute), std::filesystem::path(absolute).filename().string()};
+  }
+  const CheckpointStore store(env, absolute);
+  PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, store.List(""));
+  std::set<std::string> jobs;
+  for (const CheckpointListing::Entry& entry : listing.complete) jobs.insert(entry.manifest.job_name());
+  if (jobs.empty()) {
+    if (!listing.damaged.empty()) return listing.damaged.front();
+    return absl::NotFoundError(absl::StrCat(absolute, " is no complete checkpoint, and holds none"));
+  }
+  if (jobs.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(absolute, " holds checkpoints of several jobs (",
+                                                   absl::StrJoin(jobs, ", "), "); name the folder of one checkpoint"));
+  }
+  // Good or not: what was trained last is not passed over without a word.
+  PAWL_ASSIGN_OR_RETURN(std::string newest, store.Newest(*jobs.begin()));
+  return Found{absolute, std::move(newest)};
+}
+
+// A folder that goes, with all that is in it, unless it is kept.
+class TemporaryFolder {
+ public:
+  TemporaryFolder(Env& env, std::string path) : env_(env), path_(std::move(path)) {}
+  ~TemporaryFolder() {
+    if (kept_) return;
+    const absl::StatusOr<std::vector<std::string>> files = env_.List(path_);
+    if (!files.ok()) return;
+    for (const std::string& file : *files) env_.Delete(File(file)).IgnoreError();
+    env_.DeleteFolder(path_).IgnoreError();
+  }
+
+  std::string File(const std::string& name) const { return JoinPath(path_, name); }
+  absl::Status Make() { return env_.MakeFolder(path_); }
+  // It is there under that name, durably.
+  absl::Status Become(const std::string& path) {
+    PAWL_RETURN_IF_ERROR(env_.SyncFolder(path_));
+    PAWL_RETURN_IF_ERROR(env_.Rename(path_, path));
+    kept_ = true;
+    return env_.SyncFolder(FolderOf(path));
+  }
+
+ private:
+  Env& env_;
+  const std::string path_;
+  bool kept_ = false;
+};
+
+// One table on its way.
+struct Outgoing {
+  std::shared_ptr<const TableSchema> schema;
+  // Of its files.
+  std::string stem;
+  // Sparse.
+  std::vector<RowSpool::Run> runs;
+  uint64_t rows = 0;
+  // Dense: where in the spool each block is.
+  std::vector<uint64_t> blocks;
+
+  const TableSpec& spec() const { return schema->spec(); }
+  size_t row_bytes() const { return schema->MaxRowWidth() * sizeof(float); }
+};
+
+// With dense_path: ALLREDUCE the servers keep slots and steps of the workers in tables of their own, which are not the
+// model's (worker/dense/dense_store.h).
+bool IsOptimizerState(const TableSpec& table, const Job& job, const std::set<std::string>& names) {
+  if (job.dense_path() != ALLREDUCE || table.kind() != DENSE || !table.optimizer().has_assign()) return false;
+  absl::string_view of = table.name();
+  return of == "dense/steps" || (absl::ConsumeSuffix(&of, "/slots") && names.contains(std::string(of)));
+}
+
+// A file's name for the table's: other characters than letters, digits and "_.-" become '.', and what is taken gets a
+// number.
+std::string StemOf(const std::string& table, std::set<std::string>& taken) {
+  std::string stem;
+  for (const char c : table) stem += absl::ascii_isalnum(c) || c == '_' || c == '-' ? c : '.';
+  if (stem.empty() || stem[0] == '.') stem.insert(0, "table");
+  std::string unique = stem;
+  for (int i = 2; !taken.insert(unique).second; ++i) unique = absl::StrCat(stem, "-", i);
+  return unique;
+}
+
+class Exporter {
+ public:
+  Exporter(Env& env, const CheckpointStore& store, const CheckpointManifest& manifest, TemporaryFolder& folder)
+      : env_(env), store_(store), manifest_(manifest), folder_(folder) {}
+
+  absl::Status Run() {
+    PAWL_RETURN_IF_ERROR(ReadJob());
+    PAWL_ASSIGN_OR_RETURN(spool_, RowSpool::Create(env_, folder_.File(kSpoolFile)));
+    for (uint32_t p = 0; p < job_.partitions(); ++p) PAWL_RETURN_IF_ERROR(TakePartition(p));
+    PAWL_RETURN_IF_ERROR(spool_->EndAdding());
+    for (const Outgoing& table : tables_)
+      PAWL_RETURN_IF_ERROR(table.schema->is_dense() ? PutDense(table) : PutSparse(table));
+    spool_ = nullptr;
+    PAWL_RETURN_IF_ERROR(env_.Delete(folder_.File(kSpoolFile)));
+    return PutModel();
+  }
+
+  ExportSummary& summary() { return summary_; }
+
+ private:
+  absl::Status ReadJob() {
+    if (!job_.ParseFromString(manifest_.job()) || job_.partitions() != static_cast<uint32_t>(manifest_.parts_size())) {
+      return absl::DataLossError(
+          absl::StrCat("the manifest of ", store_.folder(), " holds no job of its ", manifest_.parts_size(), " partitions"));
+    }
+    std::set<std::string> names;
+    for (const TableSpec& spec : manifest_.tables()) names.insert(spec.name());
+    std::set<std::string> stems = {"model"};
+    for (const TableSpec& spec : manifest_.tables()) {
+      if (IsOptimizerState(spec, job_, names)) continue;
+      Outgoing& table = tables_.emplace_back();
+      PAWL_ASSIGN_OR_RETURN(table.schema, TableSchema::Create(spec, job_.seed()));
+      table.stem = StemOf(spec.name(), stems);
+      if (table.schema->is_dense()) table.blocks.resize(table.schema->BlockCount());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TakePartition(uint32_t index) {
+    // The limit of rows is a server's, not the model's.
+    const PartitionOptions options = PartitionOptionsOf(job_, std::numeric_limits<uint64_t>::max());
+    PAWL_ASSIGN_OR_RETURN(const Partition partition, ReadPartition(index, options));
+    for (Outgoing& table : tables_) {
+      const TablePart* part = partition.FindTable(table.spec().id());
+      std::unique_ptr<const TablePart> none;
+      if (part == nullptr) {
+        // It was not created here yet, and reads as if nothing had been pushed.
+        none = std::make_unique<TablePart>(table.schema);
+        part = none.get();
+      }
+      PAWL_RETURN_IF_ERROR(table.schema->is_dense() ? TakeBlocks(*part, index, table) : TakeRows(*part, table));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Partition> ReadPartition(uint32_t index, const PartitionOptions& options) {
+    PAWL_ASSIGN_OR_RETURN(const std::string bytes, store_.ReadPart(manifest_, index));
+    absl::StatusOr<Partition> partition = LoadPartition(index, options, ByteView(bytes.data(), bytes.size()));
+    if (!partition.ok()) return Annotate(partition.status(), store_.PartPath(manifest_, index));
+    return partition;
+  }
+
+  absl::Status TakeRows(const TablePart& part, Outgoing& table) {
+    const std::vector<uint64_t> keys = part.SortedKeys();
+    if (keys.empty()) return absl::OkStatus();
+    PAWL_ASSIGN_OR_RETURN(const RowSpool::Run run,
+                          spool_->AddRun(keys, table.row_bytes(), [&](absl::Span<const uint64_t> some, char* out) {
+                            part.Read(ByteView(some.data(), some.size() * sizeof(uint64_t)), out);
+                          }));
+    table.runs.push_back(run);
+    table.rows += run.count;
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeBlocks(const TablePart& part, uint32_t index, Outgoing& table) {
+    for (uint64_t block = 0; block < table.blocks.size(); ++block) {
+      if (PartitionOf(table.spec().id(), block, job_.partitions()) != index) continue;
+      std::vector<BlockLoan> loans;
+      part.Lend(ByteView(&block, sizeof(block)), loans);
+      PAWL_ASSIGN_OR_RETURN(
+          table.blocks[block],
+          spool_->Add(absl::string_view(reinterpret_cast<const char*>(loans[0].data()), loans[0].size() * sizeof(float))));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status PutDense(const Outgoing& table) {
+    const std::vector<uint64_t> shape(table.spec().shape().begin(), table.spec().shape().end());
+    const std::string file = table.stem + ".npy";
+    PAWL_ASSIGN_OR_RETURN(const auto out, NpyWriter::Create(env_, folder_.File(file), NpyType::kFloat32, shape));
+    uint64_t elements = 0;
+    for (uint64_t block = 0; block < table.blocks.size(); ++block) {
+      const uint64_t width = table.schema->RowWidth(block);
+      elements += width;
+      PAWL_RETURN_IF_ERROR(spool_->Copy(table.blocks[block], width * sizeof(float),
+                                        [&](absl::string_view bytes) { return out->Append(bytes); }));
+    }
+    PAWL_RETURN_IF_ERROR(out->Finish());
+    summary_.elements += elements;
+    summary_.bytes += out->file_bytes();
+    entries_.push_back({{"name", table.spec().name()},
+                        {"id", table.spec().id()},
+                        {"kind", "dense"},
+                        {"dtype", "float32"},
+                        {"shape", shape},
+                        {"file", file}});
+    return absl::OkStatus();
+  }
+
+  absl::Status PutSparse(const Outgoing& table) {
+    const uint64_t width = table.schema->MaxRowWidth();
+    const std::string keys_file = table.stem + ".keys.npy";
+    const std::string rows_file = table.stem + ".rows.npy";
+    PAWL_ASSIGN_OR_RETURN(const auto keys, NpyWriter::Create(env_, folder_.File(keys_file), NpyType::kUint64, {table.rows}));
+    PAWL_ASSIGN_OR_RETURN(const auto rows,
+                          NpyWriter::Create(env_, folder_.File(rows_file), NpyType::kFloat32, {table.rows, width}));
+    PAWL_RETURN_IF_ERROR(spool_->Merge(
+        table.runs, table.row_bytes(), [&](absl::string_view bytes) { return keys->Append(bytes); },
+        [&](absl::string_view bytes) { return rows->Append(bytes); }));
+    PAWL_RETURN_IF_ERROR(keys->Finish());
+    PAWL_RETURN_IF_ERROR(rows->Finish());
+    summary_.rows += table.rows;
+    summary_.bytes += keys->file_bytes() + rows->file_bytes();
+    entries_.push_back({{"name", table.spec().name()},
+                        {"id", table.spec().id()},
+                        {"kind", "sparse"},
+                        {"dtype", "float32"},
+                        {"rows", table.rows},
+                        {"row_width", width},
+                        {"initializer", table.spec().initializer().ShortDebugString()},
+                        {"keys_file", keys_file},
+                        {"rows_file", rows_file}});
+    return absl::OkStatus();
+  }
+
+  absl::Status PutModel() {
+    const google::protobuf::FieldDescriptor* const kind =
+        job_.model().GetReflection()->GetOneofFieldDescriptor(job_.model(), Model::descriptor()->FindOneofByName("kind"));
+    summary_.job = manifest_.job_name();
+    summary_.checkpoint = CheckpointStore::NameOf(manifest_.job_name(), manifest_.step(), manifest_.of_end());
+    summary_.step = manifest_.step();
+    summary_.of_end = manifest_.of_end();
+    summary_.tables = tables_.size();
+    const Json json = {{"format", "pawl-model"},
+                       {"version", kFormatVersion},
+                       {"job", summary_.job},
+                       {"checkpoint", summary_.checkpoint},
+                       {"step", summary_.step},
+                       {"of_end", summary_.of_end},
+                       {"model", kind == nullptr ? Json(nullptr) : Json(kind->name())},
+                       {"seed", job_.seed()},
+                       {"partitions", job_.partitions()},
+                       {"tables", entries_},
+                       {"left_out", "the optimizer's state"},
+                       {"job_file", job_.DebugString()}};
+    const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    summary_.bytes += text.size();
+    const WritableFile::Fragment fragment(text.data(), text.size());
+    return WriteFileDurably(env_, folder_.File(kModelFile), absl::MakeConstSpan(&fragment, 1));
+  }
+
+  Env& env_;
+  const CheckpointStore& store_;
+  const CheckpointManifest& manifest_;
+  TemporaryFolder& folder_;
+  Job job_;
+  std::vector<Outgoing> tables_;
+  std::unique_ptr<RowSpool> spool_;
+  Json entries_ = Json::array();
+  ExportSummary summary_;
+};
+
+}  // namespace
+
+absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path, const std::string& out) {
+  const std::string to = AbsolutePath(out);
+  const auto refuse_if_there = [&] {
+    if (!IsThere(env, to)) return absl::OkStatus();
+    return absl::AlreadyExistsError(absl::StrCat(to, " is there already; name another folder, or delete it"));
+  };
+  PAWL_RETURN_IF_ERROR(refuse_if_there());
+  PAWL_ASSIGN_OR_RETURN(const Found found, Find(env, path));
+  const CheckpointStore store(env, found.dir);
+  PAWL_RETURN_IF_ERROR(store.Verify(found.name));
+  PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(found.name));
+  TemporaryFolder folder(env, absl::StrCat(to, ".", getpid(), ".tmp"));
+  PAWL_RETURN_IF_ERROR(folder.Make());
+  Exporter exporter(env, store, manifest, folder);
+  PAWL_RETURN_IF_ERROR(exporter.Run());
+  PAWL_RETURN_IF_ERROR(refuse_if_there());
+  PAWL_RETURN_IF_ERROR(folder.Become(to));
+  return std::move(exporter.summary());
+}
+
+}  // namespace pawl

@@ -1,0 +1,254 @@
+#include "server/export/model_export.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/fault_env.h"
+#include "client_lib/base/partitioner.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "proto/job.pb.h"
+#include "server/shard/partition_options.h"
+#include "server/shard/partition_snapshot.h"
+#include "server/storage/checkpoint_store.h"
+
+namespace pawl {
+namespace {
+
+constexpr uint32_t kPartitions = 3;
+constexpr uint32_t kRowsTable = 1;
+constexpr uint32_t kDenseTable = 2;
+constexpr uint32_t kSlotsTable = 3;
+constexpr uint64_t kColumns = 7;
+// Of three blocks.
+constexpr uint64_t kDenseRows = (2 * kBlockElements + 100) / kColumns;
+
+// Rows of the keys 3, 6, 9, ..., each its key and its half; a dense tensor whose second block alone was pushed to.
+class ModelExportTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::create_directories(folder_);
+    job_.set_name("job");
+    job_.set_seed(3);
+    job_.set_partitions(kPartitions);
+    job_.set_logical_workers(1);
+    job_.mutable_consistency()->set_mode(ASYNC);
+    job_.mutable_model()->mutable_mlp();
+    AddTable(kRowsTable, "embedding/rows", 0);
+    AddTable(kDenseTable, "hidden/weights", kDenseRows);
+    AddTable(kSlotsTable, "hidden/weights/slots", 5);
+  }
+
+  void AddTable(uint32_t id, const std::string& name, uint64_t dense_rows) {
+    TableSpec& spec = *specs_.emplace_back(std::make_unique<TableSpec>());
+    spec.set_id(id);
+    spec.set_name(name);
+    spec.set_element_type(FLOAT32);
+    if (dense_rows > 0) {
+      spec.set_kind(DENSE);
+      spec.add_shape(dense_rows);
+      spec.add_shape(kColumns);
+      spec.mutable_initializer()->mutable_constant()->set_value(0.5f);
+    } else {
+      spec.set_kind(SPARSE);
+      spec.set_row_width(2);
+    }
+    spec.mutable_optimizer()->mutable_assign();
+  }
+
+  Partition Make(uint32_t index, uint64_t rows) {
+    Partition partition(index, PartitionOptionsOf(job_, 1000000));
+    for (const auto& spec : specs_) EXPECT_TRUE(partition.CreateTable(TableSchema::Create(*spec, 3).value()).ok());
+    Sender client;
+    uint64_t ordinal = 0;
+    const auto push = [&](uint32_t table, uint64_t key, std::vector<float> values) {
+      auto data = std::make_shared<std::pair<uint64_t, std::vector<float>>>(key, std::move(values));
+      const auto pushed = partition.Push(client, ordinal++, table,
+                                         {ByteView(&data->first, sizeof(uint64_t)),
+                                          ByteView(data->second.data(), data->second.size() * sizeof(float)), data});
+      EXPECT_TRUE(pushed.ok()) << pushed.status();
+    };
+    for (uint64_t key = 3; key <= 3 * rows; key += 3) {
+      if (PartitionOf(kRowsTable, key, kPartitions) != index) continue;
+      push(kRowsTable, key, {static_cast<float>(key), static_cast<float>(key) / 2});
+    }
+    if (PartitionOf(kDenseTable, 1, kPartitions) == index) {
+      std::vector<float> block(kBlockElements);
+      for (size_t i = 0; i < block.size(); ++i) block[i] = static_cast<float>(i % 1000);
+      push(kDenseTable, 1, std::move(block));
+    }
+    return partition;
+  }
+
+  void Write(Env& env, const std::string& dir, uint64_t step, bool of_end = false, uint64_t rows = 1000) {
+    CheckpointStore store(env, dir);
+    CheckpointManifest manifest;
+    manifest.set_job_id(77);
+    manifest.set_job_name(job_.name());
+    manifest.set_step(step);
+    manifest.set_of_end(of_end);
+    manifest.set_job(job_.SerializeAsString());
+    for (const auto& spec : specs_) *manifest.add_tables() = *spec;
+    for (uint32_t p = 0; p < kPartitions; ++p) {
+      const Partition partition = Make(p, rows);
+      auto writer = store.BeginPart({77, job_.name(), step, of_end}, p, partition.log_index()).value();
+      SavePartition(partition, [&](const void* data, size_t size) {
+        EXPECT_TRUE(writer->Append(absl::string_view(static_cast<const char*>(data), size)).ok());
+      });
+      *manifest.add_parts() = writer->Commit().value();
+    }
+    const absl::Status written = store.WriteManifest(manifest);
+    ASSERT_TRUE(written.ok()) << written;
+  }
+
+  std::string Read(const std::string& file) const {
+    std::ifstream in(out() + "/" + file, std::ios::binary);
+    EXPECT_TRUE(in.good()) << file;
+    std::stringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
+  // Of a file whose header says this.
+  template <typename T>
+  std::vector<T> Elements(const std::string& file, const std::string& header) const {
+    const std::string bytes = Read(file);
+    const size_t begin = bytes.find('\n') + 1;
+    EXPECT_TRUE(absl::StrContains(bytes.substr(0, begin), header)) << bytes.substr(0, begin);
+    std::vector<T> elements((bytes.size() - begin) / sizeof(T));
+    std::memcpy(elements.data(), bytes.data() + begin, elements.size() * sizeof(T));
+    return elements;
+  }
+  std::string dir() const { return folder_ + "/checkpoints"; }
+  std::string out() const { return folder_ + "/model"; }
+
+  std::string folder_;
+  Job job_;
+  std::vector<std::unique_ptr<TableSpec>> specs_;
+};
+
+TEST_F(ModelExportTest, EveryParameterIsThere) {
+  Write(Env::Real(), dir(), 5);
+  const auto summary = ExportModel(Env::Real(), dir(), out());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->step, 5u);
+  EXPECT_EQ(summary->rows, 1000u);
+  const auto keys = Elements<uint64_t>("embedding.rows.keys.npy", "'<u8', 'fortran_order': False, 'shape': (1000,), }");
+  const auto rows = Elements<float>("embedding.rows.rows.npy", "'<f4', 'fortran_order': False, 'shape': (1000, 2), }");
+  ASSERT_EQ(keys.size(), 1000u);
+  ASSERT_EQ(rows.size(), 2000u);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    ASSERT_EQ(keys[i], 3 * (i + 1));
+    ASSERT_EQ(rows[2 * i], static_cast<float>(keys[i]));
+    ASSERT_EQ(rows[2 * i + 1], static_cast<float>(keys[i]) / 2);
+  }
+  const auto dense = Elements<float>("hidden.weights.npy", absl::StrCat("'shape': (", kDenseRows, ", ", kColumns, "), }"));
+  ASSERT_EQ(dense.size(), kDenseRows * kColumns);
+  for (size_t i = 0; i < dense.size(); ++i) {
+    const bool pushed = i / kBlockElements == 1;
+    ASSERT_EQ(dense[i], pushed ? static_cast<float>((i - kBlockElements) % 1000) : 0.5f) << i;
+  }
+  const auto model = nlohmann::json::parse(Read("model.json"));
+  EXPECT_EQ(model["format"], "pawl-model");
+  EXPECT_EQ(model["job"], "job");
+  EXPECT_EQ(model["model"], "mlp");
+  EXPECT_EQ(model["step"], 5);
+  EXPECT_EQ(model["of_end"], false);
+  ASSERT_EQ(model["tables"].size(), 3u);
+  EXPECT_EQ(model["tables"][0]["name"], "embedding/rows");
+  EXPECT_EQ(model["tables"][0]["rows_file"], "embedding.rows.rows.npy");
+  EXPECT_EQ(model["tables"][0]["row_width"], 2);
+  EXPECT_EQ(model["tables"][1]["shape"], nlohmann::json({kDenseRows, kColumns}));
+  // Nothing else, and nothing beside it.
+  EXPECT_EQ(Env::Real().List(out())->size(), 5u);
+  EXPECT_EQ(Env::Real().List(folder_)->size(), 2u);
+}
+
+TEST_F(ModelExportTest, WhatTheWorkersKeepOfTheirOptimizersIsNoPartOfTheModel) {
+  job_.set_dense_path(ALLREDUCE);
+  Write(Env::Real(), dir(), 5);
+  ASSERT_TRUE(ExportModel(Env::Real(), dir(), out()).ok());
+  EXPECT_EQ(nlohmann::json::parse(Read("model.json"))["tables"].size(), 2u);
+}
+
+TEST_F(ModelExportTest, OfAFolderTheNewestIsTakenAndTheEndIsNewerThanItsStep) {
+  Write(Env::Real(), dir(), 5, /*of_end=*/true, 7);
+  Write(Env::Real(), dir(), 5, /*of_end=*/false, 6);
+  Write(Env::Real(), dir(), 4, /*of_end=*/false, 5);
+  const auto summary = ExportModel(Env::Real(), dir(), out());
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->rows, 7u);
+  EXPECT_TRUE(summary->of_end);
+  const auto one = ExportModel(Env::Real(), absl::StrCat(dir(), "/", CheckpointStore::NameOf("job", 4), "/"), out() + "-2");
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ(one->rows, 5u);
+}
+
+TEST_F(ModelExportTest, WrongFoldersAreRefusedByName) {
+  absl::Status status = ExportModel(Env::Real(), dir(), out()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), dir())) << status;
+  Write(Env::Real(), dir(), 5);
+  status = ExportModel(Env::Real(), dir(), folder_ + "/not/there").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "/not/there")) << status;
+  std::filesystem::create_directories(out());
+  status = ExportModel(Env::Real(), dir(), out() + "/").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), out() + " is there already")) << status;
+  std::filesystem::remove(out());
+  job_.set_name("other");
+  Write(Env::Real(), dir(), 5);
+  status = ExportModel(Env::Real(), dir(), out()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "job, other")) << status;
+  EXPECT_EQ(Env::Real().List(folder_)->size(), 1u) << "nothing is left";
+}
+
+TEST_F(ModelExportTest, ADamagedOneIsRefusedNamingTheFileAndTheOneBefore) {
+  FaultEnv env(1);
+  ASSERT_TRUE(env.MakeFolder("/c").ok());
+  Write(env, "/c", 4);
+  Write(env, "/c", 5);
+  const std::string part = absl::StrCat("/c/", CheckpointStore::NameOf("job", 5), "/p1.part");
+  std::string bytes = env.Contents(part);
+  bytes[bytes.size() / 2] ^= 1;
+  env.SetContents(part, bytes);
+  absl::Status status = ExportModel(env, "/c", "/model").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), part)) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), CheckpointStore::NameOf("job", 4))) << status;
+  ASSERT_TRUE(env.Delete(part).ok());
+  status = ExportModel(env, "/c", "/model").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), part)) << status;
+  EXPECT_EQ(env.List("/")->size(), 1u);
+}
+
+// Wherever the disk fills up, the error names the file, and nothing is left.
+TEST_F(ModelExportTest, AFullDiskLeavesNothing) {
+  FaultEnv env(1);
+  Write(env, "/c", 5);
+  const uint64_t used = env.UsedBytes();
+  for (const uint64_t room : {0, 1000, 300000, 540000, 800000, 1080000}) {
+    SCOPED_TRACE(room);
+    env.SetCapacity(used + room);
+    const absl::Status status = ExportModel(env, "/c", "/model").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "/model.")) << status;
+    EXPECT_EQ(env.List("/")->size(), 1u);
+    EXPECT_EQ(env.UsedBytes(), used);
+  }
+}
+
+}  // namespace
+}  // namespace pawl
