@@ -29,17 +29,18 @@ class RestoreTest : public testing::Test {
     dir_ = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name());
   }
 
-  void Write(uint64_t step, bool with_manifest = true) {
+  void Write(uint64_t step, bool with_manifest = true, bool of_end = false) {
     CheckpointManifest manifest;
     manifest.set_job_id(77);
     manifest.set_job_name("flights");
     manifest.set_step(step);
+    manifest.set_of_end(of_end);
     manifest.set_job(job_.SerializeAsString());
     SchedulerState state;
     state.mutable_membership()->set_last_incarnation(step);
     manifest.set_scheduler_state(state.SerializeAsString());
     for (uint32_t p = 0; p < 2; ++p) {
-      const auto writer = store().BeginPart({77, "flights", step}, p, step).value();
+      const auto writer = store().BeginPart({77, "flights", step, of_end}, p, step).value();
       ASSERT_TRUE(writer->Append("a partition").ok());
       *manifest.add_parts() = writer->Commit().value();
     }
@@ -156,6 +157,17 @@ TEST_F(RestoreTest, LaterOnesAreSetAside) {
   Write(100);
   EXPECT_EQ(store().SetAsideAfter("flights", 9)->size(), 1u);
   EXPECT_EQ(Env::Real().List(dir_)->size(), 4u) << "nothing is lost";
+}
+
+TEST_F(RestoreTest, TheEndIsLaterThanItsStep) {
+  Write(9);
+  Write(9, /*with_manifest=*/true, /*of_end=*/true);
+  const std::string end = Name(9) + "-end";
+  EXPECT_EQ(FindCheckpoint(Env::Real(), dir_, "flights")->name, end);
+  EXPECT_EQ(FindCheckpoint(Env::Real(), dir_ + "/" + Name(9), "flights")->name, Name(9));
+  EXPECT_EQ(store().SetAsideAfter("flights", 9, /*of_end=*/true)->size(), 0u);
+  EXPECT_EQ(store().SetAsideAfter("flights", 9).value(), std::vector<std::string>{end});
+  EXPECT_EQ(store().Newest("flights").value(), Name(9));
 }
 
 TEST_F(RestoreTest, ASourceIsKnownByBothOfItsPaths) {

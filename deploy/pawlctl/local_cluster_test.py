@@ -292,6 +292,23 @@ class LocalClusterTest(unittest.TestCase):
                 self.assertEqual(self.metrics(self.out)["state"], "STOPPED")
                 self.assert_all_gone(pids)
 
+    def test_a_job_is_stopped_with_a_checkpoint_or_goes_on(self):
+        process = self.start_endless()
+        code, _, err = self.pawlctl("stop", "--with_checkpoint")
+        self.assertEqual(code, 1, err)
+        self.assertIn("checkpoint.dir is empty", err)
+        self.assertIn("the job was not stopped", err)
+        self.assertIsNone(process.poll())
+        checkpoints = self.out + "-checkpoints"
+        code, text, err = self.pawlctl("stop", "--with_checkpoint", "--dir=" + checkpoints, "--reason=seen enough")
+        self.assertEqual((code, err), (0, ""), text)
+        self.assertIn("checkpoint of step", text)
+        _, err = process.communicate(timeout=LIMIT_S)
+        self.assertIn("was stopped before its end: seen enough", err)
+        code, text, err = self.pawlctl("checkpoints", "--dir=" + checkpoints)
+        self.assertEqual((code, err), (0, ""), text)
+        self.assertIn("whole", text)
+
     def test_ctrl_c_ends_everything(self):
         process = self.start_endless()
         pids = [self.pid_of(name) for name in ("server-0", "server-1", "worker-0", "worker-1")]

@@ -66,6 +66,7 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, dir, "", "A folder of checkpoints.");
 ABSL_FLAG(std::string, checkpoint, "",
           "A checkpoint's own folder, or one with checkpoints of one job, of which the newest is taken.");
+ABSL_FLAG(bool, with_checkpoint, false, "Have a checkpoint made first.");
 ABSL_FLAG(absl::Duration, wait, absl::Minutes(10), "How long to wait until it is done.");
 ABSL_FLAG(std::string, node, "", "The node (pawlctl nodes lists them).");
 ABSL_FLAG(bool, force, false, "Although the job then has fewer replicas of each partition, or no worker.");
@@ -203,9 +204,14 @@ const std::vector<CommandSpec>& Commands() {
       {.name = "stop",
        .summary = "end a running job before its end",
        .help = "Asks the scheduler to end the job; all nodes are told and end. The job's state is then STOPPED.\n"
+               "Only a job that trains to its end has a checkpoint of its end.\n"
                "\n"
-               "  pawlctl stop --scheduler=10.0.0.1:7000 --reason=\"wrong learning rate\"",
-       .flags = {"scheduler", "timeout", "json", "reason"}},
+               "--with_checkpoint: has a checkpoint made first, in --dir or the job's own folder, as pawlctl checkpoint\n"
+               "does; if there is none within --wait, the job goes on.\n"
+               "\n"
+               "  pawlctl stop --scheduler=10.0.0.1:7000 --reason=\"wrong learning rate\"\n"
+               "  pawlctl stop --with_checkpoint",
+       .flags = {"scheduler", "timeout", "json", "reason", "with_checkpoint", "dir", "wait"}},
       {.name = "pull",
        .summary = "print parameters",
        .help = "Prints rows of a sparse table or (a block of) a dense one. A row that no push has created reads as its\n"
@@ -317,7 +323,8 @@ int Dispatch(const std::string& command, const CommandLine& line) {
   }
   const auto given = [&line](const char* flag) { return line.given.contains(flag); };
   const absl::Duration wait = absl::GetFlag(FLAGS_wait);
-  if ((command == "scale" || command == "drain") && (wait <= absl::ZeroDuration() || wait > absl::Hours(24))) {
+  if ((command == "scale" || command == "drain" || command == "stop") &&
+      (wait <= absl::ZeroDuration() || wait > absl::Hours(24))) {
     return UsageError(absl::StrCat("--wait=", absl::FormatDuration(wait), " is not possible: more than 0 and at most 24h"));
   }
   const bool is_checkpoint = command == "checkpoint";
@@ -347,7 +354,17 @@ int Dispatch(const std::string& command, const CommandLine& line) {
   if (command == "nodes") return NodesCommand(options);
   if (command == "verify") return VerifyCommand(options);
   if (command == "tables") return TablesCommand(options);
-  if (command == "stop") return StopCommand(options, absl::GetFlag(FLAGS_reason));
+  if (command == "stop") {
+    if (absl::GetFlag(FLAGS_with_checkpoint)) {
+      ConnectionOptions patient = options;
+      patient.timeout = std::chrono::duration_cast<MonotonicDuration>(absl::ToChronoNanoseconds(wait));
+      if (const int code = CheckpointCommand(patient, absl::GetFlag(FLAGS_dir)); code != kExitDone) {
+        std::cerr << "pawlctl: the job was not stopped\n";
+        return code;
+      }
+    }
+    return StopCommand(options, absl::GetFlag(FLAGS_reason));
+  }
   if (command == "digest") return DigestCommand(options);
   return DispatchTableCommand(command, options);
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "client_lib/base/fault_env.h"
 #include "gtest/gtest.h"
+#include "server/storage/worked_bytes.h"
 
 namespace pawl {
 namespace {
@@ -43,6 +44,7 @@ TEST_F(NpyWriterTest, TheBytesAreThoseOfTheFormat) {
       std::string("\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40\x00\x00\xa0\x40\x00\x00\xc0\xc0", 24);
   EXPECT_EQ(env_.Contents("/a.npy"), expected);
   EXPECT_EQ(writer->file_bytes(), expected.size());
+  EXPECT_EQ(ReadWorkedBytes("server/export/model_format.md"), expected) << FormatWorkedBytes(expected);
 }
 
 TEST_F(NpyWriterTest, AShapeOfOneNumberHasAComma) {

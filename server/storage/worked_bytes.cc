@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,7 +16,8 @@ namespace pawl {
 
 std::string ReadWorkedBytes(absl::string_view file) {
   // Tests run in the workspace's root of their run files.
-  const absl::StatusOr<std::string> text = ReadWholeFile(Env::Real(), absl::StrCat("server/storage/", file), 1 << 20);
+  const absl::StatusOr<std::string> text =
+      ReadWholeFile(Env::Real(), absl::StrCat(absl::StrContains(file, '/') ? "" : "server/storage/", file), 1 << 20);
   if (!text.ok()) std::abort();
   std::string bytes;
   for (const absl::string_view line : absl::StrSplit(*text, '\n')) {

@@ -8,8 +8,8 @@
 
 namespace pawl {
 
-// All lines of the document `file` (of this folder) that begin with an offset of 8 hex digits, put together: "
-// 00000010  50 41 57 4c   what it is". Fails the test process if an offset is wrong.
+// All lines of the document `file` (of this folder, or a path from the workspace's root) that begin with an offset of 8 hex
+// digits, put together: " 00000010  50 41 57 4c   what it is". Fails the test process if an offset is wrong.
 std::string ReadWorkedBytes(absl::string_view file);
 
 // The bytes as lines of such a document.
