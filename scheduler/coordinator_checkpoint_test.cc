@@ -1,4 +1,5 @@
 // Checkpoints and beginning with one, as the whole Coordinator directs them.
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <utility>
@@ -318,18 +319,21 @@ TEST_F(EndCheckpointTest, TheJobDoesNotWaitForItForever) {
 
 TEST_F(EndCheckpointTest, TheOneUnderWayDoesNotDisturbIt) {
   Train("checkpoint { dir: '/c' every_steps: 10 }");
-  servers_.FailNext("s:1 Checkpoint 20", absl::AbortedError("the end's was asked for"));
-  servers_.Hold();
-  Reach(18);  // of step 20
+  servers_.FailNext("s:1 Checkpoint 20", absl::UnavailableError("not yet"));
+  Reach(18);
   ASSERT_EQ(Status().checkpoint().under_way_step(), 20u);
   FinishAll();
-  servers_.Release();
   ASSERT_EQ(written_.size(), 1u);
   EXPECT_TRUE(written_[0].manifest.of_end());
-  EXPECT_EQ(Status().checkpoint().under_way_step(), 20u);
+  // The server is asked again for the one before, too.
+  servers_.FailNext("s:1 Checkpoint 20", absl::AbortedError("the end's was asked for"));
+  Pass(kTickInterval);
+  const std::vector<std::string> calls = servers_.TakeCalls();
+  EXPECT_EQ(std::count(calls.begin(), calls.end(), "s:1 Checkpoint 20"), 2);
   written_[0].done(std::string("/c/e"));
   EXPECT_EQ(Status().checkpoint().end_folder(), "/c/e");
   EXPECT_EQ(Status().checkpoint().failed(), 0u);
+  EXPECT_EQ(Status().state(), COMPLETED);
 }
 
 TEST_F(EndCheckpointTest, AServerThatDiesMeanwhileIsReplaced) {
