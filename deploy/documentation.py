@@ -32,8 +32,8 @@ TARGETS = {
 PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
 # Of others.
 NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds"}
-TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "echo", "export", "grep", "kill", "mkdir", "sbatch", "sleep", "tail", "tar",
-         "wait"}
+TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "echo", "export", "grep", "kill", "ls", "mkdir", "sbatch", "sleep", "tail",
+         "tar", "wait"}
 KEYWORDS = {"do", "done", "for", "if", "then", "fi"}
 BAZEL_FLAGS = {"config"}
 # A program where it is called: from the project's folder, from one two below it, or in a bundle wherever that is unpacked.
