@@ -80,8 +80,10 @@ std::optional<Checkpoints::Order> Checkpoints::Next(MonotonicTime now, uint64_t 
   if (under_way_.has_value()) return std::nullopt;
   // The end of the training is never passed.
   const auto within = [&](uint64_t wanted) { return last_step == 0 || wanted <= last_step; };
-  // Of the last step there is the end's own one in the job's folder.
-  const auto before_end = [&](uint64_t wanted) { return last_step == 0 || wanted < last_step; };
+  // Of the last step there is the end's own one in the job's folder, if it is the same.
+  const auto before_end = [&](uint64_t wanted) {
+    return last_step == 0 || wanted < last_step || (!end_is_as_trained_ && wanted == last_step);
+  };
   uint64_t soon = RoundUp(std::max(step + lead_, last_asked_) + 1);
   if (last_step > step && last_step > last_asked_) soon = std::min(soon, last_step);
   const auto begin = [&](uint64_t at, std::string dir, bool urgent) {

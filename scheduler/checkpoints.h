@@ -34,9 +34,10 @@ inline constexpr size_t kMaxWantedFolders = 64;
 class Checkpoints {
  public:
   // The policy of the job, with its defaults filled in. `step_multiple`, above 0: only its multiples, and the last step, are
-  // cut at (dense_path: ALLREDUCE: where the workers write the dense parameters to the servers).
-  Checkpoints(const CheckpointPolicy& policy, MonotonicTime now, uint64_t step_multiple = 1)
-      : policy_(policy), step_multiple_(step_multiple), last_begun_(now) {}
+  // cut at (dense_path: ALLREDUCE: where the workers write the dense parameters to the servers). `end_is_as_trained`: the
+  // job's end has the parameters of its last step, so that nobody needs another checkpoint of that step in the job's folder.
+  Checkpoints(const CheckpointPolicy& policy, MonotonicTime now, uint64_t step_multiple = 1, bool end_is_as_trained = true)
+      : policy_(policy), step_multiple_(step_multiple), end_is_as_trained_(end_is_as_trained), last_begun_(now) {}
 
   struct Order {
     uint64_t step = 0;
@@ -100,6 +101,7 @@ class Checkpoints {
 
   const CheckpointPolicy policy_;
   const uint64_t step_multiple_;
+  const bool end_is_as_trained_;
   // Folders in which one is wanted, each once, in the order of asking.
   std::deque<std::string> wanted_;
   std::optional<Order> under_way_;

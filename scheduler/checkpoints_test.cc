@@ -212,6 +212,14 @@ TEST_F(CheckpointsTest, TheLastStepIsLeftToTheEndInTheJobsFolder) {
   EXPECT_EQ(Next(seconds, 96, 99), 98u);
 }
 
+// Early stopping restores the best parameters.
+TEST_F(CheckpointsTest, TheLastStepIsNotLeftToAnEndThatIsNotAsItWasTrained) {
+  Checkpoints checkpoints(Policy(10, 0), clock_.Now(), 1, /*end_is_as_trained=*/false);
+  EXPECT_EQ(Next(checkpoints, 95, 100), 100u);
+  checkpoints.Completed(*checkpoints.under_way(), "/own/a", 5);
+  EXPECT_EQ(Next(checkpoints, 100, 105), 0u) << "110 is behind the end";
+}
+
 TEST_F(CheckpointsTest, TheEndTakesThePlaceOfTheOneUnderWay) {
   Checkpoints checkpoints = Make(10);
   ASSERT_EQ(Next(checkpoints, 5), 10u);

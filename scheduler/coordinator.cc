@@ -60,7 +60,8 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
                         .takeover_grace = options_.worker_takeover_grace}),
       tables_(options_.job),
       evaluations_(options_.job),
-      checkpoints_(options_.job.checkpoint(), created_, CutMultiple(options_.job)),
+      checkpoints_(options_.job.checkpoint(), created_, CutMultiple(options_.job),
+                   /*end_is_as_trained=*/!options_.job.evaluation().has_early_stopping()),
       planned_(created_),
       figures_saved_(created_),
       callers_pruned_(created_) {

@@ -60,6 +60,9 @@ inline constexpr std::chrono::seconds kInspectTimeout{300};
 inline constexpr std::chrono::seconds kCheckpointTimeout{3600};
 // The job's end waits for its checkpoint so long, repeats included; then it ends without one, and says so.
 inline constexpr std::chrono::seconds kEndCheckpointTimeout{1800};
+// Before another attempt: where partitions moved or somebody was busy, and after an error, when all of it is written again.
+inline constexpr std::chrono::seconds kEndCheckpointPause{1};
+inline constexpr std::chrono::seconds kEndCheckpointErrorPause{10};
 inline constexpr std::chrono::seconds kLoadTimeout{3600};
 // Of one question of these: a server that does not answer is asked again, and must not take it for given up.
 inline constexpr std::chrono::seconds kCheckpointCallTimeout{30};
@@ -344,6 +347,8 @@ class Coordinator {
   void ContinueCheckpointOfEnd(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void EndCheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
+  void GiveUpEndCheckpoint(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
+      PAWL_REQUIRES(mu_);
   void EndCheckpointIsSettled(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Those that a job which is restored from the end does not make again.
   StoredEvaluations EvaluationsBeforeEnd() const PAWL_REQUIRES(mu_);
@@ -418,7 +423,9 @@ class Coordinator {
   Checkpoints checkpoints_ PAWL_GUARDED_BY(mu_);
   // Of the one of the job's end.
   MonotonicTime end_checkpoint_until_ PAWL_GUARDED_BY(mu_);
-  bool end_checkpoint_is_due_ PAWL_GUARDED_BY(mu_) = false;
+  // When it is tried again, if no attempt is under way.
+  std::optional<MonotonicTime> end_checkpoint_again_at_ PAWL_GUARDED_BY(mu_);
+  // Why the last attempt came to nothing.
   absl::Status end_checkpoint_error_ PAWL_GUARDED_BY(mu_);
   // The checkpoint that the job has begun with.
   std::optional<StoredRestore> restore_ PAWL_GUARDED_BY(mu_);

@@ -24,6 +24,21 @@ std::string TextOf(const Checkpoints::Order& order) {
   return absl::StrCat(order.of_end ? "checkpoint of the job's end, step " : "checkpoint of step ", order.step);
 }
 
+// Whether another attempt may go better: anything but what somebody has to set right first. Errors of a disk may pass.
+bool MayPass(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kUnimplemented:
+      return false;
+    default:
+      return true;
+  }
+}
+
 }  // namespace
 
 Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<CheckpointResponse> done) {
@@ -216,25 +231,35 @@ void Coordinator::ContinueCheckpointOfEnd(MonotonicTime now, DeferredActions& ac
   const std::optional<Checkpoints::Order> order = checkpoints_.under_way();
   if (!order.has_value() || !order->of_end) return;
   if (now > end_checkpoint_until_) {
-    EndCheckpointHasFailed(*order,
-                           absl::DeadlineExceededError(absl::StrCat(
-                               "it was not complete within ", Seconds(kEndCheckpointTimeout), " s",
-                               end_checkpoint_error_.ok() ? "" : "; the last attempt: ", end_checkpoint_error_.message())),
-                           actions);
-  } else if (std::exchange(end_checkpoint_is_due_, false)) {
+    GiveUpEndCheckpoint(*order,
+                        absl::DeadlineExceededError(absl::StrCat(
+                            "it was not complete within ", Seconds(kEndCheckpointTimeout), " s, and may still become so",
+                            end_checkpoint_error_.ok() ? "" : "; the last attempt: ", end_checkpoint_error_.message())),
+                        actions);
+  } else if (end_checkpoint_again_at_.has_value() && now >= *end_checkpoint_again_at_) {
+    end_checkpoint_again_at_.reset();
     CheckpointOnServers(*order, actions);
   }
 }
 
 void Coordinator::EndCheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status,
                                          DeferredActions& actions) {
-  // A partition has moved, or the writer is still busy with the checkpoint before.
-  if (absl::IsAborted(status) || absl::IsUnavailable(status)) {
-    spdlog::info("{} is tried again: {}", TextOf(order), status.ToString());
-    end_checkpoint_error_ = status;
-    end_checkpoint_is_due_ = true;
+  if (!MayPass(status)) {
+    GiveUpEndCheckpoint(order, status, actions);
     return;
   }
+  // A partition has moved, or the writer is still busy with the checkpoint before.
+  const bool is_of_the_moment = absl::IsAborted(status) || absl::IsUnavailable(status);
+  if (status != end_checkpoint_error_) {
+    spdlog::log(is_of_the_moment ? spdlog::level::info : spdlog::level::warn, "{} in {} is tried again: {}", TextOf(order),
+                order.dir, status.ToString());
+  }
+  end_checkpoint_error_ = status;
+  end_checkpoint_again_at_ = running_.Now() + (is_of_the_moment ? kEndCheckpointPause : kEndCheckpointErrorPause);
+}
+
+void Coordinator::GiveUpEndCheckpoint(const Checkpoints::Order& order, const absl::Status& status,
+                                      DeferredActions& actions) {
   spdlog::error("{} in {} came to nothing: {}", TextOf(order), order.dir, status.ToString());
   checkpoints_.EndHasFailed(status);
   checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);

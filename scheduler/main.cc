@@ -10,8 +10,9 @@
 //
 // With --restore it begins where a checkpoint was made, as a new job with servers that have nothing yet.
 //
-// Exit codes: 0 the job has completed or was stopped (SIGTERM, Ctrl-C, pawlctl); 1 the job has failed, or
-// another scheduler has taken over; 2 wrong flags, files or job.
+// Exit codes: 0 the job has completed, also if the checkpoint of its end could not be made (metrics.json says it), or was
+// stopped (SIGTERM, Ctrl-C, pawlctl); 1 the job has failed, or another scheduler has taken over; 2 wrong flags, files or
+// job.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -253,24 +254,19 @@ absl::Status PrepareCheckpoints(Env& env, Coordinator::Options& options) {
   PAWL_ASSIGN_OR_RETURN(FoundCheckpoint found, FindCheckpoint(env, path, options.job.name()));
   PAWL_RETURN_IF_ERROR(CheckFits(options.job, found.manifest));
   spdlog::info("beginning with the checkpoint {} in {}, of step {}", found.name, found.dir, found.manifest.step());
-  StoredRestore restore;
-  restore.set_dir(found.dir);
-  restore.set_name(found.name);
-  restore.set_step(found.manifest.step());
-  options.restore = std::move(restore);
+  if (const std::string warning = WarningOf(env, found); !warning.empty()) spdlog::warn("{}", warning);
+  options.restore = RestoreOf(found, options.job);
   options.restore_state = std::move(found.state);
   return absl::OkStatus();
 }
 
-// The checkpoints after `restore` are of a run that is given up: the job makes others of those steps. Not to be called
-// before the start has succeeded, for after it the newest one is another one; nor once the job has made any itself.
+// Not to be called before the start has succeeded, for after it the newest one is another one; nor once the job has made any
+// itself.
 absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, const StoredRestore& restore) {
-  const std::string& dir = job.checkpoint().dir();
-  if (dir.empty()) return absl::OkStatus();
-  CheckpointStore store(env, dir);
-  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside,
-                        store.SetAsideAfter(job.name(), restore.step(), CheckpointStore::IsOfEnd(restore.name())));
-  for (const std::string& name : aside) spdlog::warn("{} in {} is of a later step, and is set aside", name, dir);
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside, SetLaterAside(env, job, restore));
+  for (const std::string& name : aside) {
+    spdlog::warn("{} in {} is of a run that is given up, and is set aside", name, job.checkpoint().dir());
+  }
   return absl::OkStatus();
 }
 
@@ -472,7 +468,8 @@ int main(int argc, char** argv) {
                     "but who wants to join or has died notices that it was away. Give --listen a port, or it may not\n"
                     "be found again. A second one with the same --store stands by until the first is gone.\n\n"
                     "Exit codes: 0 the job has completed or was stopped; 1 the job has failed, or another scheduler\n"
-                    "has taken over; 2 wrong flags, files or job.",
+                    "has taken over; 2 wrong flags, files or job. A job completes also if the checkpoint of its end\n"
+                    "could not be made: then metrics.json has an end_checkpoint_failure.",
                     argc, argv);
   pawl::EndSignal signal;
   return pawl::Direct(signal);

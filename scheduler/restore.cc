@@ -1,6 +1,7 @@
 #include "scheduler/restore.h"
 
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,11 @@ std::string AbsolutePath(const std::string& path) {
   std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
   while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
   return absolute;
+}
+
+bool IsSame(const std::string& path, const std::string& other) {
+  std::error_code error;
+  return path == other || std::filesystem::equivalent(path, other, error);
 }
 
 absl::Status Differs(const std::string& field, const std::string& now, const std::string& then) {
@@ -90,9 +96,44 @@ absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest) {
   return SameMessage("sparse_optimizer", job.sparse_optimizer(), then.sparse_optimizer());
 }
 
+StoredRestore RestoreOf(const FoundCheckpoint& found, const Job& job) {
+  StoredRestore restore;
+  restore.set_dir(IsSame(found.dir, job.checkpoint().dir()) ? job.checkpoint().dir() : found.dir);
+  restore.set_name(found.name);
+  restore.set_step(found.manifest.step());
+  return restore;
+}
+
+std::string WarningOf(Env& env, const FoundCheckpoint& found) {
+  Job then;
+  if (!found.manifest.of_end() || !then.ParseFromString(found.manifest.job()) || !then.evaluation().has_early_stopping()) {
+    return "";
+  }
+  std::string text = absl::StrCat(found.name,
+                                  " holds the best parameters, which early stopping had restored at the job's end, and "
+                                  "optimizers that begin anew: a training that goes on from it is not the one that was "
+                                  "interrupted");
+  const absl::StatusOr<CheckpointListing> listing = CheckpointStore(env, found.dir).List(found.manifest.job_name());
+  if (!listing.ok()) return text;
+  for (const CheckpointListing::Entry& entry : listing->complete) {
+    if (entry.manifest.of_end() || entry.manifest.step() > found.manifest.step()) continue;
+    absl::StrAppend(&text, "; to go on where the training was, name ", JoinPath(found.dir, entry.name));
+    break;
+  }
+  return text;
+}
+
+absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job, const StoredRestore& restore) {
+  const std::string& dir = job.checkpoint().dir();
+  if (dir.empty()) return std::vector<std::string>();
+  // The end's of another folder is not the one of the same name here.
+  const bool after_the_end = CheckpointStore::IsOfEnd(restore.name()) && IsSame(restore.dir(), dir);
+  return CheckpointStore(env, dir).SetAsideAfter(job.name(), restore.step(), after_the_end);
+}
+
 bool IsSource(const std::string& path, const StoredRestore& restore) {
   const std::string absolute = AbsolutePath(path);
-  return absolute == restore.dir() || absolute == JoinPath(restore.dir(), restore.name());
+  return IsSame(absolute, restore.dir()) || IsSame(absolute, JoinPath(restore.dir(), restore.name()));
 }
 
 }  // namespace pawl

@@ -3,6 +3,7 @@
 #define PAWL_SCHEDULER_RESTORE_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -31,7 +32,18 @@ absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path
 // way out. Epochs, early stopping, durability, replicas, paths and the checkpoints themselves may differ.
 absl::Status CheckFits(const Job& job, const CheckpointManifest& manifest);
 
-// Whether `path` is what a job was restored from, by FindCheckpoint.
+// What the scheduler keeps of `found`, with the folder under the name that it has in `job` if that is the same folder.
+StoredRestore RestoreOf(const FoundCheckpoint& found, const Job& job);
+
+// What somebody who goes on from `found` should know; empty: nothing.
+std::string WarningOf(Env& env, const FoundCheckpoint& found);
+
+// Renames what of the job's checkpoints in its own folder is after `restore` to NAME.aside: it is of a run that is given up,
+// and the job makes others of those steps. So is one of the same place that is not the one it was restored from. Returns the
+// names.
+absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job, const StoredRestore& restore);
+
+// Whether `path` is what a job was restored from, by FindCheckpoint, under whatever name.
 bool IsSource(const std::string& path, const StoredRestore& restore);
 
 }  // namespace pawl

@@ -1,8 +1,10 @@
 #include "scheduler/restore.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -86,6 +88,59 @@ TEST_F(RestoreTest, TheNewestCompleteOneIsTaken) {
   EXPECT_EQ(named->dir, dir_);
   EXPECT_EQ(named->manifest.step(), 9u);
   EXPECT_EQ(FindCheckpoint(Env::Real(), dir_, "another").status().code(), absl::StatusCode::kNotFound);
+}
+
+// It may be written with a slash at its end, or be reached by a link.
+TEST_F(RestoreTest, TheJobsOwnFolderHasTheJobsNameForIt) {
+  Write(9, /*with_manifest=*/true, /*of_end=*/true);
+  const std::string link = dir_ + "-link";
+  std::filesystem::create_directory_symlink(dir_, link);
+  const auto found = FindCheckpoint(Env::Real(), link, "flights");
+  ASSERT_TRUE(found.ok()) << found.status();
+  job_.mutable_checkpoint()->set_dir(dir_);
+  const StoredRestore restore = RestoreOf(*found, job_);
+  EXPECT_EQ(restore.dir(), dir_);
+  EXPECT_EQ(restore.name(), found->name);
+  EXPECT_EQ(restore.step(), 9u);
+  for (const std::string& path : {dir_, link, link + "/", link + "/" + found->name})
+    EXPECT_TRUE(IsSource(path, restore)) << path;
+  EXPECT_FALSE(IsSource(dir_ + "-other", restore));
+  job_.mutable_checkpoint()->set_dir(dir_ + "-other");
+  EXPECT_EQ(RestoreOf(*found, job_).dir(), link);
+}
+
+TEST_F(RestoreTest, WhatIsAfterItIsSetAsideAndAnEndThatIsOfAnotherRun) {
+  Write(8);
+  Write(9);
+  Write(9, /*with_manifest=*/true, /*of_end=*/true);
+  Write(10);
+  const std::string end = CheckpointStore::NameOf("flights", 9, /*of_end=*/true);
+  StoredRestore restore;
+  restore.set_dir(dir_);
+  restore.set_name(end);
+  restore.set_step(9);
+  job_.mutable_checkpoint()->set_dir(dir_);
+  EXPECT_EQ(SetLaterAside(Env::Real(), job_, restore).value(), std::vector<std::string>{Name(10)});
+  restore.set_dir(dir_ + "-copy");
+  EXPECT_EQ(SetLaterAside(Env::Real(), job_, restore).value(), std::vector<std::string>{end});
+  job_.clear_checkpoint();
+  EXPECT_TRUE(SetLaterAside(Env::Real(), job_, restore)->empty());
+}
+
+TEST_F(RestoreTest, WhereEarlyStoppingHasRestoredTheBestItIsTold) {
+  job_.mutable_evaluation()->mutable_early_stopping()->set_patience(1);
+  const auto warning = [&] { return WarningOf(Env::Real(), FindCheckpoint(Env::Real(), dir_, "flights").value()); };
+  Write(9, /*with_manifest=*/true, /*of_end=*/true);
+  EXPECT_TRUE(absl::StrContains(warning(), "holds the best parameters")) << warning();
+  EXPECT_FALSE(absl::StrContains(warning(), "name ")) << "there is no other";
+  Write(7);
+  Write(8);
+  EXPECT_TRUE(absl::StrContains(warning(), absl::StrCat("name ", dir_, "/", Name(8)))) << warning();
+  Write(10);
+  EXPECT_EQ(warning(), "") << "it is of a step, not of the end";
+  job_.clear_evaluation();
+  Write(11, /*with_manifest=*/true, /*of_end=*/true);
+  EXPECT_EQ(warning(), "") << "nothing was restored";
 }
 
 TEST_F(RestoreTest, ADamagedOneIsRefusedAndTheOneBeforeItOffered) {

@@ -60,6 +60,13 @@ std::string Absolute(const std::string& path, const std::filesystem::path& folde
   return (folder / path).lexically_normal().string();
 }
 
+// A folder has one name, without a slash at its end.
+std::string AbsoluteFolder(const std::string& path, const std::filesystem::path& folder) {
+  std::string absolute = Absolute(path, folder);
+  while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
+  return absolute;
+}
+
 }  // namespace
 
 absl::StatusOr<Job> ParseJob(absl::string_view text, const std::string& name) {
@@ -98,7 +105,7 @@ absl::StatusOr<Job> ReadJobFile(const std::string& path) {
 void ResolvePaths(Job& job, const std::string& folder) {
   std::error_code error;
   const std::filesystem::path base = std::filesystem::absolute(folder.empty() ? "." : folder, error);
-  if (!job.checkpoint().dir().empty()) job.mutable_checkpoint()->set_dir(Absolute(job.checkpoint().dir(), base));
+  if (!job.checkpoint().dir().empty()) job.mutable_checkpoint()->set_dir(AbsoluteFolder(job.checkpoint().dir(), base));
   if (!job.has_data()) return;
   Data& data = *job.mutable_data();
   if (!data.train().empty()) data.set_train(Absolute(data.train(), base));

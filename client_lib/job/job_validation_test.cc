@@ -261,6 +261,16 @@ TEST(JobValidationTest, MissingDataFilesAreNamed) {
   EXPECT_EQ(ValidateJob(job, {}), absl::OkStatus());
 }
 
+// It is compared with others.
+TEST(JobValidationTest, TheFolderOfCheckpointsHasNoSlashAtItsEnd) {
+  for (const auto& [written, path] : {std::pair("/shared/c//", "/shared/c"), {"c/", "/jobs/c"}, {"/", "/"}}) {
+    Job job;
+    job.mutable_checkpoint()->set_dir(written);
+    ResolvePaths(job, "/jobs");
+    EXPECT_EQ(job.checkpoint().dir(), path) << written;
+  }
+}
+
 TEST(JobValidationTest, IdxImagesNeedTheirLabelFile) {
   const std::filesystem::path folder(std::getenv("TEST_TMPDIR"));
   Job job = Changed(

@@ -2,6 +2,8 @@
 
 #include <chrono>
 #include <filesystem>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,31 +23,59 @@ namespace {
 // To tell a checkpoint that takes long from a scheduler that is away.
 constexpr std::chrono::seconds kProbeTimeout{5};
 
+// 0 and the checkpoint; else the error is on stderr.
+int MakeCheckpoint(const ConnectionOptions& options, const std::string& dir, MonotonicDuration wait,
+                   CheckpointResponse& made) {
+  const std::string absolute = dir.empty() ? "" : std::filesystem::absolute(dir).lexically_normal().string();
+  absl::StatusOr<CheckpointResponse> answer = SchedulerConnection(options.scheduler).Checkpoint(absolute, wait);
+  if (answer.ok()) {
+    made = *std::move(answer);
+    return kExitDone;
+  }
+  Console console;
+  const bool answers =
+      absl::IsDeadlineExceeded(answer.status()) && SchedulerConnection(options.scheduler).GetStatus(kProbeTimeout).ok();
+  if (!answers) {
+    console.Error(answer.status().message());
+    return ExitCodeOf(answer.status());
+  }
+  console.Error(absl::StrCat("there was no complete checkpoint within --wait=", Seconds(wait),
+                             "s; one that is being written goes on (pawlctl status shows it), one that was not begun is "
+                             "withdrawn. Is somebody training, and is the disk quick enough?"));
+  return kExitFailed;
+}
+
+nlohmann::ordered_json JsonOf(const CheckpointResponse& made) { return {{"folder", made.folder()}, {"step", made.step()}}; }
+
+std::string TextOf(const CheckpointResponse& made) {
+  return absl::StrCat("checkpoint of step ", FormatCount(made.step()), " in ", made.folder());
+}
+
 }  // namespace
 
 int CheckpointCommand(const ConnectionOptions& options, const std::string& dir) {
-  Console console;
-  const std::string absolute = dir.empty() ? "" : std::filesystem::absolute(dir).lexically_normal().string();
-  const absl::StatusOr<CheckpointResponse> made =
-      SchedulerConnection(options.scheduler).Checkpoint(absolute, options.timeout);
-  if (!made.ok()) {
-    const bool answers =
-        absl::IsDeadlineExceeded(made.status()) && SchedulerConnection(options.scheduler).GetStatus(kProbeTimeout).ok();
-    if (!answers) {
-      console.Error(made.status().message());
-      return ExitCodeOf(made.status());
-    }
-    console.Error(absl::StrCat("there was no complete checkpoint within --wait=", Seconds(options.timeout),
-                               "s; one that is being written goes on (pawlctl status shows it), one that was not begun is "
-                               "withdrawn. Is somebody training, and is the disk quick enough?"));
-    return kExitFailed;
-  }
-  if (options.json) {
-    console.Line(nlohmann::ordered_json({{"folder", made->folder()}, {"step", made->step()}}).dump(2));
-  } else {
-    console.Line(absl::StrCat("checkpoint of step ", FormatCount(made->step()), " in ", made->folder()));
-  }
+  CheckpointResponse made;
+  if (const int code = MakeCheckpoint(options, dir, options.timeout, made); code != kExitDone) return code;
+  Console().Line(options.json ? JsonOf(made).dump(2) : TextOf(made));
   return kExitDone;
+}
+
+int StopWithCheckpointCommand(const ConnectionOptions& options, const std::string& dir, MonotonicDuration wait,
+                              const std::string& reason) {
+  Console console;
+  CheckpointResponse made;
+  if (const int code = MakeCheckpoint(options, dir, wait, made); code != kExitDone) {
+    console.Error("the job was not stopped");
+    return code;
+  }
+  if (!options.json) {
+    console.Line(TextOf(made));
+    return StopCommand(options, reason);
+  }
+  const absl::Status stopped = SchedulerConnection(options.scheduler).StopJob(reason, options.timeout);
+  if (!stopped.ok()) console.Error(stopped.message());
+  console.Line(nlohmann::ordered_json({{"checkpoint", JsonOf(made)}, {"stopped", stopped.ok()}}).dump(2));
+  return ExitCodeOf(stopped);
 }
 
 int ListCheckpointsCommand(const std::string& dir, bool json) {

@@ -241,6 +241,8 @@ data { train: "train.csv" eval: "eval.csv" format: CSV csv {
   columns { name: "late" label {} }
   columns { name: "%s" categorical {} } columns { name: "%s" categorical {} } columns { name: "%s" categorical {} }
   columns { name: "distance" bucketized { width: 10 } }
+  columns { name: "far" source: "distance" numeric { mean: 20 scale: 12 } }
+  columns { name: "late-hour" source: "hour" numeric { mean: 11.5 } }
   columns { name: "pair" crossed { columns: "hour" columns: "origin" } } } }
 model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
 """ % columns)
@@ -260,7 +262,12 @@ model { logistic_regression {} } optimizer { adagrad { learning_rate: 0.1 } }
         for label, row, distance in samples:
             for key in keys_of(row, distance):
                 model.sparse["linear"].setdefault(key, (0.0,))
-        reached = logloss([(label, keys_of(row, distance)) for label, row, distance in samples], model.linear)
+        numbers = {id(row): ((distance - 20) / 12, int(row[0]) - 11.5) for _, row, distance in samples}
+        weights = model.dense["linear/numeric"][1]
+        self.assertTrue(all(weights), weights)
+        reached = logloss([(label, (row, distance)) for label, row, distance in samples],
+                          lambda sample: model.linear(keys_of(*sample)) +
+                          sum(weight * number for weight, number in zip(weights, numbers[id(sample[0])])))
         self.assertAlmostEqual(reached, metrics["eval"]["logloss"], places=5)
         self.assertLess(reached, 0.6)
 

@@ -300,9 +300,11 @@ class LocalClusterTest(unittest.TestCase):
         self.assertIn("the job was not stopped", err)
         self.assertIsNone(process.poll())
         checkpoints = self.out + "-checkpoints"
-        code, text, err = self.pawlctl("stop", "--with_checkpoint", "--dir=" + checkpoints, "--reason=seen enough")
+        code, text, err = self.pawlctl("stop", "--with_checkpoint", "--dir=" + checkpoints, "--reason=seen enough", "--json")
         self.assertEqual((code, err), (0, ""), text)
-        self.assertIn("checkpoint of step", text)
+        told = json.loads(text)
+        self.assertTrue(told["stopped"])
+        self.assertTrue(told["checkpoint"]["folder"].startswith(checkpoints), text)
         _, err = process.communicate(timeout=LIMIT_S)
         self.assertIn("was stopped before its end: seen enough", err)
         code, text, err = self.pawlctl("checkpoints", "--dir=" + checkpoints)

@@ -140,8 +140,9 @@ const std::vector<CommandSpec>& Commands() {
            "Reads a checkpoint, without any server, and writes its parameters so that programs without Pawl can read them:\n"
            "TABLE.npy for each dense table, TABLE.keys.npy (ascending) and TABLE.rows.npy for each sparse one, and\n"
            "model.json, which names them (server/export/model_format.md). The optimizer's state is left out. All of the\n"
-           "checkpoint is checked before, and --out is there whole or not at all. It takes memory for one partition, and\n"
-           "twice the model's room on the disk.\n"
+           "checkpoint is checked before, and --out is there whole or not at all. It takes memory for some times its\n"
+           "largest partition, and twice the model's room on the disk. Exits with 1 if the checkpoint is damaged, or is\n"
+           "deleted meanwhile.\n"
            "\n"
            "  pawlctl export --checkpoint=/shared/checkpoints --out=model",
        .flags = {"checkpoint", "out", "json"}},
@@ -176,6 +177,7 @@ const std::vector<CommandSpec>& Commands() {
        .help = "A server hands all of its partitions over and then ends with exit code 0, a worker ends its step before. "
                "Refused if\n"
                "the servers that stay could not hold all replicas, but for --force. --wait: until it is gone.\n"
+               "While a job is FINISHING a server hands nothing over: it waits for the end, and so for its checkpoint.\n"
                "\n"
                "  pawlctl drain server-1 --wait",
        .flags = {"node", "force", "wait", "scheduler", "timeout", "json"},
@@ -204,7 +206,8 @@ const std::vector<CommandSpec>& Commands() {
       {.name = "stop",
        .summary = "end a running job before its end",
        .help = "Asks the scheduler to end the job; all nodes are told and end. The job's state is then STOPPED.\n"
-               "Only a job that trains to its end has a checkpoint of its end.\n"
+               "Only a job that trains to its end has a checkpoint of its end: one that is FINISHING is trained, and is\n"
+               "stopped before that checkpoint is made.\n"
                "\n"
                "--with_checkpoint: has a checkpoint made first, in --dir or the job's own folder, as pawlctl checkpoint\n"
                "does; if there is none within --wait, the job goes on.\n"
@@ -355,15 +358,15 @@ int Dispatch(const std::string& command, const CommandLine& line) {
   if (command == "verify") return VerifyCommand(options);
   if (command == "tables") return TablesCommand(options);
   if (command == "stop") {
+    const std::string reason = absl::GetFlag(FLAGS_reason);
     if (absl::GetFlag(FLAGS_with_checkpoint)) {
-      ConnectionOptions patient = options;
-      patient.timeout = std::chrono::duration_cast<MonotonicDuration>(absl::ToChronoNanoseconds(wait));
-      if (const int code = CheckpointCommand(patient, absl::GetFlag(FLAGS_dir)); code != kExitDone) {
-        std::cerr << "pawlctl: the job was not stopped\n";
-        return code;
-      }
+      return StopWithCheckpointCommand(options, absl::GetFlag(FLAGS_dir),
+                                       std::chrono::duration_cast<MonotonicDuration>(absl::ToChronoNanoseconds(wait)),
+                                       reason);
     }
-    return StopCommand(options, absl::GetFlag(FLAGS_reason));
+    // Whoever says where a checkpoint is to be wants one.
+    if (given("dir") || given("wait")) return UsageError("stop: --dir and --wait are for --with_checkpoint");
+    return StopCommand(options, reason);
   }
   if (command == "digest") return DigestCommand(options);
   return DispatchTableCommand(command, options);

@@ -1,12 +1,11 @@
 #include "server/export/model_export.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
+#include <random>
 #include <set>
 #include <utility>
 #include <vector>
@@ -15,8 +14,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/job_limits.h"
+#include "google/protobuf/text_format.h"
 #include "nlohmann/json.hpp"
 #include "proto/job.pb.h"
 #include "server/export/npy_writer.h"
@@ -36,6 +38,9 @@ constexpr char kManifestFile[] = "MANIFEST";
 constexpr char kSpoolFile[] = "spool.tmp";
 constexpr char kModelFile[] = "model.json";
 constexpr int kFormatVersion = 1;
+// After the stem of a sparse table's files.
+constexpr char kKeys[] = ".keys";
+constexpr char kRows[] = ".rows";
 
 // Without a slash at its end.
 std::string AbsolutePath(const std::string& path) {
@@ -73,12 +78,20 @@ absl::StatusOr<Found> Find(Env& env, const std::string& path) {
   return Found{absolute, std::move(newest)};
 }
 
-// A folder that goes, with all that is in it, unless it is kept.
+// Beside `path`. Drawn anew each time: other machines that write there, what an export that was killed has left, and whoever
+// may make folders there cannot have the same one.
+std::string TemporaryName(const std::string& path) {
+  std::random_device random;
+  return absl::StrCat(path, ".", absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8), ".tmp");
+}
+
+// A folder that goes, with all that is in it, once it is made and unless it is kept.
 class TemporaryFolder {
  public:
+  // REQUIRES: the path is of TemporaryName.
   TemporaryFolder(Env& env, std::string path) : env_(env), path_(std::move(path)) {}
   ~TemporaryFolder() {
-    if (kept_) return;
+    if (!made_ || kept_) return;
     const absl::StatusOr<std::vector<std::string>> files = env_.List(path_);
     if (!files.ok()) return;
     for (const std::string& file : *files) env_.Delete(File(file)).IgnoreError();
@@ -86,7 +99,11 @@ class TemporaryFolder {
   }
 
   std::string File(const std::string& name) const { return JoinPath(path_, name); }
-  absl::Status Make() { return env_.MakeFolder(path_); }
+  absl::Status Make() {
+    PAWL_RETURN_IF_ERROR(env_.MakeFolder(path_));
+    made_ = true;
+    return absl::OkStatus();
+  }
   // It is there under that name, durably.
   absl::Status Become(const std::string& path) {
     PAWL_RETURN_IF_ERROR(env_.SyncFolder(path_));
@@ -98,8 +115,22 @@ class TemporaryFolder {
  private:
   Env& env_;
   const std::string path_;
+  bool made_ = false;
   bool kept_ = false;
 };
+
+// In one line.
+std::string OneLine(const google::protobuf::Message& message) {
+  google::protobuf::TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  std::string text;
+  printer.PrintToString(message, &text);
+  return std::string(absl::StripTrailingAsciiWhitespace(text));
+}
+
+std::string NameOf(const CheckpointManifest& manifest) {
+  return CheckpointStore::NameOf(manifest.job_name(), manifest.step(), manifest.of_end());
+}
 
 // One table on its way.
 struct Outgoing {
@@ -124,15 +155,22 @@ bool IsOptimizerState(const TableSpec& table, const Job& job, const std::set<std
   return of == "dense/steps" || (absl::ConsumeSuffix(&of, "/slots") && names.contains(std::string(of)));
 }
 
-// A file's name for the table's: other characters than letters, digits and "_.-" become '.', and what is taken gets a
-// number.
+// The beginning of the names of the table's files: other characters than letters, digits and "_-" become '.', and it gets a
+// number where it, or what a sparse table has in its place, is taken.
 std::string StemOf(const std::string& table, std::set<std::string>& taken) {
   std::string stem;
   for (const char c : table) stem += absl::ascii_isalnum(c) || c == '_' || c == '-' ? c : '.';
   if (stem.empty() || stem[0] == '.') stem.insert(0, "table");
   std::string unique = stem;
-  for (int i = 2; !taken.insert(unique).second; ++i) unique = absl::StrCat(stem, "-", i);
-  return unique;
+  for (int i = 2;; ++i) {
+    const std::string keys = unique + kKeys;
+    const std::string rows = unique + kRows;
+    if (!taken.contains(unique) && !taken.contains(keys) && !taken.contains(rows)) {
+      taken.insert({unique, keys, rows});
+      return unique;
+    }
+    unique = absl::StrCat(stem, "-", i);
+  }
 }
 
 class Exporter {
@@ -156,21 +194,33 @@ class Exporter {
 
  private:
   absl::Status ReadJob() {
-    if (!job_.ParseFromString(manifest_.job()) || job_.partitions() != static_cast<uint32_t>(manifest_.parts_size())) {
-      return absl::DataLossError(
-          absl::StrCat("the manifest of ", store_.folder(), " holds no job of its ", manifest_.parts_size(), " partitions"));
+    if (!job_.ParseFromString(manifest_.job()) || job_.partitions() != static_cast<uint32_t>(manifest_.parts_size()) ||
+        job_.partitions() > kMaxPartitions || job_.logical_workers() > kMaxLogicalWorkers) {
+      return Wrong(absl::StrCat("holds no job that can be of its ", manifest_.parts_size(), " partitions"));
     }
     std::set<std::string> names;
-    for (const TableSpec& spec : manifest_.tables()) names.insert(spec.name());
-    std::set<std::string> stems = {"model"};
+    std::set<uint32_t> ids;
+    for (const TableSpec& spec : manifest_.tables()) {
+      if (!names.insert(spec.name()).second || !ids.insert(spec.id()).second) {
+        return Wrong(absl::StrCat("has two tables of the name '", spec.name(), "' or the id ", spec.id()));
+      }
+    }
+    std::set<std::string> stems;
     for (const TableSpec& spec : manifest_.tables()) {
       if (IsOptimizerState(spec, job_, names)) continue;
       Outgoing& table = tables_.emplace_back();
-      PAWL_ASSIGN_OR_RETURN(table.schema, TableSchema::Create(spec, job_.seed()));
+      absl::StatusOr<std::shared_ptr<const TableSchema>> schema = TableSchema::Create(spec, job_.seed());
+      if (!schema.ok()) return Wrong(schema.status().message());
+      table.schema = *std::move(schema);
       table.stem = StemOf(spec.name(), stems);
       if (table.schema->is_dense()) table.blocks.resize(table.schema->BlockCount());
     }
     return absl::OkStatus();
+  }
+
+  absl::Status Wrong(absl::string_view what) const {
+    return absl::DataLossError(
+        absl::StrCat(JoinPath(JoinPath(store_.folder(), NameOf(manifest_)), kManifestFile), ": ", what));
   }
 
   absl::Status TakePartition(uint32_t index) {
@@ -180,6 +230,11 @@ class Exporter {
     for (Outgoing& table : tables_) {
       const TablePart* part = partition.FindTable(table.spec().id());
       std::unique_ptr<const TablePart> none;
+      // Its rows are read by the manifest's table, and fit its alone.
+      if (part != nullptr && part->table().spec().SerializeAsString() != table.spec().SerializeAsString()) {
+        return absl::DataLossError(absl::StrCat(store_.PartPath(manifest_, index), ": its table ", table.spec().id(),
+                                                " is not the one that the manifest has"));
+      }
       if (part == nullptr) {
         // It was not created here yet, and reads as if nothing had been pushed.
         none = std::make_unique<TablePart>(table.schema);
@@ -193,7 +248,10 @@ class Exporter {
   absl::StatusOr<Partition> ReadPartition(uint32_t index, const PartitionOptions& options) {
     PAWL_ASSIGN_OR_RETURN(const std::string bytes, store_.ReadPart(manifest_, index));
     absl::StatusOr<Partition> partition = LoadPartition(index, options, ByteView(bytes.data(), bytes.size()));
-    if (!partition.ok()) return Annotate(partition.status(), store_.PartPath(manifest_, index));
+    // Nothing of what was asked for is wrong: another partition or another job is what should not be in the file.
+    if (!partition.ok()) {
+      return absl::DataLossError(absl::StrCat(store_.PartPath(manifest_, index), ": ", partition.status().message()));
+    }
     return partition;
   }
 
@@ -246,8 +304,8 @@ class Exporter {
 
   absl::Status PutSparse(const Outgoing& table) {
     const uint64_t width = table.schema->MaxRowWidth();
-    const std::string keys_file = table.stem + ".keys.npy";
-    const std::string rows_file = table.stem + ".rows.npy";
+    const std::string keys_file = absl::StrCat(table.stem, kKeys, ".npy");
+    const std::string rows_file = absl::StrCat(table.stem, kRows, ".npy");
     PAWL_ASSIGN_OR_RETURN(const auto keys, NpyWriter::Create(env_, folder_.File(keys_file), NpyType::kUint64, {table.rows}));
     PAWL_ASSIGN_OR_RETURN(const auto rows,
                           NpyWriter::Create(env_, folder_.File(rows_file), NpyType::kFloat32, {table.rows, width}));
@@ -264,7 +322,7 @@ class Exporter {
                         {"dtype", "float32"},
                         {"rows", table.rows},
                         {"row_width", width},
-                        {"initializer", table.spec().initializer().ShortDebugString()},
+                        {"initializer", OneLine(table.spec().initializer())},
                         {"keys_file", keys_file},
                         {"rows_file", rows_file}});
     return absl::OkStatus();
@@ -274,10 +332,12 @@ class Exporter {
     const google::protobuf::FieldDescriptor* const kind =
         job_.model().GetReflection()->GetOneofFieldDescriptor(job_.model(), Model::descriptor()->FindOneofByName("kind"));
     summary_.job = manifest_.job_name();
-    summary_.checkpoint = CheckpointStore::NameOf(manifest_.job_name(), manifest_.step(), manifest_.of_end());
+    summary_.checkpoint = NameOf(manifest_);
     summary_.step = manifest_.step();
     summary_.of_end = manifest_.of_end();
     summary_.tables = tables_.size();
+    std::string job_file;
+    google::protobuf::TextFormat::PrintToString(job_, &job_file);
     const Json json = {{"format", "pawl-model"},
                        {"version", kFormatVersion},
                        {"job", summary_.job},
@@ -289,7 +349,7 @@ class Exporter {
                        {"partitions", job_.partitions()},
                        {"tables", entries_},
                        {"left_out", "the optimizer's state"},
-                       {"job_file", job_.DebugString()}};
+                       {"job_file", job_file}};
     const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
     summary_.bytes += text.size();
     const WritableFile::Fragment fragment(text.data(), text.size());
@@ -307,6 +367,15 @@ class Exporter {
   ExportSummary summary_;
 };
 
+absl::StatusOr<ExportSummary> WriteModel(Env& env, const Found& found, TemporaryFolder& folder) {
+  const CheckpointStore store(env, found.dir);
+  PAWL_RETURN_IF_ERROR(store.Verify(found.name));
+  PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(found.name));
+  Exporter exporter(env, store, manifest, folder);
+  PAWL_RETURN_IF_ERROR(exporter.Run());
+  return std::move(exporter.summary());
+}
+
 }  // namespace
 
 absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path, const std::string& out) {
@@ -317,16 +386,19 @@ absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path, con
   };
   PAWL_RETURN_IF_ERROR(refuse_if_there());
   PAWL_ASSIGN_OR_RETURN(const Found found, Find(env, path));
-  const CheckpointStore store(env, found.dir);
-  PAWL_RETURN_IF_ERROR(store.Verify(found.name));
-  PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(found.name));
-  TemporaryFolder folder(env, absl::StrCat(to, ".", getpid(), ".tmp"));
+  // Before all of the checkpoint is read for nothing.
+  TemporaryFolder folder(env, TemporaryName(to));
   PAWL_RETURN_IF_ERROR(folder.Make());
-  Exporter exporter(env, store, manifest, folder);
-  PAWL_RETURN_IF_ERROR(exporter.Run());
+  absl::StatusOr<ExportSummary> summary = WriteModel(env, found, folder);
+  if (!summary.ok()) {
+    const std::string checkpoint = JoinPath(found.dir, found.name);
+    // The manifest goes first.
+    if (!absl::IsNotFound(env.FileSize(JoinPath(checkpoint, kManifestFile)).status())) return summary;
+    return absl::AbortedError(absl::StrCat(checkpoint, " was deleted while it was read; take a newer one"));
+  }
   PAWL_RETURN_IF_ERROR(refuse_if_there());
   PAWL_RETURN_IF_ERROR(folder.Become(to));
-  return std::move(exporter.summary());
+  return summary;
 }
 
 }  // namespace pawl

@@ -1,9 +1,12 @@
 #include "server/export/model_export.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -90,7 +93,9 @@ class ModelExportTest : public testing::Test {
     return partition;
   }
 
-  void Write(Env& env, const std::string& dir, uint64_t step, bool of_end = false, uint64_t rows = 1000) {
+  // `change`: in the manifest something else is to stand than in the parts.
+  void Write(Env& env, const std::string& dir, uint64_t step, bool of_end = false, uint64_t rows = 1000,
+             const std::function<void(CheckpointManifest&)>& change = nullptr) {
     CheckpointStore store(env, dir);
     CheckpointManifest manifest;
     manifest.set_job_id(77);
@@ -107,6 +112,7 @@ class ModelExportTest : public testing::Test {
       });
       *manifest.add_parts() = writer->Commit().value();
     }
+    if (change != nullptr) change(manifest);
     const absl::Status written = store.WriteManifest(manifest);
     ASSERT_TRUE(written.ok()) << written;
   }
@@ -232,6 +238,142 @@ TEST_F(ModelExportTest, ADamagedOneIsRefusedNamingTheFileAndTheOneBefore) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), part)) << status;
   EXPECT_EQ(env.List("/")->size(), 1u);
+}
+
+// Not the other way round, which may take hours.
+TEST_F(ModelExportTest, WhereTheModelIsToBeIsLookedAtBeforeTheCheckpointIsRead) {
+  FaultEnv env(1);
+  Write(env, "/c", 5);
+  env.SetContents(absl::StrCat("/c/", CheckpointStore::NameOf("job", 5), "/p1.part"), "damaged");
+  const absl::Status status = ExportModel(env, "/c", "/not/there").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "/not/there")) << status;
+}
+
+TEST_F(ModelExportTest, EachTableHasFilesOfItsOwn) {
+  const std::vector<std::pair<std::string, uint64_t>> tables = {{"x", 0}, {"x/keys", 2}, {"x.rows", 3}, {"model", 4}};
+  for (const bool reversed : {false, true}) {
+    SCOPED_TRACE(reversed);
+    specs_.clear();
+    for (size_t i = 0; i < tables.size(); ++i) {
+      const auto& [name, dense_rows] = tables[reversed ? tables.size() - 1 - i : i];
+      AddTable(static_cast<uint32_t>(i) + 10, name, dense_rows);
+    }
+    std::filesystem::remove_all(dir());
+    std::filesystem::remove_all(out());
+    Write(Env::Real(), dir(), 5);
+    const auto summary = ExportModel(Env::Real(), dir(), out());
+    ASSERT_TRUE(summary.ok()) << summary.status();
+    EXPECT_EQ(Env::Real().List(out())->size(), 6u) << "three dense tables, a sparse one, and model.json";
+    const auto model = nlohmann::json::parse(Read("model.json"));
+    for (const auto& table : model["tables"]) {
+      if (table["kind"] == "sparse") continue;
+      const std::string shape = absl::StrCat("'shape': (", table["shape"][0].get<int>(), ", ");
+      EXPECT_TRUE(absl::StrContains(Read(table["file"].get<std::string>()), shape)) << table;
+    }
+    EXPECT_EQ(model["tables"][reversed ? 0 : 3]["file"], "model.npy");
+  }
+}
+
+// Whoever wrote the files made no mistake in their checksums.
+TEST_F(ModelExportTest, PartsThatAreNotOfTheManifestAreRefused) {
+  struct Case {
+    std::string words;
+    std::function<void(CheckpointManifest&)> change;
+  };
+  const auto job_with = [this](CheckpointManifest& manifest, const std::function<void(Job&)>& change) {
+    Job job = job_;
+    change(job);
+    manifest.set_job(job.SerializeAsString());
+  };
+  const std::vector<Case> cases = {
+      {"p0.part: its table 1 is not the one", [](CheckpointManifest& m) { m.mutable_tables(0)->set_row_width(1); }},
+      {"p0.part: its table 2 is not the one", [](CheckpointManifest& m) { m.mutable_tables(1)->set_shape(0, 1); }},
+      {"p0.part: its table 2 is not the one",
+       [](CheckpointManifest& m) {
+         m.mutable_tables(1)->clear_shape();
+         m.mutable_tables(1)->set_kind(SPARSE);
+         m.mutable_tables(1)->set_row_width(2);
+       }},
+      {"two tables", [](CheckpointManifest& m) { m.mutable_tables(1)->set_id(kRowsTable); }},
+      {"two tables", [](CheckpointManifest& m) { m.mutable_tables(1)->set_name(m.tables(0).name()); }},
+      {"table 'embedding/rows'", [](CheckpointManifest& m) { m.mutable_tables(0)->set_row_width(1 << 30); }},
+      {"p0.part: ", [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_seed(4); }); }},
+      {"holds no job that can be", [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_partitions(2); }); }},
+      {"holds no job that can be",
+       [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_logical_workers(4000000000u); }); }},
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(i);
+    FaultEnv env(1);
+    Write(env, "/c", 5, /*of_end=*/false, 100, cases[i].change);
+    const absl::Status status = ExportModel(env, "/c", "/model").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), cases[i].words)) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), CheckpointStore::NameOf("job", 5))) << status;
+    EXPECT_EQ(env.List("/")->size(), 1u) << "nothing is left";
+  }
+}
+
+// As an export that was killed has left it, or somebody who may make folders there has put it.
+TEST_F(ModelExportTest, WhatIsThereUnderTheNameOfAProcessIsNotTouched) {
+  Write(Env::Real(), dir(), 5);
+  const std::string other = absl::StrCat(out(), ".", getpid(), ".tmp");
+  std::filesystem::create_directories(other);
+  ASSERT_TRUE(WriteFileDurably(Env::Real(), other + "/another.npy", "another model's").ok());
+  ASSERT_TRUE(ExportModel(Env::Real(), dir(), out()).ok());
+  EXPECT_EQ(Env::Real().List(out())->size(), 5u) << "its own files alone";
+  std::filesystem::remove(absl::StrCat(dir(), "/", CheckpointStore::NameOf("job", 5), "/p1.part"));
+  EXPECT_EQ(ExportModel(Env::Real(), dir(), out() + "-2").status().code(), absl::StatusCode::kDataLoss);
+  ASSERT_TRUE(Env::Real().List(other).ok()) << "it is still there";
+  EXPECT_EQ(*Env::Real().List(other), std::vector<std::string>{"another.npy"});
+}
+
+// Somebody's `before` is called before a file is read.
+class WatchedEnv final : public Env {
+ public:
+  WatchedEnv(Env& env, std::function<void(const std::string& path)> before) : env_(env), before_(std::move(before)) {}
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override { return env_.Create(path); }
+  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
+    return env_.OpenForAppend(path);
+  }
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
+    before_(path);
+    return env_.OpenForRead(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override { return env_.Rename(from, to); }
+  absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
+  absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
+  absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override { return env_.List(folder); }
+  absl::Status SyncFolder(const std::string& folder) override { return env_.SyncFolder(folder); }
+  absl::StatusOr<uint64_t> FileSize(const std::string& path) override { return env_.FileSize(path); }
+  absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
+    return env_.LockFolder(folder);
+  }
+
+ private:
+  Env& env_;
+  const std::function<void(const std::string&)> before_;
+};
+
+TEST_F(ModelExportTest, OneThatIsDeletedWhileItIsReadIsNoDamage) {
+  // While it is checked, and while it is taken.
+  for (const int reading : {1, 2}) {
+    SCOPED_TRACE(reading);
+    FaultEnv files(1);
+    Write(files, "/c", 5);
+    int read = 0;
+    WatchedEnv env(files, [&](const std::string& path) {
+      if (!absl::StrContains(path, "p1.part") || ++read != reading) return;
+      Write(files, "/c", 6);
+      ASSERT_TRUE(CheckpointStore(files, "/c").DeleteOld("job", 1).ok());
+    });
+    const absl::Status status = ExportModel(env, "/c", "/model").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), CheckpointStore::NameOf("job", 5) + " was deleted")) << status;
+    EXPECT_EQ(files.List("/")->size(), 1u);
+  }
 }
 
 // Wherever the disk fills up, the error names the file, and nothing is left.

@@ -297,7 +297,7 @@ absl::Status CheckpointStore::Verify(const std::string& name) const {
   for (const CheckpointListing::Entry& entry : listing.complete) {
     if (PlaceOf(entry.manifest) < parsed->place && VerifyOne(entry.name).ok()) {
       return absl::DataLossError(
-          absl::StrCat(status.message(), "; the checkpoint before it, ", entry.name, ", is whole: restore that one"));
+          absl::StrCat(status.message(), "; the checkpoint before it, ", entry.name, ", is whole: take that one"));
     }
   }
   return absl::DataLossError(absl::StrCat(status.message(), "; no checkpoint before it in ", folder_, " is whole"));

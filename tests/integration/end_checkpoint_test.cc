@@ -161,13 +161,26 @@ TEST_F(EndCheckpointTest, WhoDiesInTheMiddleAndComesBackMakesItThen) {
 }
 
 TEST_F(EndCheckpointTest, WhereItCannotBeWrittenTheJobCompletesAndSaysSo) {
-  ProcessClusterOptions options = Options({});
-  options.environment["server-1"] = {"PAWL_FAILPOINTS=checkpoint.part=error"};
-  const nlohmann::json metrics = End(StartCluster(options));
+  dir_ += "/not/there";
+  const nlohmann::json metrics = End(StartCluster(Options({})));
   EXPECT_EQ(metrics.value("state", ""), "COMPLETED");
   EXPECT_TRUE(metrics["digest"].is_string());
   EXPECT_FALSE(metrics.contains("end_checkpoint"));
-  EXPECT_TRUE(absl::StrContains(metrics.value("end_checkpoint_failure", ""), "failpoint checkpoint.part")) << metrics;
+  EXPECT_TRUE(absl::StrContains(metrics.value("end_checkpoint_failure", ""), dir_)) << metrics;
+}
+
+TEST_F(EndCheckpointTest, AnErrorOfTheDiskThatPassesCostsTheModelNot) {
+  ProcessClusterOptions options = Options({});
+  options.environment["server-1"] = {"PAWL_FAILPOINTS=checkpoint.part=error@2"};
+  ExpectEndIsThere(End(StartCluster(options)), kSteps);
+}
+
+// It begins with it under another name of the folder.
+TEST_F(EndCheckpointTest, AFolderIsTheSameUnderEachOfItsNames) {
+  ExpectEndIsThere(End(StartCluster(Options({}))), kSteps);
+  const std::string link = dir_ + "-link";
+  std::filesystem::create_directory_symlink(dir_, link);
+  ExpectEndIsThere(End(StartCluster(Options({.restore = link}))), kSteps);
 }
 
 }  // namespace

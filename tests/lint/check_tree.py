@@ -30,7 +30,7 @@ LAYERS = (
     ("server/optimizer", ("proto", "client_lib/base", "server/optimizer")),
     ("server/shard", ("proto", "client_lib/base", "server/optimizer", "server/shard")),
     # Reads checkpoints without a server around them.
-    ("server/export", ("proto", "client_lib/base", "server/shard", "server/storage", "server/export")),
+    ("server/export", ("proto", "client_lib/base", "client_lib/job", "server/shard", "server/storage", "server/export")),
     ("server", ("proto", "client_lib", "server")),
     # Of the server only its arithmetic: with collectives the workers make the updates that the servers would.
     ("worker", ("proto", "client_lib", "worker", "server/optimizer")),
