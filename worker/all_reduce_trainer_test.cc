@@ -40,6 +40,10 @@ struct Setting {
   ElementType gradients = FLOAT32;
   ElementType compute = FLOAT32;
   float loss_scale = 0;
+  // The dense parameters are in the host's memory though the device has its own.
+  bool on_host = false;
+  // The collectives take the device's memory, where it has its own.
+  bool on_device = false;
 };
 
 // All processes of a job. The members that tests look at are public.
@@ -89,6 +93,13 @@ class Cluster {
     });
     rendezvous_ = std::make_unique<FakeRendezvous>(kRanks, 0);
     progress_ = std::make_unique<ProgressBoard>(plan_->total_steps(), [](const WorkerProgress&) {});
+#ifdef PAWL_TEST_REMOTE_MEMORY
+    if (setting.on_device) {
+      groups_.SetDeviceMemory([this](void* address, size_t bytes) {
+        return static_cast<RemoteMemoryDevice&>(*device_).Real(static_cast<char*>(address), bytes);
+      });
+    }
+#endif
     CreateTables();
     for (size_t i = 0; i < setting.processes.size(); ++i) Start(absl::StrCat("p", i), setting.processes[i]);
   }
@@ -142,6 +153,8 @@ class Cluster {
     std::unique_ptr<DenseReplica> replica;
   };
 
+  bool StaysOnDevice() const { return !setting_.on_host && DenseStaysOnDevice(job_, *device_); }
+
   void CreateTables() {
     const auto model = TrainingModel::Create(job_, train_->shape(), *device_).value();
     std::vector<TableSpec> dense;
@@ -182,6 +195,7 @@ class Cluster {
       options.optimizer = job_.optimizer();
       options.bucket_bytes = setting_.bucket_bytes;
       options.sharded = setting_.sharded;
+      if (StaysOnDevice()) options.device = device_.get();
       options.is_write_back = [this](uint64_t steps) { return plan_->IsWriteBack(steps); };
       for (const Table& table : dense) options.elements.push_back(table.elements());
       options.load = [&process](const Interrupt& interrupt, DenseState& state) {
@@ -211,11 +225,13 @@ class Cluster {
       sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank, 0));
       progress_->Begin(rank, 0, 0);
       trainers_[rank] = std::make_unique<RankTrainer>(shared, *sessions_.back(),
-                                                      TrainingModel::Create(job_, train_->shape(), *device_).value());
+                                                      TrainingModel::Create(job_, train_->shape(), *device_, false,
+                                                                            StaysOnDevice())
+                                                          .value());
       if (process.replica != nullptr) process.replica->Expect(rank, 1);
     }
     for (const uint32_t rank : ranks) {
-      if (process.replica != nullptr) process.replica->Begin(rank, 0);
+      EXPECT_TRUE(process.replica == nullptr || process.replica->Begin(rank, 0).ok());
     }
   }
 
@@ -266,6 +282,26 @@ TEST(AllReduceTrainerTest, ShardedItWritesTheSameParametersAndSlots) {
     Cluster sharded({.processes = processes, .write_back_steps = 3, .adam = true, .sharded = true});
     sharded.RunAllOk();
     EXPECT_EQ(sharded.servers_->parameters(), whole.servers_->parameters());
+  }
+}
+
+TEST(AllReduceTrainerTest, WhereTheDenseParametersLieChangesNoBit) {
+  for (const auto& processes :
+       std::vector<std::vector<std::vector<uint32_t>>>{{{0, 1, 2, 3}}, {{0, 1}, {2, 3}}, {{0}, {1, 2}, {3}}}) {
+    for (const ElementType compute : {FLOAT32, FLOAT16}) {
+      const Setting setting = {
+          .processes = processes, .write_back_steps = 3, .adam = true, .compute = compute, .loss_scale = 16777216.0f};
+      Setting on_host = setting, on_device = setting;
+      on_host.on_host = true;
+      on_device.on_device = true;
+      Cluster first(on_host);
+      first.RunAllOk();
+      for (const Setting& other : {setting, on_device}) {
+        Cluster cluster(other);
+        cluster.RunAllOk();
+        EXPECT_EQ(cluster.servers_->parameters(), first.servers_->parameters()) << processes.size() << other.on_device;
+      }
+    }
   }
 }
 

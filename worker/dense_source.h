@@ -25,7 +25,8 @@ class DenseView {
   virtual absl::Status Await(const Interrupt& interrupt) = 0;
   // Waits until the values of a table are there, which may be later. REQUIRES: Await was OK.
   virtual absl::Status AwaitTable(size_t table, const Interrupt& interrupt) = 0;
-  // The whole of dense table number `table`, to be read after AwaitTable. REQUIRES: Await was OK.
+  // The whole of dense table number `table`, to be read after AwaitTable; of a DenseReplica, in the memory in which it lies.
+  // REQUIRES: Await was OK.
   virtual absl::Span<const float> values(size_t table) const = 0;
 };
 

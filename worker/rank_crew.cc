@@ -128,7 +128,7 @@ absl::Status RankCrew::Host(Hosted& hosted) {
   PAWL_ASSIGN_OR_RETURN(
       session, Await(taken_over, options_.call_timeout + kLibraryGrace, options_.shared.interrupt, "taking a rank over"));
   const uint64_t step = session->step();
-  if (options_.shared.replica != nullptr) options_.shared.replica->Begin(rank, step);
+  if (options_.shared.replica != nullptr) PAWL_RETURN_IF_ERROR(options_.shared.replica->Begin(rank, step));
   const Sampler& sampler = options_.shared.sampler;
   const uint64_t counted_from = std::min(options_.counted_from_step, step);
   options_.shared.progress.Begin(rank, step, sampler.SamplesBefore(step, rank) - sampler.SamplesBefore(counted_from, rank));

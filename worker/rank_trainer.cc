@@ -26,6 +26,11 @@ float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t ste
   return static_cast<float>(static_cast<double>(logical_workers) / static_cast<double>(step_samples));
 }
 
+bool DenseStaysOnDevice(const Job& job, const Device& device) {
+  return job.dense_path() == ALLREDUCE && !device.SharesHostMemory() && job.micro_batches() <= 1 &&
+         !job.all_reduce().sharded_optimizer();
+}
+
 RankTrainer::RankTrainer(const Shared& shared, LogicalWorker& session, std::unique_ptr<TrainingModel> model)
     : shared_(shared),
       rank_(session.rank()),
@@ -248,7 +253,7 @@ absl::Status RankTrainer::WriteBack(Slot& slot, uint64_t step) {
     status = Wait([&] { return shared_.replica->AwaitSteps(step + 1, shared_.step_timeout, shared_.interrupt); });
   } while (!status.ok() && !shared_.interrupt.reason().ok() && shared_.abandon.reason().ok());
   PAWL_RETURN_IF_ERROR(status);
-  slot.share = shared_.replica->WriteBack(*shared_.store, step + 1, rank_);
+  PAWL_ASSIGN_OR_RETURN(slot.share, shared_.replica->WriteBack(*shared_.store, step + 1, rank_));
   if (!slot.share.has_value()) {
     const ConsistencyMode mode = shared_.job.consistency().mode();
     // Blocks of two write-backs are allowed there.

@@ -25,6 +25,7 @@
 #include "worker/dense/dense_replica.h"
 #include "worker/dense/dense_store.h"
 #include "worker/dense_source.h"
+#include "worker/device/device.h"
 #include "worker/interrupt.h"
 #include "worker/loss_scale_watch.h"
 #include "worker/model/training_model.h"
@@ -54,6 +55,10 @@ inline constexpr uint64_t kEvaluationBatchSize = 8192;
 // Else: 1 / rank_samples, each push being a step of its own.
 // REQUIRES: step_samples and rank_samples above 0.
 float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples, uint64_t rank_samples);
+
+// Whether the dense parameters, their slots and their gradients stay in the memory of the device, which then is not the
+// host's: with dense_path: ALLREDUCE, but not where the host adds up micro-batches, or makes the updates of shares.
+bool DenseStaysOnDevice(const Job& job, const Device& device);
 
 // Takes one rank through its steps: batch, pull, gradients, push, end of the step; and through its share of the
 // evaluations. The pull of the next step is on its way while this one is computed (in SYNC the servers
@@ -86,7 +91,8 @@ class RankTrainer {
     DenseSource* dense = nullptr;
     DenseSource* evaluation_dense = nullptr;
     // dense_path: ALLREDUCE: `dense` is the replica, which takes the dense gradients too, and the store is where it is
-    // written back to. Both null otherwise.
+    // written back to. Both null otherwise. The replica lies in the memory that the models' dense spans are of
+    // (DenseStaysOnDevice).
     DenseReplica* replica = nullptr;
     const DenseStore* store = nullptr;
     Rendezvous& rendezvous;

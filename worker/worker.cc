@@ -254,6 +254,7 @@ absl::Status PrepareTables(const WorkerOptions& options, Client& client, const T
     replica.optimizer = job.optimizer();
     replica.bucket_bytes = job.all_reduce().bucket_bytes();
     replica.sharded = job.all_reduce().sharded_optimizer();
+    if (DenseStaysOnDevice(job, *training.device)) replica.device = training.device.get();
     // The plan is there before any rank begins.
     replica.is_write_back = [&training](uint64_t steps) { return training.plan->IsWriteBack(steps); };
     replica.timeout = AtLeastPatience(kStepTimeout, client);
@@ -307,7 +308,8 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   training.plan.emplace(job, training.sampler->steps_per_epoch());
 
   const auto make_model = [&training, records_steps = options.records_steps] {
-    return TrainingModel::Create(training.job, training.data.train->shape(), *training.device, records_steps);
+    return TrainingModel::Create(training.job, training.data.train->shape(), *training.device, records_steps,
+                                 DenseStaysOnDevice(training.job, *training.device));
   };
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingModel> model, make_model());
   if (options.records_steps && !model->records_steps()) {

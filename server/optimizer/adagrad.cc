@@ -13,22 +13,13 @@ constexpr float kDefaultInitialAccumulator = 0.1f;
 constexpr float kDefaultEpsilon = 1e-10f;
 
 struct AdagradKernel {
-  static constexpr size_t kSlotArrays = 1;
-  static constexpr size_t kRowSlots = 0;
-  struct Pass {
-    float rate;
-    float epsilon;
-  };
+  using Formula = AdagradFormula;
 
   float initial_accumulator;
   float epsilon;
 
   float InitialSlot() const { return initial_accumulator; }
-  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, epsilon}; }
-  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w, float& a) {
-    a = a + g * g;
-    w = w - (pass.rate * g) / (std::sqrt(a) + pass.epsilon);
-  }
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, epsilon}; }
 };
 
 }  // namespace

@@ -16,13 +16,13 @@
 #ifndef PAWL_SERVER_OPTIMIZER_ADAM_KERNEL_H_
 #define PAWL_SERVER_OPTIMIZER_ADAM_KERNEL_H_
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "server/optimizer/bias_correction.h"
 #include "server/optimizer/isa.h"
+#include "server/optimizer/update_formula.h"
 
 namespace pawl {
 
@@ -32,18 +32,7 @@ inline constexpr float kDefaultAdamEpsilon = 1e-8f;
 
 template <bool kDecoupledDecay>
 struct AdamKernel {
-  static constexpr size_t kSlotArrays = 2;
-  static constexpr size_t kRowSlots = 0;
-  struct Pass {
-    float corrected_rate;
-    float inverse_root;
-    float beta1;
-    float one_minus_beta1;
-    float beta2;
-    float one_minus_beta2;
-    float epsilon;
-    float keep;
-  };
+  using Formula = AdamFormula<kDecoupledDecay>;
 
   float beta1;
   float beta2;
@@ -52,7 +41,7 @@ struct AdamKernel {
   std::shared_ptr<const BiasCorrection> correction;
 
   float InitialSlot() const { return 0.0f; }
-  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t prior_updates) const {
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t prior_updates) const {
     const BiasCorrection::Factors factors = correction->At(prior_updates);
     const double rate_in_double = rate;
     return {static_cast<float>(rate_in_double * factors.first),
@@ -63,12 +52,6 @@ struct AdamKernel {
             1.0f - beta2,
             epsilon,
             kDecoupledDecay ? static_cast<float>(1.0 - rate_in_double * static_cast<double>(weight_decay)) : 1.0f};
-  }
-  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w, float& m, float& v) {
-    m = pass.beta1 * m + pass.one_minus_beta1 * g;
-    v = pass.beta2 * v + pass.one_minus_beta2 * (g * g);
-    if constexpr (kDecoupledDecay) w = w * pass.keep;
-    w = w - (pass.corrected_rate * m) / (std::sqrt(v) * pass.inverse_root + pass.epsilon);
   }
 };
 

@@ -20,6 +20,9 @@ class AssignRule final : public UpdateRule {
              size_t count, float* weights, float* /*slots*/) const override {
     if (count > 0) std::memcpy(weights + begin, gradient, count * sizeof(float));
   }
+  UpdateFormula FormulaAt(const UpdatePosition& /*position*/, float /*scale*/) const override {
+    return {.element = AssignFormula()};
+  }
 };
 
 }  // namespace

@@ -18,14 +18,7 @@ constexpr float kDefaultBeta = 1.0f;
 constexpr float kDefaultInitialAccumulator = 0.1f;
 
 struct FtrlKernel {
-  static constexpr size_t kSlotArrays = 2;
-  static constexpr size_t kRowSlots = 0;
-  struct Pass {
-    float rate;
-    float beta;
-    float l1;
-    float l2;
-  };
+  using Formula = FtrlFormula;
 
   float beta;
   float l1;
@@ -33,20 +26,7 @@ struct FtrlKernel {
   float initial_accumulator;
 
   float InitialSlot() const { return initial_accumulator; }
-  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, beta, l1, l2}; }
-  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w, float& n, float& z) {
-    const float root = std::sqrt(n);
-    const float new_n = n + g * g;
-    const float new_root = std::sqrt(new_n);
-    const float sigma = (new_root - root) / pass.rate;
-    const float new_z = z + (g - sigma * w);
-    const float pull = (new_z < 0.0f ? -pass.l1 : pass.l1) - new_z;
-    const float weight = pull / ((pass.beta + new_root) / pass.rate + pass.l2);
-    const float size = new_z < 0.0f ? -new_z : new_z;
-    n = new_n;
-    z = new_z;
-    w = size <= pass.l1 ? 0.0f : weight;
-  }
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, beta, l1, l2}; }
 };
 
 }  // namespace

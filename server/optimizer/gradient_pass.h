@@ -6,69 +6,38 @@
 #include <cstring>
 
 #include "server/optimizer/isa.h"
+#include "server/optimizer/update_formula.h"
 
 namespace pawl {
-
-// How much is to be done to a gradient besides scaling it.
-enum class GradientMode {
-  kPlain,
-  kClipped,      // clip_value or clip_norm
-  kRegularized,  // l1 or l2, and perhaps clips
-};
-
-// What the loops over one row know about its gradient. Values that switch an operation off make it exact:
-// no bound is infinity, no norm clip is a factor of 1.
-struct GradientPass {
-  float scale;
-  float bound;
-  float factor;
-  float l1;
-  float l2;
-};
 
 // Four floats or doubles, as the compiler's vector types: for sums, which neither
 // compiler vectorises without being allowed to change their order.
 typedef float Floats __attribute__((vector_size(16)));
 typedef double Doubles __attribute__((vector_size(32)));
 
-// The functions up to SumOfSquares take one element (T = float) or four (T = Floats).
+// The functions up to SumOfSquares take one element (T = float) or four (T = Floats), from i on.
 
-// Elements from i on, scaled and clipped by value.
-template <GradientMode kMode, typename T>
-PAWL_ALWAYS_INLINE T Clipped(const GradientPass& pass, const char* gradient, size_t i) {
-  T g;
-  std::memcpy(&g, gradient + i * sizeof(float), sizeof g);
-  g = g * pass.scale;
-  if constexpr (kMode != GradientMode::kPlain) {
-    const T bound = T{} + pass.bound;
-    g = g < -bound ? -bound : g;
-    g = g > bound ? bound : g;
-  }
-  return g;
+template <typename T>
+PAWL_ALWAYS_INLINE T ElementsAt(const void* floats, size_t i) {
+  T elements;
+  std::memcpy(&elements, static_cast<const char*>(floats) + i * sizeof(float), sizeof elements);
+  return elements;
 }
 
-// Elements from i on as the optimizer sees them; `weights` is the row's part that begins where the gradient does.
+// As the optimizer sees them; `weights` is the row's part that begins where the gradient does.
 template <GradientMode kMode, typename T>
-PAWL_ALWAYS_INLINE T Prepared(const GradientPass& pass, const char* gradient, size_t i, const float* weights) {
-  T g = Clipped<kMode, T>(pass, gradient, i);
-  if constexpr (kMode != GradientMode::kPlain) g = g * pass.factor;
-  if constexpr (kMode == GradientMode::kRegularized) {
-    T weight;
-    std::memcpy(&weight, weights + i, sizeof weight);
-    const T zero = {};
-    const T one = zero + 1.0f;
-    const T sign = weight > zero ? one : (weight < zero ? -one : zero);
-    g = g + (pass.l2 * weight + pass.l1 * sign);
-  }
-  return g;
+PAWL_ALWAYS_INLINE T PreparedAt(const GradientPass& pass, const char* gradient, size_t i, const float* weights) {
+  T weight = {};
+  if constexpr (kMode == GradientMode::kRegularized) weight = ElementsAt<T>(weights, i);
+  return Prepared<kMode, T>(pass, ElementsAt<T>(gradient, i), weight);
 }
 
 template <GradientMode kMode, bool kPrepared, typename T>
 PAWL_ALWAYS_INLINE T Summand(const GradientPass& pass, const char* gradient, size_t i, const float* weights) {
   if constexpr (kPrepared) {
-    return Prepared<kMode, T>(pass, gradient, i, weights);
+    return PreparedAt<kMode, T>(pass, gradient, i, weights);
   } else {
-    return Clipped<kMode, T>(pass, gradient, i);
+    return Clipped<kMode, T>(pass, ElementsAt<T>(gradient, i));
   }
 }
 

@@ -81,7 +81,7 @@ TEST(GradientPassTest, SumsOfSquaresAreInSixteenLanesToTheBit) {
 TEST(GradientPassTest, WhatIsSwitchedOffChangesNoBit) {
   const GradientPass off = {1.0f, std::numeric_limits<float>::infinity(), 1.0f, 0.0f, 0.0f};
   for (const float value : {1.0f, -0.1f, 1e-40f, -3e38f, 0.0f, -0.0f}) {
-    const float g = Prepared<GradientMode::kClipped, float>(off, reinterpret_cast<const char*>(&value), 0, nullptr);
+    const float g = Prepared<GradientMode::kClipped, float>(off, value, 0.0f);
     EXPECT_EQ(std::memcmp(&g, &value, sizeof g), 0) << value;
   }
 }

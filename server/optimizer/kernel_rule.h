@@ -14,50 +14,65 @@
 #include "server/optimizer/gradient_settings.h"
 #include "server/optimizer/isa.h"
 #include "server/optimizer/learning_rate.h"
+#include "server/optimizer/update_formula.h"
 #include "server/optimizer/update_rule.h"
 
 namespace pawl {
 
 // An UpdateRule from a Kernel, which has
-//   kSlotArrays            slot arrays as long as the weights: 0, 1 or 2
-//   kRowSlots              1 if, instead, one slot serves the whole row, which makes the rule not elementwise
+//   Formula                the formula for one element (update_formula.h)
 //   InitialSlot()          the value of every slot of the first array before the first update; the second begins at 0
-//   Pass                   what the loop over a row needs
-//   Begin(rate, prior_updates)                        the Pass of one row
-//   Begin(rate, mean_square, float* slot)             the same with kRowSlots; it updates the row's slot
-//   Element(pass, g, weight, slots...)                the formula for one element
+//   Begin(rate, prior_updates)                        the Formula of one row
+// A formula with a slot for the whole row makes the rule not elementwise.
 template <typename Kernel>
 class KernelRule final : public UpdateRule {
+  using Formula = typename Kernel::Formula;
+
  public:
   KernelRule(Kernel kernel, LearningRate rate, const GradientSettings& settings, Isa isa)
-      : kernel_(std::move(kernel)), rate_(rate), settings_(settings), apply_(ChooseMode(settings, isa)) {}
+      : kernel_(std::move(kernel)),
+        rate_(rate),
+        settings_(settings),
+        mode_(ModeOf(settings)),
+        apply_(ChooseMode(mode_, isa)) {}
 
-  size_t SlotCount(size_t width) const override { return Kernel::kSlotArrays * width + Kernel::kRowSlots; }
+  size_t SlotCount(size_t width) const override { return Formula::kSlotArrays * width + Formula::kRowSlots; }
 
   void InitializeSlots(size_t width, float* slots) const override {
-    const size_t first = Kernel::kRowSlots + (Kernel::kSlotArrays > 0 ? width : 0);
+    const size_t first = Formula::kRowSlots + (Formula::kSlotArrays > 0 ? width : 0);
     const size_t all = SlotCount(width);
     for (size_t i = 0; i < first; ++i) slots[i] = kernel_.InitialSlot();
     for (size_t i = first; i < all; ++i) slots[i] = 0.0f;
   }
 
-  bool IsElementwise() const override { return Kernel::kRowSlots == 0 && settings_.clip_norm == 0.0f; }
+  bool IsElementwise() const override { return Formula::kRowSlots == 0 && settings_.clip_norm == 0.0f; }
 
   void Apply(const UpdatePosition& position, float scale, const void* gradient, size_t width, size_t begin, size_t count,
              float* weights, float* slots) const override {
     apply_(*this, position, scale, static_cast<const char*>(gradient), width, begin, count, weights, slots);
   }
 
+  UpdateFormula FormulaAt(const UpdatePosition& position, float scale) const override {
+    return {.element = kernel_.Begin(rate_.At(position.step), position.prior_updates),
+            .mode = mode_,
+            .pass = PassOf(scale),
+            .clip_norm = settings_.clip_norm};
+  }
+
  private:
   using ApplyFunction = void (*)(const KernelRule& rule, const UpdatePosition& position, float scale, const char* gradient,
                                  size_t width, size_t begin, size_t count, float* weights, float* slots);
+
+  PAWL_ALWAYS_INLINE GradientPass PassOf(float scale) const {
+    return {scale, settings_.bound, 1.0f, settings_.l1, settings_.l2};
+  }
 
   template <GradientMode kMode>
   PAWL_ALWAYS_INLINE static void Body(const KernelRule& rule, const UpdatePosition& position, float scale,
                                       const char* gradient, size_t width, size_t begin, size_t count, float* weights,
                                       float* slots) {
     const float rate = rule.rate_.At(position.step);
-    GradientPass pass = {scale, rule.settings_.bound, 1.0f, rule.settings_.l1, rule.settings_.l2};
+    GradientPass pass = rule.PassOf(scale);
     if constexpr (kMode != GradientMode::kPlain) {
       if (rule.settings_.clip_norm > 0.0f) {
         const double norm = std::sqrt(SumOfSquares<kMode, false>(pass, gradient, count, nullptr));
@@ -67,31 +82,24 @@ class KernelRule final : public UpdateRule {
     }
     // A row in memory is weights, then slots: they do not overlap.
     float* __restrict w = weights + begin;
-    if constexpr (Kernel::kRowSlots == 1) {
+    Formula formula = rule.kernel_.Begin(rate, position.prior_updates);
+    if constexpr (Formula::kRowSlots == 1) {
       const double sum = SumOfSquares<kMode, true>(pass, gradient, count, w);
-      const float mean_square = static_cast<float>(sum / static_cast<double>(width));
-      const typename Kernel::Pass k = rule.kernel_.Begin(rate, mean_square, slots);
+      formula.BeginRow(static_cast<float>(sum / static_cast<double>(width)), slots);
+    }
+    const Formula k = formula;
+    if constexpr (Formula::kSlotArrays == 0) {
       PAWL_INDEPENDENT_ITERATIONS
-      for (size_t i = 0; i < count; ++i) Kernel::Element(k, Prepared<kMode, float>(pass, gradient, i, w), w[i]);
+      for (size_t i = 0; i < count; ++i) k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i]);
+    } else if constexpr (Formula::kSlotArrays == 1) {
+      float* __restrict s = slots + begin;
+      PAWL_INDEPENDENT_ITERATIONS
+      for (size_t i = 0; i < count; ++i) k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i], s[i]);
     } else {
-      const typename Kernel::Pass k = rule.kernel_.Begin(rate, position.prior_updates);
-      if constexpr (Kernel::kSlotArrays == 0) {
-        PAWL_INDEPENDENT_ITERATIONS
-        for (size_t i = 0; i < count; ++i) Kernel::Element(k, Prepared<kMode, float>(pass, gradient, i, w), w[i]);
-      } else if constexpr (Kernel::kSlotArrays == 1) {
-        float* __restrict s = slots + begin;
-        PAWL_INDEPENDENT_ITERATIONS
-        for (size_t i = 0; i < count; ++i) {
-          Kernel::Element(k, Prepared<kMode, float>(pass, gradient, i, w), w[i], s[i]);
-        }
-      } else {
-        float* __restrict s = slots + begin;
-        float* __restrict t = slots + width + begin;
-        PAWL_INDEPENDENT_ITERATIONS
-        for (size_t i = 0; i < count; ++i) {
-          Kernel::Element(k, Prepared<kMode, float>(pass, gradient, i, w), w[i], s[i], t[i]);
-        }
-      }
+      float* __restrict s = slots + begin;
+      float* __restrict t = slots + width + begin;
+      PAWL_INDEPENDENT_ITERATIONS
+      for (size_t i = 0; i < count; ++i) k.Element(PreparedAt<kMode, float>(pass, gradient, i, w), w[i], s[i], t[i]);
     }
   }
 
@@ -126,10 +134,20 @@ class KernelRule final : public UpdateRule {
     return &ApplyPortable<kMode>;
   }
 
-  static ApplyFunction ChooseMode(const GradientSettings& settings, Isa isa) {
-    if (settings.l1 != 0.0f || settings.l2 != 0.0f) return ChooseIsa<GradientMode::kRegularized>(isa);
-    if (settings.clip_norm != 0.0f || settings.bound != std::numeric_limits<float>::infinity()) {
-      return ChooseIsa<GradientMode::kClipped>(isa);
+  static GradientMode ModeOf(const GradientSettings& settings) {
+    if (settings.l1 != 0.0f || settings.l2 != 0.0f) return GradientMode::kRegularized;
+    const bool clips = settings.clip_norm != 0.0f || settings.bound != std::numeric_limits<float>::infinity();
+    return clips ? GradientMode::kClipped : GradientMode::kPlain;
+  }
+
+  static ApplyFunction ChooseMode(GradientMode mode, Isa isa) {
+    switch (mode) {
+      case GradientMode::kPlain:
+        break;
+      case GradientMode::kClipped:
+        return ChooseIsa<GradientMode::kClipped>(isa);
+      case GradientMode::kRegularized:
+        return ChooseIsa<GradientMode::kRegularized>(isa);
     }
     return ChooseIsa<GradientMode::kPlain>(isa);
   }
@@ -137,6 +155,7 @@ class KernelRule final : public UpdateRule {
   const Kernel kernel_;
   const LearningRate rate_;
   const GradientSettings settings_;
+  const GradientMode mode_;
   const ApplyFunction apply_;
 };
 

@@ -15,21 +15,12 @@ constexpr float kDefaultMomentum = 0.9f;
 
 template <bool kNesterov>
 struct MomentumKernel {
-  static constexpr size_t kSlotArrays = 1;
-  static constexpr size_t kRowSlots = 0;
-  struct Pass {
-    float rate;
-    float momentum;
-  };
+  using Formula = MomentumFormula<kNesterov>;
 
   float momentum;
 
   float InitialSlot() const { return 0.0f; }
-  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, momentum}; }
-  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w, float& v) {
-    v = pass.momentum * v + g;
-    w = w - pass.rate * (kNesterov ? g + pass.momentum * v : v);
-  }
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, momentum}; }
 };
 
 }  // namespace

@@ -13,23 +13,14 @@ constexpr float kDefaultRho = 0.99f;
 constexpr float kDefaultEpsilon = 1e-8f;
 
 struct RmsPropKernel {
-  static constexpr size_t kSlotArrays = 1;
-  static constexpr size_t kRowSlots = 0;
-  struct Pass {
-    float rate;
-    float rho;
-    float one_minus_rho;
-    float epsilon;
-  };
+  using Formula = RmsPropFormula;
 
   float rho;
   float epsilon;
 
   float InitialSlot() const { return 0.0f; }
-  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, rho, 1.0f - rho, epsilon}; }
-  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w, float& a) {
-    a = pass.rho * a + pass.one_minus_rho * (g * g);
-    w = w - (pass.rate * g) / (std::sqrt(a) + pass.epsilon);
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const {
+    return {rate, rho, 1.0f - rho, epsilon};
   }
 };
 

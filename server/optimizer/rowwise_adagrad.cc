@@ -14,22 +14,13 @@ constexpr float kDefaultInitialAccumulator = 0.1f;
 constexpr float kDefaultEpsilon = 1e-10f;
 
 struct RowWiseAdagradKernel {
-  static constexpr size_t kSlotArrays = 0;
-  static constexpr size_t kRowSlots = 1;
-  struct Pass {
-    float factor;
-  };
+  using Formula = RowWiseAdagradFormula;
 
   float initial_accumulator;
   float epsilon;
 
   float InitialSlot() const { return initial_accumulator; }
-  PAWL_ALWAYS_INLINE Pass Begin(float rate, float mean_square, float* slot) const {
-    const float a = *slot + mean_square;
-    *slot = a;
-    return {rate / (std::sqrt(a) + epsilon)};
-  }
-  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w) { w = w - pass.factor * g; }
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, epsilon}; }
 };
 
 }  // namespace

@@ -7,15 +7,10 @@ namespace pawl {
 namespace {
 
 struct SgdKernel {
-  static constexpr size_t kSlotArrays = 0;
-  static constexpr size_t kRowSlots = 0;
-  struct Pass {
-    float rate;
-  };
+  using Formula = SgdFormula;
 
   float InitialSlot() const { return 0.0f; }
-  PAWL_ALWAYS_INLINE Pass Begin(float rate, uint64_t /*prior_updates*/) const { return {rate}; }
-  PAWL_ALWAYS_INLINE static void Element(const Pass& pass, float g, float& w) { w = w - pass.rate * g; }
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const { return {rate}; }
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/types.pb.h"
+#include "server/optimizer/update_formula.h"
 
 namespace pawl {
 
@@ -44,6 +45,9 @@ class UpdateRule {
   // REQUIRES: begin == 0 and count == width unless IsElementwise().
   virtual void Apply(const UpdatePosition& position, float scale, const void* gradient, size_t width, size_t begin,
                      size_t count, float* weights, float* slots) const = 0;
+
+  // What Apply does with whole rows, for processors that it has no code for. Row-wise rules begin each row by themselves.
+  virtual UpdateFormula FormulaAt(const UpdatePosition& position, float scale) const = 0;
 };
 
 }  // namespace pawl

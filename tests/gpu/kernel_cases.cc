@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "proto/types.pb.h"
+#include "server/optimizer/update_rule.h"
 
 namespace pawl {
 namespace {
@@ -170,6 +174,50 @@ absl::Status AddLossCases(size_t samples, size_t classes, Maker& maker, std::vec
   return absl::OkStatus();
 }
 
+// As many parameters as a model's dense part may have, in the blocks that the servers have too.
+absl::Status AddUpdateCases(size_t elements, Maker& maker, std::vector<KernelCase>& cases) {
+  std::vector<Optimizer> optimizers(10);
+  optimizers[0].mutable_sgd()->set_learning_rate(1e-6f);
+  optimizers[1].mutable_momentum()->set_learning_rate(1e-6f);
+  optimizers[2].mutable_adagrad()->set_learning_rate(1e-6f);
+  optimizers[3].mutable_rowwise_adagrad()->set_learning_rate(1e-6f);
+  optimizers[4].mutable_rmsprop()->set_learning_rate(1e-6f);
+  optimizers[5].mutable_adam()->set_learning_rate(1e-6f);
+  optimizers[6].mutable_adamw()->set_learning_rate(1e-6f);
+  optimizers[7].mutable_ftrl()->set_learning_rate(1e-6f);
+  optimizers[8].mutable_assign();
+  optimizers[9].mutable_adam()->set_learning_rate(1e-6f);
+  optimizers[9].set_clip_norm(1);
+  PAWL_ASSIGN_OR_RETURN(const Matrix gradients, maker.Random(elements, 1));
+  PAWL_ASSIGN_OR_RETURN(const Matrix weights, maker.Random(elements, 1));
+  PAWL_ASSIGN_OR_RETURN(const Matrix slots, maker.Zeros(2 * elements, 1));
+  PAWL_ASSIGN_OR_RETURN(const Matrix found, maker.Zeros(1, 1));
+  const std::string shape = absl::StrCat(elements, " elements");
+  for (const Optimizer& optimizer : optimizers) {
+    PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<const UpdateRule> rule, UpdateRule::Create(optimizer));
+    const size_t arrays = rule->SlotCount(elements) / elements;
+    std::vector<UpdatedRow> rows;
+    for (size_t begin = 0; begin < elements; begin += kBlockElements) {
+      rows.push_back({.begin = begin,
+                      .count = std::min<size_t>(elements - begin, kBlockElements),
+                      .slots_begin = arrays > 0 ? arrays * begin : rows.size()});
+    }
+    const std::string kind =
+        Optimizer::descriptor()->FindFieldByNumber(static_cast<int>(optimizer.kind_case()))->name();
+    // Sums of squares read the gradients once more.
+    const double floats = (optimizer.has_assign() ? 2.0 : 3.0) + 2.0 * static_cast<double>(arrays) +
+                          (rule->IsElementwise() ? 0 : 1);
+    cases.push_back({absl::StrCat("Update (", kind, optimizer.clip_norm() > 0 ? ", clip_norm)" : ")"), shape,
+                     floats * kFloat * static_cast<double>(elements), 0, [=](Stream& s) {
+                       s.Update(*rule, {.step = 10, .prior_updates = 10}, 1e-3f, rows, gradients.data, weights.data,
+                                slots.data);
+                     }});
+  }
+  cases.push_back({"FindNotFinite", shape, kFloat * static_cast<double>(elements), 0,
+                   [=](Stream& s) { s.FindNotFinite(elements, gradients.data, found.data); }});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<KernelCase>> KernelCases(size_t samples, Stream& stream, Workspace& workspace) {
@@ -182,6 +230,7 @@ absl::StatusOr<std::vector<KernelCase>> KernelCases(size_t samples, Stream& stre
   PAWL_RETURN_IF_ERROR(AddInteractionCases(samples, 27, 16, maker, cases));
   PAWL_RETURN_IF_ERROR(AddInteractionCases(samples, 27, 128, maker, cases));
   PAWL_RETURN_IF_ERROR(AddLossCases(samples, 10, maker, cases));
+  PAWL_RETURN_IF_ERROR(AddUpdateCases(samples * 512, maker, cases));
   return cases;
 }
 

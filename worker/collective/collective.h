@@ -26,7 +26,8 @@ enum class Reduction { kSum, kProduct, kMin, kMax };
 // starts when those before it on this member have ended, and returns at once; `done` is called when it has ended here, on a
 // thread of the back end. It must not block. Others may not have ended then.
 //
-// Memory is the host's or the GPU's, as the back end says. It is borrowed until `done`; input and output are the same
+// Memory is the host's or the GPU's, as the back end says; one whose memory is the host's may offer an operation on a device's
+// besides. It is borrowed until `done`; input and output are the same
 // memory or do not overlap. After an error the output may hold anything, the input (unless it is the output) what it held.
 //
 // Nothing waits for ever: an operation that has not ended `timeout` after its start, or whose peer is gone, ends with an
@@ -49,7 +50,12 @@ class Collective {
   // output[i] of every member = the reduction of input[i] over the members. The bits are the same on all members.
   virtual void AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
                          MonotonicDuration timeout, Done done) = 0;
-  // The same for the output of the member `root` alone; `output` of others is not used.
+  // AllReduce with memory of the device that the back end was made for. A member may call it where others call AllReduce: it
+  // is the same operation. UNIMPLEMENTED unless TakesDeviceMemory().
+  virtual bool TakesDeviceMemory() const { return false; }
+  virtual void AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+                                 MonotonicDuration timeout, Done done);
+  // AllReduce for the output of the member `root` alone; `output` of others is not used.
   virtual void Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, size_t root,
                       MonotonicDuration timeout, Done done) = 0;
   // data[i] of every member = that of `root`.
@@ -71,6 +77,10 @@ class Collective {
   // OK until the group is broken or aborted here, as far as this member knows; then why. Costs nothing: who waits for
   // something else than an operation looks at it often.
   virtual absl::Status status() const { return absl::OkStatus(); }
+
+  // Whether a device that hangs may still read and write what it was given, though every `done` has been called, with an
+  // error: it is not to be freed then.
+  virtual bool hangs() const { return false; }
 };
 
 }  // namespace pawl

@@ -23,10 +23,6 @@ class ConnectableCollective : public Collective {
 
   // Connects with the others, as the first operation. REQUIRES: called once; introductions[p] is that of member p.
   virtual void Connect(std::vector<std::string> introductions, MonotonicDuration timeout, Done done) = 0;
-
-  // Whether a device that hangs may still read and write what it was given, though every `done` has been called, with an
-  // error: it is not to be freed then.
-  virtual bool hangs() const { return false; }
 };
 
 // Makes one member's end of a group. Thread-safe.

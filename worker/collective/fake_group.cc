@@ -57,8 +57,9 @@ std::vector<char> Reduced(const std::vector<const void*>& inputs, size_t count, 
 // Shares nothing with the former; the group's record is the groups'.
 class FakeCollective final : public Collective {
  public:
-  FakeCollective(FakeGroups& groups, std::shared_ptr<FakeGroups::Live> live, size_t place)
-      : groups_(groups), live_(std::move(live)), place_(place) {}
+  FakeCollective(FakeGroups& groups, std::shared_ptr<FakeGroups::Live> live, size_t place,
+                 std::function<void*(void*, size_t)> device_memory)
+      : groups_(groups), live_(std::move(live)), place_(place), device_memory_(std::move(device_memory)) {}
   ~FakeCollective() override {
     Abort(absl::CancelledError("the collective is destroyed"));
     // Until every `done` of this member has been called.
@@ -72,6 +73,13 @@ class FakeCollective final : public Collective {
   void AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, MonotonicDuration,
                  Done done) override {
     Start({"AllReduce", input, output, count, type, reduction, 0, std::move(done)});
+  }
+  bool TakesDeviceMemory() const override { return device_memory_ != nullptr; }
+  void AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+                         MonotonicDuration, Done done) override {
+    const size_t bytes = count * BytesOf(type);
+    Start({"AllReduce", device_memory_(const_cast<void*>(input), bytes), device_memory_(output, bytes), count, type,
+           reduction, 0, std::move(done)});
   }
   void Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, size_t root,
               MonotonicDuration, Done done) override {
@@ -115,6 +123,8 @@ class FakeCollective final : public Collective {
   FakeGroups& groups_;
   const std::shared_ptr<FakeGroups::Live> live_;
   const size_t place_;
+  // Null unless it takes a device's memory.
+  const std::function<void*(void*, size_t)> device_memory_;
   Mutex mu_;
   CondVar none_left_;
   size_t under_way_ PAWL_GUARDED_BY(mu_) = 0;
@@ -163,6 +173,11 @@ void FakeGroups::Kill(const std::string& node) {
 void FakeGroups::BeforeEach(std::function<std::set<std::string>(const Operation&)> hook) {
   MutexLock lock(mu_);
   hook_ = std::move(hook);
+}
+
+void FakeGroups::SetDeviceMemory(std::function<void*(void* address, size_t bytes)> real) {
+  MutexLock lock(mu_);
+  device_memory_ = std::move(real);
 }
 
 void FakeGroups::HoldEnds(const std::string& node) {
@@ -239,7 +254,7 @@ void FakeGroups::FormIfAllAreThere() {
     group.generation = live->generation;
     group.members = members;
     group.place = place;
-    group.collective = std::make_unique<FakeCollective>(*this, live, place);
+    group.collective = std::make_unique<FakeCollective>(*this, live, place, device_memory_);
     waiting_.at(live->nodes[place])->group = std::move(group);
     waiting_.erase(live->nodes[place]);
   }

@@ -53,12 +53,17 @@ class FakeGroups {
 
   uint64_t groups_formed() const;
 
+  // From now on the collectives of new groups take memory of a device too, of which this says what lies behind an address.
+  // Set before Form.
+  void SetDeviceMemory(std::function<void*(void* address, size_t bytes)> real);
+
  private:
   friend class FakeCollective;
   friend class FakeGroupFormer;
 
   // One call of one member.
   struct Call {
+    // That of an operation on a device is that of the operation, and its memory is what lies behind.
     std::string kind;
     const void* input = nullptr;
     void* output = nullptr;
@@ -101,6 +106,7 @@ class FakeGroups {
   std::set<std::string> dead_ PAWL_GUARDED_BY(mu_);
   std::vector<std::shared_ptr<Live>> groups_ PAWL_GUARDED_BY(mu_);
   std::function<std::set<std::string>(const Operation&)> hook_ PAWL_GUARDED_BY(mu_);
+  std::function<void*(void*, size_t)> device_memory_ PAWL_GUARDED_BY(mu_);
   // Its ends are held.
   std::string held_node_ PAWL_GUARDED_BY(mu_);
   // Ends to be told to members, in order.

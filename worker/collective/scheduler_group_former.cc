@@ -88,6 +88,11 @@ class WatchedCollective final : public Collective {
                  MonotonicDuration timeout, Done done) override {
     inner_->AllReduce(input, output, count, type, reduction, timeout, std::move(done));
   }
+  bool TakesDeviceMemory() const override { return inner_->TakesDeviceMemory(); }
+  void AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+                         MonotonicDuration timeout, Done done) override {
+    inner_->AllReduceOnDevice(input, output, count, type, reduction, timeout, std::move(done));
+  }
   void Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, size_t root,
               MonotonicDuration timeout, Done done) override {
     inner_->Reduce(input, output, count, type, reduction, root, timeout, std::move(done));
@@ -106,6 +111,7 @@ class WatchedCollective final : public Collective {
   void Barrier(MonotonicDuration timeout, Done done) override { inner_->Barrier(timeout, std::move(done)); }
   void Abort(const absl::Status& reason) override { inner_->Abort(reason); }
   absl::Status status() const override { return inner_->status(); }
+  bool hangs() const override { return inner_->hangs(); }
 
  private:
   const std::unique_ptr<ConnectableCollective> inner_;

@@ -58,7 +58,7 @@ StagedCollective::~StagedCollective() {
   if (thread_ != nullptr) thread_->Stop();
   // Nothing runs any more, on the device either.
   stream_.reset();
-  if (hangs_ || inner_->hangs()) return;
+  if (hangs()) return;
   for (const Piece& place : places_) {
     for (char* const side : {place.input, place.output}) {
       if (side != nullptr) device_.Free(side);
@@ -105,7 +105,7 @@ void StagedCollective::Add(size_t count, size_t parts, CollectiveType type, Mono
 absl::Status StagedCollective::Copy(const std::function<void(const Piece&)>& copies, const Piece& piece) {
   copies(piece);
   const absl::Status status = stream_->Synchronize();
-  hangs_ = hangs_ || absl::IsDeadlineExceeded(status);
+  if (absl::IsDeadlineExceeded(status)) hangs_ = true;
   return status;
 }
 
@@ -158,6 +158,21 @@ void StagedCollective::AllReduce(const void* input, void* output, size_t count, 
   stages.copy_out = [=, this](const Piece& piece) {
     stream_->CopyToHost(piece.output, piece.count * element, to + piece.begin * element);
   };
+  Add(count, 1, type, timeout, std::move(stages), std::move(done));
+}
+
+void StagedCollective::AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type,
+                                         Reduction reduction, MonotonicDuration timeout, Done done) {
+  const size_t element = BytesOf(type);
+  const char* const from = static_cast<const char*>(input);
+  char* const to = static_cast<char*>(output);
+  Stages stages;
+  stages.copy_in = [](const Piece&) {};
+  stages.start = [=, this](const Piece& piece, MonotonicDuration left, Done end) {
+    inner_->AllReduce(from + piece.begin * element, to + piece.begin * element, piece.count, type, reduction, left,
+                      std::move(end));
+  };
+  stages.copy_out = [](const Piece&) {};
   Add(count, 1, type, timeout, std::move(stages), std::move(done));
 }
 

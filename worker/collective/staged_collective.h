@@ -2,6 +2,7 @@
 #ifndef PAWL_WORKER_COLLECTIVE_STAGED_COLLECTIVE_H_
 #define PAWL_WORKER_COLLECTIVE_STAGED_COLLECTIVE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -22,6 +23,8 @@ inline constexpr size_t kStagedPieceBytes = size_t{4} << 20;
 // Memory is the host's. An operation is cut into pieces; each is copied to the device, is an operation of `inner` there, and
 // is copied back. While inner does one piece, the one before it is copied back and the next one is copied in. Operations
 // follow each other without such an overlap: one of a single piece is copied in, done and copied back.
+//
+// AllReduceOnDevice takes memory of the device as it is, and gives inner the same pieces: the bits are AllReduce's.
 //
 // Types, reductions and errors are those of inner, which sees the same pieces on all members. In which order elements are
 // added is inner's to say, and may depend on where in a piece an element lies: never on anything else than counts, types and
@@ -50,6 +53,9 @@ class StagedCollective final : public ConnectableCollective {
   size_t place() const override { return inner_->place(); }
   void AllReduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
                  MonotonicDuration timeout, Done done) override;
+  bool TakesDeviceMemory() const override { return true; }
+  void AllReduceOnDevice(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction,
+                         MonotonicDuration timeout, Done done) override;
   void Reduce(const void* input, void* output, size_t count, CollectiveType type, Reduction reduction, size_t root,
               MonotonicDuration timeout, Done done) override;
   void Broadcast(void* data, size_t count, CollectiveType type, size_t root, MonotonicDuration timeout, Done done) override;
@@ -60,6 +66,7 @@ class StagedCollective final : public ConnectableCollective {
   void Barrier(MonotonicDuration timeout, Done done) override;
   void Abort(const absl::Status& reason) override { thread_->Abort(reason); }
   absl::Status status() const override;
+  bool hangs() const override { return hangs_ || inner_->hangs(); }
 
  private:
   // Elements [begin, begin + count) of an operation, and the device's memory for what goes in and what comes out.
@@ -93,7 +100,7 @@ class StagedCollective final : public ConnectableCollective {
   Piece places_[2];
   std::unique_ptr<Stream> stream_;
   bool connected_ = false;
-  bool hangs_ = false;
+  std::atomic<bool> hangs_{false};
   // The last to be made.
   std::unique_ptr<OperationThread> thread_;
 };

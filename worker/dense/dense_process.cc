@@ -87,7 +87,7 @@ DenseProcess::DenseProcess(FakeGroups& groups, DenseServers& servers, std::strin
 void DenseProcess::Host(const std::vector<uint32_t>& ranks) {
   for (const uint32_t rank : ranks) replica_->Expect(rank, 1);
   for (const uint32_t rank : ranks) {
-    replica_->Begin(rank, servers_.clocks[rank]);
+    EXPECT_TRUE(replica_->Begin(rank, servers_.clocks[rank]).ok());
     threads_[rank] = std::thread([this, rank] { Run(rank); });
   }
 }

@@ -77,23 +77,48 @@ absl::StatusOr<std::unique_ptr<DenseReplica>> DenseReplica::Create(Options optio
     return absl::InvalidArgumentError(
         "optimizer: its rule needs whole rows, which all_reduce.sharded_optimizer cuts into shares; leave one of them out");
   }
-  return absl::WrapUnique(new DenseReplica(std::move(options), *std::move(rule), former));
+  std::unique_ptr<DenseMemory> memory;
+  if (options.device == nullptr) {
+    memory = DenseMemory::OfHost();
+  } else {
+    PAWL_ASSIGN_OR_RETURN(memory, DenseMemory::Create(*options.device));
+  }
+  if (options.sharded && !memory->IsOfHost()) {
+    return absl::InvalidArgumentError("the shares of a sharded optimizer are in the host's memory");
+  }
+  auto replica = absl::WrapUnique(new DenseReplica(std::move(options), *std::move(rule), std::move(memory), former));
+  if (absl::Status status = replica->Initialize(); !status.ok()) {
+    return Annotate(status, "memory for the dense parameters, their optimizer slots and gradients");
+  }
+  replica->thread_ = std::thread([it = replica.get()] { it->Drive(); });
+  return replica;
 }
 
-DenseReplica::DenseReplica(Options options, std::unique_ptr<const UpdateRule> rule, GroupFormer& former)
+DenseReplica::DenseReplica(Options options, std::unique_ptr<const UpdateRule> rule, std::unique_ptr<DenseMemory> memory,
+                           GroupFormer& former)
     : options_(std::move(options)),
       rule_(std::move(rule)),
+      memory_(std::move(memory)),
       layout_(options_.elements, *rule_, options_.bucket_bytes),
       former_(former),
-      state_(layout_, *rule_),
-      gradients_(layout_),
-      shares_(options_.sharded ? std::make_unique<SlotShares>(layout_, *rule_, state_) : nullptr),
-      thread_([this] { Drive(); }) {}
+      gradients_(layout_, *memory_) {}
+
+absl::Status DenseReplica::Initialize() {
+  PAWL_ASSIGN_OR_RETURN(state_, DenseState::Create(layout_, *rule_, *memory_));
+  if (options_.sharded) shares_ = std::make_unique<SlotShares>(layout_, *rule_, *state_);
+  size_t largest = 0;
+  for (const DenseBucket& bucket : layout_.buckets()) largest = std::max(largest, bucket.count);
+  for (Flight& flight : flights_) {
+    PAWL_ASSIGN_OR_RETURN(flight.sum, memory_->Allocate(largest + options_.logical_workers + 2));
+    PAWL_ASSIGN_OR_RETURN(flight.reduced, memory_->Allocate(largest + options_.logical_workers + 2));
+  }
+  return absl::OkStatus();
+}
 
 DenseReplica::~DenseReplica() {
   stop_.Set(absl::CancelledError("the process leaves the group"));
   gradients_.Wake();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void DenseReplica::Expect(uint32_t rank, uint64_t incarnation) {
@@ -104,28 +129,30 @@ void DenseReplica::Expect(uint32_t rank, uint64_t incarnation) {
 void DenseReplica::End(uint32_t rank, uint64_t next_step) {
   MutexLock lock(hosting_mu_);
   // Without ranks it is in no group, and what it has grows old.
-  if (gradients_.End(rank, next_step)) state_.Retire();
+  if (gradients_.End(rank, next_step)) state_->Retire();
 }
 
 absl::StatusOr<std::unique_ptr<DenseView>> DenseReplica::At(uint64_t step, Session& /*session*/, MonotonicDuration timeout) {
-  return std::make_unique<ReplicaView>(state_, step, timeout);
+  return std::make_unique<ReplicaView>(*state_, step, timeout);
 }
 
-std::optional<DenseStore::Share> DenseReplica::WriteBack(const DenseStore& store, uint64_t steps, uint32_t rank) const {
+absl::StatusOr<std::optional<DenseStore::Share>> DenseReplica::WriteBack(const DenseStore& store, uint64_t steps,
+                                                                         uint32_t rank) const {
   if (shares_ != nullptr && !options_.is_write_back(steps)) return std::nullopt;
-  for (const int64_t version : state_.versions()) {
+  for (const int64_t version : state_->versions()) {
     if (version != static_cast<int64_t>(steps)) return std::nullopt;
   }
-  return store.ShareOf(state_, steps, rank, options_.logical_workers);
+  PAWL_ASSIGN_OR_RETURN(DenseStore::Share share, store.ShareOf(*state_, steps, rank, options_.logical_workers));
+  return share;
 }
 
 void DenseReplica::ClearState() {
-  state_.Clear();
+  state_->Clear();
   if (shares_ != nullptr) shares_->Clear();
 }
 
 absl::Status DenseReplica::Fatal(const absl::Status& status) {
-  state_.Fail(status);
+  state_->Fail(status);
   failed_ = true;
   return status;
 }
@@ -137,7 +164,7 @@ void DenseReplica::Drive() {
     absl::StatusOr<Group> group = absl::InternalError("no group");
     {
       const ChangeWatcher watcher(gradients_, changes_, stop_);
-      group = former_.Form(*ranks, state_.steps(), watcher.interrupt());
+      group = former_.Form(*ranks, state_->steps(), watcher.interrupt());
     }
     absl::Status status = group.status();
     if (group.ok()) {
@@ -150,7 +177,12 @@ void DenseReplica::Drive() {
         if (flight.done.valid()) flight.done.wait();
         flight.done = {};
       }
+      if (group->collective->hangs()) memory_->Abandon();
       group->collective.reset();
+    }
+    // With every group it would be the same.
+    if (absl::Status unusable = memory_->status(); !unusable.ok()) {
+      Fatal(Annotate(unusable, "the memory of the dense parameters")).IgnoreError();
     }
     // It would be the same with every group.
     if (absl::IsInvalidArgument(group.status())) {
@@ -172,7 +204,7 @@ absl::StatusOr<std::vector<GroupRank>> DenseReplica::AwaitRanks() {
     changes_ = gradients_.changes();
     std::optional<std::vector<GroupRank>> ranks = gradients_.Ranks();
     // Also if it has got ranks since: these have not seen anything yet.
-    if (state_.retired()) {
+    if (state_->retired()) {
       ClearState();
       gradients_.DropBefore(UINT64_MAX);
       continue;
@@ -204,7 +236,7 @@ absl::Status DenseReplica::TakePart(Collective& collective) {
 }
 
 absl::Status DenseReplica::Synchronize(GroupOperations& group) {
-  if (const std::optional<uint64_t> steps = state_.steps(); steps.has_value()) {
+  if (const std::optional<uint64_t> steps = state_->steps(); steps.has_value()) {
     gradients_.DropBefore(*steps);
   } else {
     // What a group that broke has left of its state is of no use without the rest, and nobody has read it.
@@ -217,10 +249,10 @@ absl::Status DenseReplica::Synchronize(GroupOperations& group) {
   PAWL_RETURN_IF_ERROR(group.Await(group.AllReduce(&own, &earliest, 1, Reduction::kMin)));
   if (earliest == kNoStep) return absl::AbortedError("the members of the group have no ranks any more");
 
-  StateExchange exchange(layout_, state_, shares_.get(), group);
-  const absl::Status status = exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, state_); });
+  StateExchange exchange(layout_, *state_, shares_.get(), group);
+  const absl::Status status = exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, *state_); });
   if (exchange.failed()) return Fatal(status);
-  if (status.ok()) state_.SetTakenIn(changes_);
+  if (status.ok()) state_->SetTakenIn(changes_);
   return status;
 }
 
@@ -230,7 +262,7 @@ size_t DenseReplica::ReadyFrom(uint64_t step) {
 }
 
 size_t DenseReplica::ReadyWithAllFrom(const GroupOperations& group, const Flight& flight) const {
-  const float* const ready = flight.reduced.data() + SummedElements(group, flight.bucket) + options_.logical_workers;
+  const float* const ready = flight.tail.data() + options_.logical_workers;
   return layout_.buckets().size() - static_cast<size_t>(*std::min_element(ready, ready + group.size()));
 }
 
@@ -247,36 +279,70 @@ size_t DenseReplica::SummedElements(const GroupOperations& group, size_t bucket)
   return shares_ == nullptr ? layout_.buckets()[bucket].count : shares_->ShareElements(bucket, group.size());
 }
 
-void DenseReplica::StartBucket(GroupOperations& group, size_t bucket, uint64_t step, Flight& flight) {
+absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, uint64_t step, Flight& flight) {
   const size_t count = layout_.buckets()[bucket].count;
   const size_t ranks = options_.logical_workers;
   flight.bucket = bucket;
   flight.step = step;
   order_.Start(bucket);
-  const size_t trailer = TrailerElements(group);
-  std::vector<float>& sum = flight.sum;
-  sum.resize(count + trailer);
-  gradients_.Sum(bucket, step, sum.data(), absl::MakeSpan(sum).subspan(count, ranks));
-  std::fill(sum.begin() + static_cast<std::ptrdiff_t>(count + ranks), sum.end(), 0.0f);
-  sum[count + ranks + group.place()] = static_cast<float>(layout_.buckets().size() - ReadyFrom(step));
-  const size_t elements = SummedElements(group, bucket) + trailer;
-  flight.reduced.resize(elements);
-  if (shares_ == nullptr) {
-    flight.done = group.AllReduce(sum.data(), flight.reduced.data(), elements, Reduction::kSum);
-    return;
+  Stream& stream = memory_->stream();
+  float* const sum = flight.sum.get();
+  std::vector<float>& tail = flight.tail;
+  tail.assign(TrailerElements(group), 0);
+  gradients_.Sum(bucket, step, stream, sum, absl::MakeSpan(tail).first(ranks));
+  tail[ranks + group.place()] = static_cast<float>(layout_.buckets().size() - ReadyFrom(step));
+  const bool through_host = !memory_->IsOfHost() && !group.TakesDeviceMemory();
+  if (through_host) {
+    flight.host_sum.resize(count + tail.size());
+    stream.CopyToHost(sum, count * sizeof(float), flight.host_sum.data());
+    std::copy(tail.begin(), tail.end(), flight.host_sum.data() + count);
+  } else {
+    stream.CopyToDevice(tail.data(), tail.size() * sizeof(float), sum + count);
   }
-  flight.scattered.assign(elements * group.size(), 0);
-  for (size_t p = 0; p < group.size(); ++p) {
-    const DenseRange range = shares_->Share(bucket, group.size(), p);
-    float* const to = flight.scattered.data() + p * elements;
-    std::copy_n(sum.data() + range.begin, range.size(), to);
-    std::copy_n(sum.data() + count, trailer, to + elements - trailer);
+  PAWL_RETURN_IF_ERROR(memory_->Finish());
+  const size_t elements = SummedElements(group, bucket) + tail.size();
+  if (shares_ != nullptr) {
+    flight.scattered.assign(elements * group.size(), 0);
+    for (size_t p = 0; p < group.size(); ++p) {
+      const DenseRange range = shares_->Share(bucket, group.size(), p);
+      float* const to = flight.scattered.data() + p * elements;
+      std::copy_n(sum + range.begin, range.size(), to);
+      std::copy(tail.begin(), tail.end(), to + elements - tail.size());
+    }
+    flight.done = group.ReduceScatter(flight.scattered.data(), flight.reduced.get(), elements, Reduction::kSum);
+  } else if (through_host) {
+    flight.host_reduced.resize(elements);
+    flight.done = group.AllReduce(flight.host_sum.data(), flight.host_reduced.data(), elements, Reduction::kSum);
+  } else if (memory_->IsOfHost()) {
+    flight.done = group.AllReduce(sum, flight.reduced.get(), elements, Reduction::kSum);
+  } else {
+    flight.done = group.AllReduceOnDevice(sum, flight.reduced.get(), elements, Reduction::kSum);
   }
-  flight.done = group.ReduceScatter(flight.scattered.data(), flight.reduced.data(), elements, Reduction::kSum);
+  return absl::OkStatus();
 }
 
-absl::Status DenseReplica::CheckFlags(const GroupOperations& group, const Flight& flight) {
-  const float* const flags = flight.reduced.data() + SummedElements(group, flight.bucket);
+absl::Status DenseReplica::TakeReduced(const GroupOperations& group, Flight& flight) {
+  const size_t count = SummedElements(group, flight.bucket);
+  float* const reduced = flight.reduced.get();
+  if (memory_->IsOfHost()) {
+    std::copy_n(reduced + count, flight.tail.size(), flight.tail.data());
+    return absl::OkStatus();
+  }
+  Stream& stream = memory_->stream();
+  if (group.TakesDeviceMemory()) {
+    stream.CopyToHost(reduced + count, flight.tail.size() * sizeof(float), flight.tail.data());
+  } else {
+    stream.CopyToDevice(flight.host_reduced.data(), count * sizeof(float), reduced);
+    std::copy_n(flight.host_reduced.data() + count, flight.tail.size(), flight.tail.data());
+  }
+  float* const found = reduced + count + flight.tail.size();
+  stream.FindNotFinite(count, reduced, found);
+  stream.CopyToHost(found, sizeof(float), &flight.not_finite);
+  return memory_->Finish();
+}
+
+absl::Status DenseReplica::CheckFlags(const Flight& flight) {
+  const std::vector<float>& flags = flight.tail;
   uint32_t contributed = 0;
   for (uint32_t rank = 0; rank < options_.logical_workers; ++rank) {
     if (flags[rank] > 1) {
@@ -298,9 +364,11 @@ absl::Status DenseReplica::NotFinite(const Flight& flight) {
 }
 
 absl::Status DenseReplica::Update(const Flight& flight) {
-  if (!AllFinite(flight.reduced.data(), layout_.buckets()[flight.bucket].count)) return NotFinite(flight);
-  state_.Apply(flight.bucket, 1.0f / static_cast<float>(options_.logical_workers), flight.reduced.data());
-  return absl::OkStatus();
+  const float* const sum = flight.reduced.get();
+  const bool is_finite =
+      memory_->IsOfHost() ? AllFinite(sum, layout_.buckets()[flight.bucket].count) : flight.not_finite == 0;
+  if (!is_finite) return NotFinite(flight);
+  return state_->Apply(flight.bucket, 1.0f / static_cast<float>(options_.logical_workers), sum);
 }
 
 size_t DenseReplica::GatheredElements(const GroupOperations& group, const Flight& flight) const {
@@ -314,8 +382,8 @@ void DenseReplica::UpdateShare(GroupOperations& group, Flight& flight) {
   const size_t elements = GatheredElements(group, flight);
   flight.updated.assign(elements, 0);
   flight.gathered.resize(elements * group.size());
-  if (AllFinite(flight.reduced.data(), range.size())) {
-    shares_->Prepare(flight.bucket, range, 1.0f / static_cast<float>(options_.logical_workers), flight.reduced.data(),
+  if (AllFinite(flight.reduced.get(), range.size())) {
+    shares_->Prepare(flight.bucket, range, 1.0f / static_cast<float>(options_.logical_workers), flight.reduced.get(),
                      flight.updated.data());
     if (elements > share + 1) {
       const std::vector<float>& slots = shares_->prepared(flight.bucket);
@@ -337,7 +405,7 @@ absl::Status DenseReplica::TakeShares(GroupOperations& group, Flight& flight) {
     if (flight.gathered[p * elements + share] != 0) return NotFinite(flight);
   }
   shares_->Commit(bucket);
-  float* const weights = state_.weights(bucket, flight.step + 1);
+  float* const weights = state_->weights(bucket, flight.step + 1);
   for (size_t p = 0; p < group.size(); ++p) {
     const DenseRange range = shares_->Share(bucket, group.size(), p);
     const float* const from = flight.gathered.data() + p * elements;
@@ -345,41 +413,42 @@ absl::Status DenseReplica::TakeShares(GroupOperations& group, Flight& flight) {
     if (with_slots) shares_->Unpack(bucket, range, from + share + 1);
   }
   if (with_slots || layout_.buckets()[bucket].slots_count == 0) shares_->SetWhole(bucket);
-  state_.Publish(bucket, flight.step + 1);
+  state_->Publish(bucket, flight.step + 1);
   return absl::OkStatus();
 }
 
 absl::Status DenseReplica::RunSteps(GroupOperations& group) {
   while (true) {
-    const uint64_t step = *state_.steps();
+    const uint64_t step = *state_->steps();
     gradients_.DropBefore(step);
     std::vector<bool> left;
-    for (const int64_t version : state_.versions()) left.push_back(version == static_cast<int64_t>(step));
+    for (const int64_t version : state_->versions()) left.push_back(version == static_cast<int64_t>(step));
     order_.Begin(std::move(left));
     ready_from_ = layout_.buckets().size();
     std::optional<size_t> bucket = order_.Next(ready_from_);
     size_t turn = 0;
     PAWL_RETURN_IF_ERROR(AwaitComplete(group, *bucket, step));
-    StartBucket(group, *bucket, step, flights_[turn]);
+    PAWL_RETURN_IF_ERROR(StartBucket(group, *bucket, step, flights_[turn]));
     while (true) {
       Flight& flight = flights_[turn];
       PAWL_RETURN_IF_ERROR(group.Await(std::move(flight.done)));
+      PAWL_RETURN_IF_ERROR(TakeReduced(group, flight));
       bucket = order_.Next(ReadyWithAllFrom(group, flight));
-      PAWL_RETURN_IF_ERROR(CheckFlags(group, flight));
+      PAWL_RETURN_IF_ERROR(CheckFlags(flight));
       // Its gathering comes before the next bucket in everybody's order, whether that is ready here or not.
       if (shares_ != nullptr) UpdateShare(group, flight);
       // The next one travels while this one's update is made, if it can.
       turn = 1 - turn;
       bool started = false;
       if (bucket.has_value() && gradients_.IsComplete(*bucket, step)) {
-        StartBucket(group, *bucket, step, flights_[turn]);
+        PAWL_RETURN_IF_ERROR(StartBucket(group, *bucket, step, flights_[turn]));
         started = true;
       }
       PAWL_RETURN_IF_ERROR(shares_ == nullptr ? Update(flight) : TakeShares(group, flight));
       if (!bucket.has_value()) break;
       if (!started) {
         PAWL_RETURN_IF_ERROR(AwaitComplete(group, *bucket, step));
-        StartBucket(group, *bucket, step, flights_[turn]);
+        PAWL_RETURN_IF_ERROR(StartBucket(group, *bucket, step, flights_[turn]));
       }
     }
   }

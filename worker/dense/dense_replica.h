@@ -23,12 +23,14 @@
 #include "worker/collective/group_former.h"
 #include "worker/dense/bucket_order.h"
 #include "worker/dense/dense_layout.h"
+#include "worker/dense/dense_memory.h"
 #include "worker/dense/dense_state.h"
 #include "worker/dense/dense_store.h"
 #include "worker/dense/group_operations.h"
 #include "worker/dense/local_gradients.h"
 #include "worker/dense/slot_shares.h"
 #include "worker/dense_source.h"
+#include "worker/device/device.h"
 #include "worker/interrupt.h"
 
 namespace pawl {
@@ -79,6 +81,13 @@ namespace pawl {
 // left behind computes its sparse gradients again, with the oldest dense parameters that are there, and its dense ones are
 // not used. The sum is divided by V all the same.
 //
+// # Where it lies
+//
+// Parameters, slots, gradients and their sums lie in the memory of Options::device. Where that is not the host's, a bucket is
+// added up over the ranks, summed over the processes and updated there, if the group's collective takes the device's memory
+// (NCCL); one that does not (Gloo) is given the sum in the host's memory, and its result is copied back. Through the host's
+// memory goes what is rare: what is written back, and what a new group's members give each other.
+//
 // If all workers die at once, the parameters are those of the last write-back, at most write_back_steps old, while the
 // servers' sparse part goes on where it was.
 //
@@ -94,6 +103,8 @@ class DenseReplica final : public DenseSource {
     uint64_t bucket_bytes = 0;
     // Each member makes the updates of its share alone. Needs an elementwise rule, and is the same for all members.
     bool sharded = false;
+    // In whose memory all of it lies; outlives the replica. Null: in the host's, as it must be if sharded.
+    Device* device = nullptr;
     // With that: whether WriteBack is to be called after so many steps. By the replica's thread, once a rank has begun, and
     // by ranks. REQUIRES: not null if sharded.
     std::function<bool(uint64_t steps)> is_write_back;
@@ -108,42 +119,44 @@ class DenseReplica final : public DenseSource {
     std::function<absl::StatusOr<uint64_t>(const Interrupt& interrupt, DenseState& state)> load;
   };
 
-  // `former` outlives it. INVALID_ARGUMENT for an impossible optimizer, or one that cannot be sharded.
+  // `former` outlives it. INVALID_ARGUMENT for an impossible optimizer, or one that cannot be sharded, or a sharded one that
+  // is not to lie in the host's memory; RESOURCE_EXHAUSTED if the device has not as much memory.
   static absl::StatusOr<std::unique_ptr<DenseReplica>> Create(Options options, GroupFormer& former);
   // Leaves the group. REQUIRES: nobody waits for anything here.
   ~DenseReplica() override;
 
   // The process is to host the rank and takes it over; it has it, at this step; it has it no more.
   void Expect(uint32_t rank, uint64_t incarnation);
-  void Begin(uint32_t rank, uint64_t first_step) { gradients_.Begin(rank, first_step); }
+  absl::Status Begin(uint32_t rank, uint64_t first_step) { return gradients_.Begin(rank, first_step); }
   // `next_step`: what it gave for this one and later ones its successor gives again.
   void End(uint32_t rank, uint64_t next_step);
   // By the thread of a rank that has begun, before its first step: waits until a group with the rank has formed, and its
   // members have the same state. What it would read earlier may be written over while it does (dense_state.h).
   absl::Status AwaitTakenIn(uint32_t rank, MonotonicDuration limit, const Interrupt& interrupt) const {
-    return state_.AwaitTakenIn(gradients_.ChangesAtBegin(rank), limit, interrupt);
+    return state_->AwaitTakenIn(gradients_.ChangesAtBegin(rank), limit, interrupt);
   }
 
   absl::StatusOr<std::unique_ptr<DenseView>> At(uint64_t step, Session& session, MonotonicDuration timeout) override;
 
-  // By the thread of a rank that has begun, in each step: where its gradient of a dense table goes, and that it is there; or
-  // that the rank has no samples. REQUIRES of both: all tables of the step have been awaited.
+  // By the thread of a rank that has begun, in each step: where its gradient of a dense table goes, in the memory that the
+  // parameters are in too, and that it is there; or that the rank has no samples. REQUIRES of both: all tables of the step have been awaited.
   absl::Span<float> GradientBuffer(uint32_t rank, size_t table) { return gradients_.Buffer(rank, table); }
   void Give(uint32_t rank, uint64_t step, size_t table) { gradients_.Give(rank, step, table); }
   void GiveNothing(uint32_t rank, uint64_t step) { gradients_.GiveNothing(rank, step); }
 
   // Waits until the parameters are after so many steps, all of them.
   absl::Status AwaitSteps(uint64_t steps, MonotonicDuration limit, const Interrupt& interrupt) const {
-    return state_.AwaitAll(steps, limit, interrupt);
+    return state_->AwaitAll(steps, limit, interrupt);
   }
   // The same for one table.
   absl::Status AwaitTable(size_t table, uint64_t steps, MonotonicDuration limit, const Interrupt& interrupt) const {
-    return state_.Await(table, steps, limit, interrupt);
+    return state_->Await(table, steps, limit, interrupt);
   }
   // A rank's part of writing the parameters back; nothing if they are not, or no more, after so many steps exactly, or if
   // a sharded replica has not been told that they would be.
-  // REQUIRES: by the thread of a rank that has given its gradients of step `steps` - 1 and not of the next.
-  std::optional<DenseStore::Share> WriteBack(const DenseStore& store, uint64_t steps, uint32_t rank) const;
+  // Errors are those of the device. REQUIRES: by the thread of a rank that has given its gradients of step `steps` - 1 and not
+  // of the next.
+  absl::StatusOr<std::optional<DenseStore::Share>> WriteBack(const DenseStore& store, uint64_t steps, uint32_t rank) const;
 
   // Whether no group takes this process as it is (GroupFormer::Form), while others may go on without it. By then whatever
   // is waited for here ends with the reason.
@@ -157,18 +170,29 @@ class DenseReplica final : public DenseSource {
   struct Flight {
     size_t bucket = 0;
     uint64_t step = 0;
-    // The bucket's gradients, the ranks' flags, the number of buckets from the last one on that are ready with each member.
-    // `scattered`: all of that for each share, where it is sharded; `reduced` is the own share's then.
-    std::vector<float> sum;
+    // Over this process's ranks, and over all: the bucket's gradients, the ranks' flags, how many buckets from the last one
+    // on are ready with each member; and room for a number more. In the memory of the parameters, with room for the largest
+    // bucket. `scattered`: all of that for each share, where it is sharded; `reduced` is the own share's then.
+    std::shared_ptr<float> sum;
+    std::shared_ptr<float> reduced;
     std::vector<float> scattered;
-    std::vector<float> reduced;
+    // Both in the host's memory, for a collective that takes no other.
+    std::vector<float> host_sum;
+    std::vector<float> host_reduced;
+    // What follows the gradients, of the sum, and then of what it is reduced to.
+    std::vector<float> tail;
+    // Not 0: a gradient is not finite. Where the host cannot look for itself.
+    float not_finite = 0;
     // Of a share: the new weights, whether the sums were not finite, and in a step of a write-back the slots, packed.
     std::vector<float> updated;
     std::vector<float> gathered;
     std::future<absl::Status> done;
   };
 
-  DenseReplica(Options options, std::unique_ptr<const UpdateRule> rule, GroupFormer& former);
+  DenseReplica(Options options, std::unique_ptr<const UpdateRule> rule, std::unique_ptr<DenseMemory> memory,
+               GroupFormer& former);
+  // All that may fail, before the thread starts.
+  absl::Status Initialize();
 
   // The thread.
   void Drive();
@@ -185,8 +209,10 @@ class DenseReplica final : public DenseSource {
   // Of the bucket's elements, those whose sum comes here; and what is behind them: the ranks' flags, how far members are.
   size_t SummedElements(const GroupOperations& group, size_t bucket) const;
   size_t TrailerElements(const GroupOperations& group) const { return options_.logical_workers + group.size(); }
-  void StartBucket(GroupOperations& group, size_t bucket, uint64_t step, Flight& flight);
-  absl::Status CheckFlags(const GroupOperations& group, const Flight& flight);
+  absl::Status StartBucket(GroupOperations& group, size_t bucket, uint64_t step, Flight& flight);
+  // When its operation has ended: what is behind the gradients comes to the host, and they to where they are needed.
+  absl::Status TakeReduced(const GroupOperations& group, Flight& flight);
+  absl::Status CheckFlags(const Flight& flight);
   absl::Status NotFinite(const Flight& flight);
   absl::Status Update(const Flight& flight);
   // The rest is for shares: how much of a bucket is gathered from each member; the update of the own share, which starts the
@@ -206,12 +232,14 @@ class DenseReplica final : public DenseSource {
 
   const Options options_;
   const std::unique_ptr<const UpdateRule> rule_;
+  const std::unique_ptr<DenseMemory> memory_;
   const DenseLayout layout_;
   GroupFormer& former_;
-  DenseState state_;
+  // Constant after Create.
+  std::unique_ptr<DenseState> state_;
   LocalGradients gradients_;
   // Null unless the optimizer is sharded. Of the thread alone.
-  const std::unique_ptr<SlotShares> shares_;
+  std::unique_ptr<SlotShares> shares_;
   // No rank is expected between the end of the last one and that the state is retired.
   Mutex hosting_mu_;
 

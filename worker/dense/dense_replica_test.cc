@@ -296,13 +296,13 @@ TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   // All come back after 3 steps elsewhere that this process, which has parameters after none, was not told of.
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Expect(rank, 2);
-  for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Begin(rank, 3);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(a.replica().Begin(rank, 3).ok());
   ASSERT_TRUE(a.replica().AwaitSteps(3, kLimit, Interrupt()).ok());
   EXPECT_EQ(servers.loads, 1);
   const DenseStore store = StoreOf(a.replica());
   std::vector<float> steps;
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
-    const DenseStore::Share share = a.replica().WriteBack(store, 3, rank).value();
+    const DenseStore::Share share = a.replica().WriteBack(store, 3, rank)->value();
     for (const PushItem& item : share.items) {
       if (item.table.name() == "dense/steps") steps.assign(item.gradients.begin(), item.gradients.end());
     }
@@ -329,7 +329,7 @@ TEST_P(DenseReplicaTest, WhoWasWithoutRanksForAMomentStartsWithNothing) {
   while (!reached) std::this_thread::yield();
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.Release(rank);
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Expect(rank, 2);
-  for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().Begin(rank, 2);
+  for (uint32_t rank = 0; rank < kRanks; ++rank) EXPECT_TRUE(a.replica().Begin(rank, 2).ok());
   go_on = true;
   EXPECT_EQ(a.Weights(2), Expected(0));
   EXPECT_EQ(servers.loads, 2);
@@ -519,10 +519,10 @@ TEST(ShardedDenseReplicaTest, WithoutAllSlotsNothingIsWrittenBack) {
   a.Host({0, 1, 2, 3});
   ASSERT_TRUE(a.replica().AwaitSteps(0, kLimit, Interrupt()).ok());
   const DenseStore store = StoreOf(a.replica());
-  EXPECT_TRUE(a.replica().WriteBack(store, 0, 0).has_value());
+  EXPECT_TRUE(a.replica().WriteBack(store, 0, 0)->has_value());
   for (uint32_t rank = 0; rank < kRanks; ++rank) a.replica().GiveNothing(rank, 0);
   ASSERT_TRUE(a.replica().AwaitSteps(1, kLimit, Interrupt()).ok());
-  EXPECT_FALSE(a.replica().WriteBack(store, 1, 0).has_value());
+  EXPECT_FALSE(a.replica().WriteBack(store, 1, 0)->has_value());
 }
 
 TEST(ShardedDenseReplicaTest, WhatIsNotFiniteInOneShareEndsTheTrainingOfAll) {
@@ -583,7 +583,7 @@ TEST(DenseReplicaRefusalTest, ProcessThatCanBeInNoGroupSaysSoToItsRanks) {
   const auto replica = *DenseReplica::Create(std::move(options), former);
   EXPECT_FALSE(replica->refused());
   replica->Expect(0, 1);
-  replica->Begin(0, 0);
+  ASSERT_TRUE(replica->Begin(0, 0).ok());
   EXPECT_EQ(replica->AwaitSteps(0, kLimit, Interrupt()), absl::InvalidArgumentError("worker-0 has gloo, worker-1 has nccl"));
   EXPECT_TRUE(replica->refused());
 }

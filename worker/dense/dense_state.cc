@@ -1,15 +1,33 @@
 #include "worker/dense/dense_state.h"
 
 #include <algorithm>
-#include <cstring>
 
+#include "absl/memory/memory.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
 
-DenseState::DenseState(const DenseLayout& layout, const UpdateRule& rule) : layout_(layout), rule_(rule) {
-  for (std::vector<float>& weights : weights_) weights.resize(layout.elements());
-  slots_.resize(layout.slots());
+absl::StatusOr<std::unique_ptr<DenseState>> DenseState::Create(const DenseLayout& layout, const UpdateRule& rule,
+                                                               DenseMemory& memory) {
+  auto state = absl::WrapUnique(new DenseState(layout, rule, memory));
+  for (std::shared_ptr<float>& weights : state->weights_) {
+    PAWL_ASSIGN_OR_RETURN(weights, memory.Allocate(layout.elements()));
+  }
+  PAWL_ASSIGN_OR_RETURN(state->slots_, memory.Allocate(layout.slots()));
+  return state;
+}
+
+DenseState::DenseState(const DenseLayout& layout, const UpdateRule& rule, DenseMemory& memory)
+    : layout_(layout), rule_(rule), memory_(memory) {
+  for (const DenseBucket& bucket : layout.buckets()) {
+    std::vector<UpdatedRow>& rows = rows_.emplace_back();
+    for (size_t i = bucket.first_block; i < bucket.end_block; ++i) {
+      const DenseBlock& block = layout.blocks()[i];
+      rows.push_back({.begin = block.begin - bucket.begin,
+                      .count = block.count,
+                      .slots_begin = block.slots_begin - bucket.slots_begin});
+    }
+  }
   MutexLock lock(mu_);
   versions_.assign(layout.buckets().size(), kNone);
 }
@@ -102,11 +120,11 @@ void DenseState::Fail(const absl::Status& reason) {
 }
 
 absl::Span<const float> DenseState::Values(size_t table, uint64_t version) const {
-  return absl::MakeConstSpan(weights_[version % 2]).subspan(layout_.table_begin(table), layout_.table_elements(table));
+  return {weights_[version % 2].get() + layout_.table_begin(table), layout_.table_elements(table)};
 }
 
 absl::Span<const float> DenseState::Slots(size_t table) const {
-  return absl::MakeConstSpan(slots_).subspan(layout_.table_slots_begin(table), layout_.table_slots(table));
+  return {slots_.get() + layout_.table_slots_begin(table), layout_.table_slots(table)};
 }
 
 UpdatePosition DenseState::PositionOf(size_t bucket) const {
@@ -115,24 +133,27 @@ UpdatePosition DenseState::PositionOf(size_t bucket) const {
   return {.step = version, .prior_updates = version - std::min(version, lost_steps_)};
 }
 
-void DenseState::Apply(size_t bucket, float scale, const float* gradient) {
+absl::Status DenseState::Apply(size_t bucket, float scale, const float* gradient) {
   const UpdatePosition position = PositionOf(bucket);
   const uint64_t version = position.step;
-  const DenseBucket& all = layout_.buckets()[bucket];
-  std::memcpy(weights(bucket, version + 1), weights(bucket, version), all.count * sizeof(float));
-  for (size_t i = all.first_block; i < all.end_block; ++i) {
-    const DenseBlock& block = layout_.blocks()[i];
-    rule_.Apply(position, scale, gradient + (block.begin - all.begin), block.count, 0, block.count,
-                weights_[(version + 1) % 2].data() + block.begin, slots_.data() + block.slots_begin);
-  }
+  Stream& stream = memory_.stream();
+  stream.Copy(WeightsOf(bucket, version), Write::kReplace, WeightsOf(bucket, version + 1));
+  stream.Update(rule_, position, scale, rows_[bucket], gradient, weights(bucket, version + 1), slots(bucket));
+  PAWL_RETURN_IF_ERROR(memory_.Finish());
   Publish(bucket, version + 1);
+  return absl::OkStatus();
 }
 
 float* DenseState::weights(size_t bucket, uint64_t version) {
-  return weights_[version % 2].data() + layout_.buckets()[bucket].begin;
+  return weights_[version % 2].get() + layout_.buckets()[bucket].begin;
 }
 
-float* DenseState::slots(size_t bucket) { return slots_.data() + layout_.buckets()[bucket].slots_begin; }
+Matrix DenseState::WeightsOf(size_t bucket, uint64_t version) {
+  const size_t count = layout_.buckets()[bucket].count;
+  return {weights(bucket, version), 1, count, count};
+}
+
+float* DenseState::slots(size_t bucket) { return slots_.get() + layout_.buckets()[bucket].slots_begin; }
 
 void DenseState::Publish(size_t bucket, uint64_t version) {
   MutexLock lock(mu_);
@@ -144,16 +165,18 @@ void DenseState::Publish(size_t bucket, uint64_t version) {
   changed_.NotifyAll();
 }
 
-void DenseState::Relabel(size_t bucket, uint64_t version) {
+absl::Status DenseState::Relabel(size_t bucket, uint64_t version) {
   uint64_t from;
   {
     MutexLock lock(mu_);
     from = static_cast<uint64_t>(versions_[bucket]);
   }
   if (from % 2 != version % 2) {
-    std::memcpy(weights(bucket, version), weights(bucket, from), layout_.buckets()[bucket].count * sizeof(float));
+    memory_.stream().Copy(WeightsOf(bucket, from), Write::kReplace, WeightsOf(bucket, version));
+    PAWL_RETURN_IF_ERROR(memory_.Finish());
   }
   Publish(bucket, version);
+  return absl::OkStatus();
 }
 
 void DenseState::Clear() {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "client_lib/base/mutex.h"
 #include "server/optimizer/update_rule.h"
 #include "worker/dense/dense_layout.h"
+#include "worker/dense/dense_memory.h"
 #include "worker/interrupt.h"
 
 namespace pawl {
@@ -37,13 +39,17 @@ namespace pawl {
 //
 // Slots have one place; they are the newest version's, or, where shares are updated, SlotShares knows which of them are.
 //
+// All of it lies in a DenseMemory, which may be none that the host can read.
+//
 // Thread-safe, where the methods do not say otherwise. Published weights may be read without a lock.
 class DenseState {
  public:
   // Of a bucket that is not there.
   static constexpr int64_t kNone = -1;
 
-  DenseState(const DenseLayout& layout, const UpdateRule& rule);
+  // All of them outlive it. RESOURCE_EXHAUSTED without the memory.
+  static absl::StatusOr<std::unique_ptr<DenseState>> Create(const DenseLayout& layout, const UpdateRule& rule,
+                                                            DenseMemory& memory);
   DenseState(const DenseState&) = delete;
   DenseState& operator=(const DenseState&) = delete;
 
@@ -68,6 +74,8 @@ class DenseState {
   // Ends all waits, for good.
   void Fail(const absl::Status& reason);
 
+  // Where the weights and slots lie.
+  DenseMemory& memory() const { return memory_; }
   // REQUIRES: the table has the version, or the one after it.
   absl::Span<const float> Values(size_t table, uint64_t version) const;
   // The table's slots, which belong to its newest version. REQUIRES: nothing is published meanwhile.
@@ -77,8 +85,8 @@ class DenseState {
 
   // A group has formed, and its members have the same state; so many changes of this process's ranks were made before.
   void SetTakenIn(uint64_t changes);
-  // Gives the bucket its next version by one update with scale * gradient, and publishes it.
-  void Apply(size_t bucket, float scale, const float* gradient);
+  // Gives the bucket its next version by one update with scale * gradient, which lies in the same memory, and publishes it.
+  absl::Status Apply(size_t bucket, float scale, const float* gradient);
   // Where the bucket's next update stands.
   UpdatePosition PositionOf(size_t bucket) const;
   // Memory to put another version into; Publish makes it readable.
@@ -86,7 +94,7 @@ class DenseState {
   float* slots(size_t bucket);
   void Publish(size_t bucket, uint64_t version);
   // What the bucket has becomes this version, without an update. REQUIRES: it has a lower one.
-  void Relabel(size_t bucket, uint64_t version);
+  absl::Status Relabel(size_t bucket, uint64_t version);
   // There is no state any more, retired or not. REQUIRES: nobody reads.
   void Clear();
 
@@ -99,11 +107,17 @@ class DenseState {
   absl::Status AwaitCondition(Condition condition, MonotonicDuration limit, const Interrupt& interrupt) const
       PAWL_EXCLUDES(mu_);
 
+  DenseState(const DenseLayout& layout, const UpdateRule& rule, DenseMemory& memory);
+  Matrix WeightsOf(size_t bucket, uint64_t version);
+
   const DenseLayout& layout_;
   const UpdateRule& rule_;
+  DenseMemory& memory_;
+  // The blocks of each bucket, from its beginning.
+  std::vector<std::vector<UpdatedRow>> rows_;
 
-  std::vector<float> weights_[2];
-  std::vector<float> slots_;
+  std::shared_ptr<float> weights_[2];
+  std::shared_ptr<float> slots_;
 
   mutable Mutex mu_;
   mutable CondVar changed_;

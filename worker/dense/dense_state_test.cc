@@ -17,7 +17,7 @@ class DenseStateTest : public testing::Test {
     spec.mutable_sgd()->set_learning_rate(0.5f);
     rule_ = *UpdateRule::Create(spec);
     layout_ = std::make_unique<DenseLayout>(std::vector<uint64_t>{2, 3}, *rule_, 1);
-    state_ = std::make_unique<DenseState>(*layout_, *rule_);
+    state_ = *DenseState::Create(*layout_, *rule_, *memory_);
   }
   void Fill(uint64_t version, float value) {
     for (size_t b = 0; b < 2; ++b) {
@@ -32,6 +32,7 @@ class DenseStateTest : public testing::Test {
 
   std::unique_ptr<const UpdateRule> rule_;
   std::unique_ptr<DenseLayout> layout_;
+  const std::unique_ptr<DenseMemory> memory_ = DenseMemory::OfHost();
   std::unique_ptr<DenseState> state_;
   Interrupt interrupt_;
 };
@@ -41,7 +42,7 @@ TEST_F(DenseStateTest, AnUpdateMakesTheNextVersionAndLeavesTheOneBefore) {
   Fill(4, 1.0f);
   EXPECT_EQ(state_->steps(), 4u);
   const std::vector<float> gradient = {2, 4, 8};
-  state_->Apply(1, 0.5f, gradient.data());
+  EXPECT_TRUE(state_->Apply(1, 0.5f, gradient.data()).ok());
   EXPECT_EQ(state_->versions(), (std::vector<int64_t>{4, 5}));
   EXPECT_EQ(state_->steps(), 4u);
   EXPECT_EQ(Values(1, 5), (std::vector<float>{0.5f, 0, -1}));
@@ -51,10 +52,10 @@ TEST_F(DenseStateTest, AnUpdateMakesTheNextVersionAndLeavesTheOneBefore) {
 TEST_F(DenseStateTest, ATableIsReadyBeforeTheOthers) {
   Fill(4, 1.0f);
   const std::vector<float> gradient = {2, 4, 8};
-  state_->Apply(1, 1, gradient.data());
+  EXPECT_TRUE(state_->Apply(1, 1, gradient.data()).ok());
   EXPECT_TRUE(state_->Await(1, 5, kLimit, interrupt_).ok());
   EXPECT_EQ(state_->Await(0, 5, std::chrono::milliseconds(1), interrupt_).code(), absl::StatusCode::kDeadlineExceeded);
-  std::thread later([&] { state_->Apply(0, 1, gradient.data()); });
+  std::thread later([&] { EXPECT_TRUE(state_->Apply(0, 1, gradient.data()).ok()); });
   EXPECT_TRUE(state_->AwaitAll(5, kLimit, interrupt_).ok());
   later.join();
 }
@@ -63,12 +64,12 @@ TEST_F(DenseStateTest, WhoIsBehindReadsTheOldestVersionThatIsThere) {
   Fill(4, 1.0f);
   EXPECT_EQ(*state_->VersionFor(2, kLimit, interrupt_), 4u);
   const std::vector<float> gradient = {2, 4, 8};
-  for (const size_t bucket : {0, 1}) state_->Apply(bucket, 1, gradient.data());
+  for (const size_t bucket : {0, 1}) EXPECT_TRUE(state_->Apply(bucket, 1, gradient.data()).ok());
   EXPECT_EQ(*state_->VersionFor(4, kLimit, interrupt_), 4u);
   EXPECT_EQ(*state_->VersionFor(5, kLimit, interrupt_), 5u);
   EXPECT_EQ(*state_->VersionFor(6, kLimit, interrupt_), 6u);
   // The first bucket of version 6 lies where version 4 was.
-  state_->Apply(0, 1, gradient.data());
+  EXPECT_TRUE(state_->Apply(0, 1, gradient.data()).ok());
   EXPECT_EQ(*state_->VersionFor(4, kLimit, interrupt_), 5u);
 }
 
@@ -84,7 +85,7 @@ TEST_F(DenseStateTest, WhatIsRetiredIsSeenByNobody) {
   EXPECT_FALSE(state_->VersionFor(4, std::chrono::milliseconds(1), interrupt_).ok());
   // Its thread may be in the middle of a step.
   const std::vector<float> gradient = {2, 4, 8};
-  for (const size_t bucket : {0, 1}) state_->Apply(bucket, 1, gradient.data());
+  for (const size_t bucket : {0, 1}) EXPECT_TRUE(state_->Apply(bucket, 1, gradient.data()).ok());
   EXPECT_FALSE(state_->AwaitAll(5, std::chrono::milliseconds(1), interrupt_).ok());
   state_->Clear();
   EXPECT_FALSE(state_->retired());
@@ -94,8 +95,8 @@ TEST_F(DenseStateTest, WhatIsRetiredIsSeenByNobody) {
 
 TEST_F(DenseStateTest, RelabellingMovesTheWeights) {
   Fill(4, 1.0f);
-  state_->Relabel(0, 9);
-  state_->Relabel(1, 9);
+  EXPECT_TRUE(state_->Relabel(0, 9).ok());
+  EXPECT_TRUE(state_->Relabel(1, 9).ok());
   EXPECT_EQ(state_->steps(), 9u);
   EXPECT_EQ(Values(0, 9), (std::vector<float>{1, 1}));
   EXPECT_EQ(*state_->VersionFor(4, kLimit, interrupt_), 9u);
@@ -115,14 +116,14 @@ TEST_F(DenseStateTest, BiasCorrectionsCountTheUpdatesThatWereMade) {
   spec.mutable_adam()->set_learning_rate(0.5f);
   const auto adam = *UpdateRule::Create(spec);
   const DenseLayout layout({1}, *adam, 1);
-  DenseState lost(layout, *adam);
-  DenseState fresh(layout, *adam);
+  const auto of_lost = *DenseState::Create(layout, *adam, *memory_), of_fresh = *DenseState::Create(layout, *adam, *memory_);
+  DenseState &lost = *of_lost, &fresh = *of_fresh;
   lost.Publish(0, 7);
   lost.set_lost_steps(7);
   fresh.Publish(0, 0);
   const float gradient = 1;
-  lost.Apply(0, 1, &gradient);
-  fresh.Apply(0, 1, &gradient);
+  EXPECT_TRUE(lost.Apply(0, 1, &gradient).ok());
+  EXPECT_TRUE(fresh.Apply(0, 1, &gradient).ok());
   EXPECT_EQ(lost.Values(0, 8)[0], fresh.Values(0, 1)[0]);
 }
 

@@ -75,35 +75,44 @@ std::vector<TableSpec> DenseStore::Specs(const std::vector<TableSpec>& models, c
 DenseStore::DenseStore(const DenseLayout& layout, const UpdateRule& rule, std::vector<Table> tables)
     : layout_(layout), rule_(rule), tables_(std::move(tables)) {}
 
-DenseStore::Share DenseStore::ShareOf(const DenseState& state, uint64_t version, uint32_t rank,
-                                      uint32_t logical_workers) const {
+absl::StatusOr<DenseStore::Share> DenseStore::ShareOf(const DenseState& state, uint64_t version, uint32_t rank,
+                                                      uint32_t logical_workers) const {
   Share share;
   uint64_t place = 0;
   std::vector<Table> tables;
-  const auto add = [&](const Table& table, absl::Span<const float> values) {
+  // copy(part, to): of values that may be where the host cannot read them.
+  const auto add = [&](const Table& table, absl::Span<const float> values, auto copy) -> absl::Status {
     std::vector<uint64_t> blocks;
     std::vector<float> mine;
     for (uint64_t block = 0; block * kBlockElements < values.size(); ++block) {
       if (place++ % logical_workers != rank) continue;
       blocks.push_back(block);
       const absl::Span<const float> part = values.subspan(block * kBlockElements, kBlockElements);
-      mine.insert(mine.end(), part.begin(), part.end());
+      mine.resize(mine.size() + part.size());
+      PAWL_RETURN_IF_ERROR(copy(part, mine.data() + mine.size() - part.size()));
     }
-    if (blocks.empty()) return;
+    if (blocks.empty()) return absl::OkStatus();
     tables.push_back(table);
     share.blocks.push_back(std::move(blocks));
     share.values.push_back(std::move(mine));
+    return absl::OkStatus();
+  };
+  const auto of_state = [&](absl::Span<const float> part, float* to) {
+    return state.memory().ToHost(part.data(), part.size(), to);
   };
   const size_t models = layout_.tables();
-  for (size_t t = 0; t < models; ++t) add(tables_[t], state.Values(t, version));
+  for (size_t t = 0; t < models; ++t) PAWL_RETURN_IF_ERROR(add(tables_[t], state.Values(t, version), of_state));
   size_t next = models;
   for (size_t t = 0; t < models; ++t) {
-    if (layout_.table_slots(t) > 0) add(tables_[next++], state.Slots(t));
+    if (layout_.table_slots(t) > 0) PAWL_RETURN_IF_ERROR(add(tables_[next++], state.Slots(t), of_state));
   }
   float steps[kStepsElements];
   PutPair(version, steps);
   PutPair(version - std::min(version, state.lost_steps()), steps + 2);
-  add(tables_.back(), steps);
+  PAWL_RETURN_IF_ERROR(add(tables_.back(), steps, [](absl::Span<const float> part, float* to) {
+    std::copy(part.begin(), part.end(), to);
+    return absl::OkStatus();
+  }));
   for (size_t i = 0; i < tables.size(); ++i) {
     share.items.push_back({.table = tables[i], .keys = share.blocks[i], .gradients = share.values[i]});
   }
@@ -143,8 +152,8 @@ absl::StatusOr<uint64_t> DenseStore::Load(Session& session, MonotonicDuration ti
   }
   for (size_t b = 0; b < layout_.buckets().size(); ++b) {
     const DenseBucket& bucket = layout_.buckets()[b];
-    std::copy_n(weights.begin() + static_cast<std::ptrdiff_t>(bucket.begin), bucket.count, state.weights(b, steps));
-    std::copy_n(slots.begin() + static_cast<std::ptrdiff_t>(bucket.slots_begin), bucket.slots_count, state.slots(b));
+    PAWL_RETURN_IF_ERROR(state.memory().FromHost(weights.data() + bucket.begin, bucket.count, state.weights(b, steps)));
+    PAWL_RETURN_IF_ERROR(state.memory().FromHost(slots.data() + bucket.slots_begin, bucket.slots_count, state.slots(b)));
   }
   state.set_lost_steps(steps - updates);
   for (size_t b = 0; b < layout_.buckets().size(); ++b) state.Publish(b, steps);

@@ -47,11 +47,11 @@ class DenseStore {
     std::vector<std::vector<float>> values;
     std::vector<PushItem> items;
   };
-  // REQUIRES: all buckets have this version, and have no other one before the return.
-  Share ShareOf(const DenseState& state, uint64_t version, uint32_t rank, uint32_t logical_workers) const;
+  // Errors are those of the state's memory. REQUIRES: all buckets have this version, and no other one before the return.
+  absl::StatusOr<Share> ShareOf(const DenseState& state, uint64_t version, uint32_t rank, uint32_t logical_workers) const;
 
   // Puts what the servers have into a state that has nothing; returns the steps that it is after. Errors are those of the
-  // pull, and DATA_LOSS for numbers that are none.
+  // pull and of the state's memory, and DATA_LOSS for numbers that are none.
   absl::StatusOr<uint64_t> Load(Session& session, MonotonicDuration timeout, const Interrupt& interrupt, DenseState& state);
 
  private:

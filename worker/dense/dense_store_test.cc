@@ -67,7 +67,7 @@ class DenseStoreTest : public testing::Test {
       tables.emplace_back(spec);
     }
     store_ = std::make_unique<DenseStore>(*layout_, *rule_, std::move(tables));
-    state_ = std::make_unique<DenseState>(*layout_, *rule_);
+    state_ = *DenseState::Create(*layout_, *rule_, *memory_);
   }
   void MakeAdam() {
     Optimizer adam;
@@ -87,6 +87,7 @@ class DenseStoreTest : public testing::Test {
   std::unique_ptr<DenseLayout> layout_;
   std::vector<TableSpec> specs_;
   std::unique_ptr<DenseStore> store_;
+  const std::unique_ptr<DenseMemory> memory_ = DenseMemory::OfHost();
   std::unique_ptr<DenseState> state_;
   FakeSession session_;
   Interrupt interrupt_;
@@ -114,14 +115,15 @@ TEST_F(DenseStoreTest, RanksWriteEachBlockOnceAndItComesBack) {
   FillState(kSteps);
   state_->set_lost_steps(45);
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    const DenseStore::Share share = store_->ShareOf(*state_, kSteps, rank, 3);
+    const DenseStore::Share share = *store_->ShareOf(*state_, kSteps, rank, 3);
     session_.Push(share.items, CallOptions(), [](absl::Status) {});
   }
   EXPECT_EQ(session_.pushes.size(), 1u + 3 + 1 + 5 + 1);
   for (const auto& [block, count] : session_.pushes) EXPECT_EQ(count, 1) << block.first << " " << block.second;
   EXPECT_EQ(session_.tensors["dense/steps"], (std::vector<float>{1, 12345, 1, 12300}));
 
-  DenseState loaded(*layout_, *rule_);
+  const std::unique_ptr<DenseState> of_loaded = *DenseState::Create(*layout_, *rule_, *memory_);
+  DenseState& loaded = *of_loaded;
   EXPECT_EQ(*store_->Load(session_, std::chrono::minutes(1), interrupt_, loaded), kSteps);
   EXPECT_EQ(loaded.lost_steps(), 45u);
   for (size_t t = 0; t < 2; ++t) {

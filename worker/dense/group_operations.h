@@ -29,6 +29,7 @@ class GroupOperations {
 
   size_t size() const { return collective_.size(); }
   size_t place() const { return collective_.place(); }
+  bool TakesDeviceMemory() const { return collective_.TakesDeviceMemory(); }
   absl::Status StillIn() const { return still_in_(); }
 
   // Each of them starts an operation. T is float or int64_t.
@@ -36,6 +37,12 @@ class GroupOperations {
   End AllReduce(const T* input, T* output, size_t count, Reduction reduction) {
     End end;
     collective_.AllReduce(input, output, count, TypeOf<T>(), reduction, timeout_, Fulfilling(end));
+    return end;
+  }
+  // The same with memory of the device. REQUIRES: TakesDeviceMemory().
+  End AllReduceOnDevice(const float* input, float* output, size_t count, Reduction reduction) {
+    End end;
+    collective_.AllReduceOnDevice(input, output, count, TypeOf<float>(), reduction, timeout_, Fulfilling(end));
     return end;
   }
   template <typename T>

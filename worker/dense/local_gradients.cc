@@ -1,8 +1,9 @@
 #include "worker/dense/local_gradients.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+
+#include "client_lib/base/status_macros.h"
 
 namespace pawl {
 
@@ -14,8 +15,8 @@ void LocalGradients::Expect(uint32_t rank, uint64_t incarnation) {
   Notify();
 }
 
-void LocalGradients::Begin(uint32_t rank, uint64_t first_step) {
-  auto gradients = std::make_shared<std::vector<float>>(layout_.elements());
+absl::Status LocalGradients::Begin(uint32_t rank, uint64_t first_step) {
+  PAWL_ASSIGN_OR_RETURN(std::shared_ptr<float> gradients, memory_.Allocate(layout_.elements()));
   MutexLock lock(mu_);
   Rank& begun = ranks_.at(rank);
   begun.begun = true;
@@ -24,6 +25,7 @@ void LocalGradients::Begin(uint32_t rank, uint64_t first_step) {
   begun.gradients = std::move(gradients);
   begun.changes_at_begin = ++changes_;
   Notify();
+  return absl::OkStatus();
 }
 
 bool LocalGradients::End(uint32_t rank, uint64_t next_step) {
@@ -74,7 +76,7 @@ std::optional<uint64_t> LocalGradients::EarliestStep() const {
 
 absl::Span<float> LocalGradients::Buffer(uint32_t rank, size_t table) {
   MutexLock lock(mu_);
-  return absl::MakeSpan(*ranks_.at(rank).gradients).subspan(layout_.table_begin(table), layout_.table_elements(table));
+  return {ranks_.at(rank).gradients.get() + layout_.table_begin(table), layout_.table_elements(table)};
 }
 
 void LocalGradients::Give(uint32_t rank, uint64_t step, size_t table) {
@@ -113,10 +115,10 @@ bool LocalGradients::IsComplete(size_t bucket, uint64_t step) const {
   return true;
 }
 
-void LocalGradients::Sum(size_t bucket, uint64_t step, float* sum, absl::Span<float> flags) const {
+void LocalGradients::Sum(size_t bucket, uint64_t step, Stream& stream, float* sum, absl::Span<float> flags) const {
   const DenseBucket& part = layout_.buckets()[bucket];
   // By rank. One whose successor came back to this process contributes to a step in one of its lives at most.
-  std::map<uint32_t, std::shared_ptr<std::vector<float>>> contributions;
+  std::map<uint32_t, std::shared_ptr<float>> contributions;
   std::fill(flags.begin(), flags.end(), 0.0f);
   {
     MutexLock lock(mu_);
@@ -130,14 +132,14 @@ void LocalGradients::Sum(size_t bucket, uint64_t step, float* sum, absl::Span<fl
   }
   bool first = true;
   for (const auto& [number, gradients] : contributions) {
-    const float* gradient = gradients->data() + part.begin;
+    const float* const gradient = gradients.get() + part.begin;
     if (std::exchange(first, false)) {
-      std::memcpy(sum, gradient, part.count * sizeof(float));
-      continue;
+      stream.Copy({gradient, 1, part.count, part.count}, Write::kReplace, {sum, 1, part.count, part.count});
+    } else {
+      stream.Axpy(part.count, 1, gradient, sum);
     }
-    for (size_t i = 0; i < part.count; ++i) sum[i] += gradient[i];
   }
-  if (first) std::fill(sum, sum + part.count, 0.0f);
+  if (first) stream.Zero(sum, part.count * sizeof(float));
 }
 
 void LocalGradients::DropBefore(uint64_t step) {

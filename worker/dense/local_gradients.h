@@ -9,11 +9,14 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "proto/scheduler.pb.h"
 #include "worker/dense/dense_layout.h"
+#include "worker/dense/dense_memory.h"
+#include "worker/device/device.h"
 
 namespace pawl {
 
@@ -24,12 +27,14 @@ namespace pawl {
 // Thread-safe.
 class LocalGradients {
  public:
-  explicit LocalGradients(const DenseLayout& layout) : layout_(layout) {}
+  // The gradients lie in `memory`. Both outlive it.
+  LocalGradients(const DenseLayout& layout, DenseMemory& memory) : layout_(layout), memory_(memory) {}
 
   // The process is to host the rank; its gradients begin with `first_step`; it hosts it no more, and what it gave for
-  // `next_step` or later counts no more, since its successor begins there.
+  // `next_step` or later counts no more, since its successor begins there. It does not begin without the memory for its
+  // gradients.
   void Expect(uint32_t rank, uint64_t incarnation);
-  void Begin(uint32_t rank, uint64_t first_step);
+  absl::Status Begin(uint32_t rank, uint64_t first_step);
   // True: it was the last one.
   bool End(uint32_t rank, uint64_t next_step);
   // Grows with each of these; and what it was when the rank, which has begun, had.
@@ -48,9 +53,10 @@ class LocalGradients {
 
   // Whether all ranks of Ranks(), as far as they have begun at or before this step, have contributed to the bucket.
   bool IsComplete(size_t bucket, uint64_t step) const;
-  // sum[0, count) = the contributions to the bucket, added in rank order; flags[r] = 1 for each rank r that is in it, else
-  // 0. REQUIRES: the bucket has version `step` in this process.
-  void Sum(size_t bucket, uint64_t step, float* sum, absl::Span<float> flags) const;
+  // sum[0, count) = the contributions to the bucket, added in rank order, when the stream has come to its end; flags[r] = 1
+  // for each rank r that is in it, else 0. REQUIRES: the bucket has version `step` in this process. `sum` and the stream are
+  // the memory's.
+  void Sum(size_t bucket, uint64_t step, Stream& stream, float* sum, absl::Span<float> flags) const;
   // Forgets what ranks that have gone left for earlier steps.
   void DropBefore(uint64_t step);
 
@@ -73,7 +79,7 @@ class LocalGradients {
     std::vector<bool> given;
     bool nothing = false;
     // All tables, as the layout has them.
-    std::shared_ptr<std::vector<float>> gradients;
+    std::shared_ptr<float> gradients;
   };
   struct Departed {
     uint32_t number = 0;
@@ -87,6 +93,7 @@ class LocalGradients {
   }
 
   const DenseLayout& layout_;
+  DenseMemory& memory_;
 
   mutable Mutex mu_;
   CondVar changed_;

@@ -9,7 +9,7 @@ namespace {
 
 class LocalGradientsTest : public testing::Test {
  protected:
-  LocalGradientsTest() : layout_({2, 1}, *SgdRule(), 1), gradients_(layout_) {}
+  LocalGradientsTest() : layout_({2, 1}, *SgdRule(), 1), gradients_(layout_, *memory_) {}
 
   static const UpdateRule* SgdRule() {
     static const auto* const kRule = [] {
@@ -21,7 +21,7 @@ class LocalGradientsTest : public testing::Test {
   }
   void Host(uint32_t rank, uint64_t first_step) {
     gradients_.Expect(rank, rank + 100);
-    gradients_.Begin(rank, first_step);
+    ASSERT_TRUE(gradients_.Begin(rank, first_step).ok());
   }
   void GiveAll(uint32_t rank, uint64_t step, float value) {
     for (const size_t table : {1, 0}) {
@@ -33,10 +33,11 @@ class LocalGradientsTest : public testing::Test {
   // The sum of bucket 0, then the flags.
   std::vector<float> Sum(uint64_t step) {
     std::vector<float> sum(2 + 4);
-    gradients_.Sum(0, step, sum.data(), absl::MakeSpan(sum).subspan(2));
+    gradients_.Sum(0, step, memory_->stream(), sum.data(), absl::MakeSpan(sum).subspan(2));
     return sum;
   }
 
+  const std::unique_ptr<DenseMemory> memory_ = DenseMemory::OfHost();
   const DenseLayout layout_;
   LocalGradients gradients_;
 };
@@ -106,7 +107,7 @@ TEST_F(LocalGradientsTest, WhatTheSuccessorGivesAgainIsNotLeftBehind) {
 TEST_F(LocalGradientsTest, WithoutARankThatHasBegunThereIsNoEarliestStep) {
   gradients_.Expect(0, 1);
   EXPECT_EQ(gradients_.EarliestStep(), std::nullopt);
-  gradients_.Begin(0, 5);
+  ASSERT_TRUE(gradients_.Begin(0, 5).ok());
   EXPECT_EQ(gradients_.EarliestStep(), 5u);
   gradients_.End(0, 5);
   EXPECT_EQ(gradients_.EarliestStep(), std::nullopt);
@@ -119,7 +120,7 @@ TEST_F(LocalGradientsTest, RanksAreKnownWhenAllThatAreExpectedHaveBegun) {
   EXPECT_FALSE(gradients_.Ranks().has_value());
   EXPECT_FALSE(gradients_.IsComplete(0, 5));
   const uint64_t changes = gradients_.changes();
-  gradients_.Begin(0, 5);
+  ASSERT_TRUE(gradients_.Begin(0, 5).ok());
   EXPECT_GT(gradients_.changes(), changes);
   ASSERT_EQ(gradients_.Ranks()->size(), 2u);
   EXPECT_EQ(gradients_.Ranks()->front().rank(), 0u);

@@ -36,7 +36,7 @@ struct DenseRange {
 // For one thread, the one that writes the state.
 class SlotShares {
  public:
-  // REQUIRES: the rule is elementwise.
+  // REQUIRES: the rule is elementwise, and the state lies in the host's memory.
   SlotShares(const DenseLayout& layout, const UpdateRule& rule, DenseState& state);
 
   // Share `place` of `members` equal ones, the last of which may be short or empty; and how long the longest is.

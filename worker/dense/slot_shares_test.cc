@@ -20,8 +20,11 @@ class SlotSharesTest : public testing::Test {
   }
 
   struct Member {
-    Member(const DenseLayout& layout, const UpdateRule& rule) : state(layout, rule), shares(layout, rule, state) {}
-    DenseState state;
+    Member(const DenseLayout& layout, const UpdateRule& rule)
+        : made(*DenseState::Create(layout, rule, *memory)), state(*made), shares(layout, rule, state) {}
+    const std::unique_ptr<DenseMemory> memory = DenseMemory::OfHost();
+    const std::unique_ptr<DenseState> made;
+    DenseState& state;
     SlotShares shares;
   };
   // All members have all, at this version; the slots are numbered.

@@ -43,8 +43,7 @@ absl::Status StateExchange::Run(uint64_t earliest, const Load& load) {
         "are used",
         steps_before);
   }
-  CountLostSteps(earliest);
-  return absl::OkStatus();
+  return CountLostSteps(earliest);
 }
 
 absl::Status StateExchange::GatherVersions() {
@@ -76,8 +75,7 @@ absl::Status StateExchange::LoadState(uint64_t earliest, const Load& load) {
         earliest, *steps);
   }
   // Before others get them: whoever gets them all has all of it.
-  CountLostSteps(earliest);
-  return absl::OkStatus();
+  return CountLostSteps(earliest);
 }
 
 StateExchange::Newest StateExchange::NewestOf(size_t bucket) const {
@@ -117,17 +115,18 @@ absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, 
   if (with_version_before) PAWL_RETURN_IF_ERROR(ReceiveWeights(bucket, version - 1, newest, weights_before));
   std::vector<float> weights;
   if (!newest.all_have_it) PAWL_RETURN_IF_ERROR(ReceiveWeights(bucket, version, newest, weights));
-  std::function<void()> change_slots = [] {};
+  std::function<absl::Status()> change_slots = [] { return absl::OkStatus(); };
   PAWL_RETURN_IF_ERROR(shares_ == nullptr ? ReceiveSlots(bucket, newest, change_slots)
                                           : ReceiveShares(bucket, newest, steps_before, change_slots));
 
-  change_slots();
+  PAWL_RETURN_IF_ERROR(change_slots());
   if (!newest.takes) return absl::OkStatus();
   if (with_version_before && newest.has_nothing) {
-    std::copy(weights_before.begin(), weights_before.end(), state_.weights(bucket, version - 1));
+    PAWL_RETURN_IF_ERROR(
+        state_.memory().FromHost(weights_before.data(), weights_before.size(), state_.weights(bucket, version - 1)));
     state_.Publish(bucket, version - 1);
   }
-  std::copy(weights.begin(), weights.end(), state_.weights(bucket, version));
+  PAWL_RETURN_IF_ERROR(state_.memory().FromHost(weights.data(), weights.size(), state_.weights(bucket, version)));
   state_.Publish(bucket, version);
   return absl::OkStatus();
 }
@@ -135,23 +134,29 @@ absl::Status StateExchange::ExchangeBucket(size_t bucket, const Newest& newest, 
 absl::Status StateExchange::ReceiveWeights(size_t bucket, uint64_t version, const Newest& newest,
                                            std::vector<float>& weights) {
   weights.resize(layout_.buckets()[bucket].count);
-  if (newest.source == group_.place()) std::copy_n(state_.weights(bucket, version), weights.size(), weights.data());
+  if (newest.source == group_.place()) {
+    PAWL_RETURN_IF_ERROR(state_.memory().ToHost(state_.weights(bucket, version), weights.size(), weights.data()));
+  }
   return group_.Await(group_.Broadcast(weights.data(), weights.size(), newest.source));
 }
 
-absl::Status StateExchange::ReceiveSlots(size_t bucket, const Newest& newest, std::function<void()>& change) {
+absl::Status StateExchange::ReceiveSlots(size_t bucket, const Newest& newest, std::function<absl::Status()>& change) {
   const size_t count = layout_.buckets()[bucket].slots_count;
   if (newest.all_have_it || count == 0) return absl::OkStatus();
   std::vector<float> slots(count);
-  if (newest.source == group_.place()) std::copy_n(state_.slots(bucket), count, slots.data());
+  if (newest.source == group_.place()) {
+    PAWL_RETURN_IF_ERROR(state_.memory().ToHost(state_.slots(bucket), count, slots.data()));
+  }
   PAWL_RETURN_IF_ERROR(group_.Await(group_.Broadcast(slots.data(), count, newest.source)));
   if (!newest.takes) return absl::OkStatus();
-  change = [this, bucket, slots = std::move(slots)] { std::copy(slots.begin(), slots.end(), state_.slots(bucket)); };
+  change = [this, bucket, slots = std::move(slots)] {
+    return state_.memory().FromHost(slots.data(), slots.size(), state_.slots(bucket));
+  };
   return absl::OkStatus();
 }
 
 absl::Status StateExchange::ReceiveShares(size_t bucket, const Newest& newest, int64_t& steps_before,
-                                          std::function<void()>& change) {
+                                          std::function<absl::Status()>& change) {
   std::vector<std::pair<DenseRange, std::vector<float>>> taken;
   for (const SlotShares::Source& source : shares_->Sources(bucket, group_.size(), descriptions_)) {
     std::vector<float> packed(source.range.size() * shares_->SlotsPerElement(bucket));
@@ -163,17 +168,19 @@ absl::Status StateExchange::ReceiveShares(size_t bucket, const Newest& newest, i
   change = [this, bucket, taken = std::move(taken)] {
     for (const auto& [range, packed] : taken) shares_->Unpack(bucket, range, packed.data());
     shares_->SetWhole(bucket);
+    return absl::OkStatus();
   };
   return absl::OkStatus();
 }
 
-void StateExchange::CountLostSteps(uint64_t earliest) {
+absl::Status StateExchange::CountLostSteps(uint64_t earliest) {
   const uint64_t steps = *state_.steps();
-  if (steps >= earliest) return;
+  if (steps >= earliest) return absl::OkStatus();
   state_.set_lost_steps(state_.lost_steps() + earliest - steps);
   for (size_t b = 0; b < layout_.buckets().size(); ++b) {
-    if (state_.versions()[b] < static_cast<int64_t>(earliest)) state_.Relabel(b, earliest);
+    if (state_.versions()[b] < static_cast<int64_t>(earliest)) PAWL_RETURN_IF_ERROR(state_.Relabel(b, earliest));
   }
+  return absl::OkStatus();
 }
 
 }  // namespace pawl

@@ -35,6 +35,8 @@ namespace pawl {
 // breaks meanwhile, a bucket is of one version, and the one before is there if it was. Who has the newest version gets no
 // weights written, and no slots that it has: its ranks may be reading.
 //
+// All of it travels through the host's memory, wherever the state lies: groups form rarely.
+//
 // For the thread that writes the state, once.
 class StateExchange {
  public:
@@ -46,7 +48,8 @@ class StateExchange {
       : layout_(layout), state_(state), shares_(shares), group_(group) {}
 
   // `earliest`: the first step to which a rank of any member contributes; the same for all members. Errors: the group's,
-  // those of `load`, ABORTED for a member that is too far behind.
+  // those of `load`, the memory's, ABORTED for a member that is too far
+  // behind.
   absl::Status Run(uint64_t earliest, const Load& load);
   // With an error: whether this process cannot go on, in another group either.
   bool failed() const { return failed_; }
@@ -77,9 +80,9 @@ class StateExchange {
   // Those of the source.
   absl::Status ReceiveWeights(size_t bucket, uint64_t version, const Newest& newest, std::vector<float>& weights);
   // `change`: puts into the state what has come.
-  absl::Status ReceiveSlots(size_t bucket, const Newest& newest, std::function<void()>& change);
-  absl::Status ReceiveShares(size_t bucket, const Newest& newest, int64_t& steps_before, std::function<void()>& change);
-  void CountLostSteps(uint64_t earliest);
+  absl::Status ReceiveSlots(size_t bucket, const Newest& newest, std::function<absl::Status()>& change);
+  absl::Status ReceiveShares(size_t bucket, const Newest& newest, int64_t& steps_before, std::function<absl::Status()>& change);
+  absl::Status CountLostSteps(uint64_t earliest);
 
   const DenseLayout& layout_;
   DenseState& state_;

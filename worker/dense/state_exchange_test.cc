@@ -38,8 +38,11 @@ class StateExchangeTest : public testing::TestWithParam<bool> {
   void SetUp() override { ASSERT_EQ(layout_->buckets().size(), 2u); }
 
   struct Member {
-    Member(const DenseLayout& layout, const UpdateRule& rule) : state(layout, rule), shares(layout, rule, state) {}
-    DenseState state;
+    Member(const DenseLayout& layout, const UpdateRule& rule)
+        : made(*DenseState::Create(layout, rule, *memory)), state(*made), shares(layout, rule, state) {}
+    const std::unique_ptr<DenseMemory> memory = DenseMemory::OfHost();
+    const std::unique_ptr<DenseState> made;
+    DenseState& state;
     SlotShares shares;
     absl::Status status;
     bool failed = false;
@@ -291,7 +294,9 @@ TEST(StateExchangeOfSharesTest, SlotsComeFromWhoeverHasMadeTheUpdatesAllOrNone) 
   const std::vector<float> after = {updated[0], updated[0], updated[1], updated[1], 8, 8};
 
   const auto run = [&](size_t place, GroupFormer& former, bool breaks) {
-    DenseState state(layout, *rule);
+    const std::unique_ptr<DenseMemory> memory = DenseMemory::OfHost();
+    const std::unique_ptr<DenseState> made = *DenseState::Create(layout, *rule, *memory);
+    DenseState& state = *made;
     SlotShares shares(layout, *rule, state);
     if (place < 2) {
       std::fill_n(state.weights(0, 0), 6, 0.0f);

@@ -11,6 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "server/optimizer/update_rule.h"
 #include "worker/device/operands.h"
 
 namespace pawl {
@@ -117,6 +119,12 @@ class Stream {
   // -log(softmax(logits)[label]). REQUIRES: labels are 0, 1, ... logits.columns - 1.
   virtual void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                            double* loss_sum) = 0;
+
+  // *found = 1 if any of the elements is Inf or NaN, otherwise 0.
+  virtual void FindNotFinite(size_t count, const float* x, float* found) = 0;
+  // rule.Apply, to the bit, for each of the rows as a whole. The rule must stay valid as memory must, the list need not.
+  virtual void Update(const UpdateRule& rule, const UpdatePosition& position, float scale, absl::Span<const UpdatedRow> rows,
+                      const float* gradients, float* weights, float* slots) = 0;
 };
 
 // Thread-safe. Outlives its streams and what was allocated from it.

@@ -224,4 +224,23 @@ void HostStream::SoftmaxLoss(ConstMatrix logits, const float* labels, float grad
   Finish();
 }
 
+void HostStream::FindNotFinite(size_t count, const float* x, float* found) {
+  const float* const from = In(x, count);
+  stream_->FindNotFinite(count, from, Out(found, 1));
+  Finish();
+}
+
+void HostStream::Update(const UpdateRule& rule, const UpdatePosition& position, float scale,
+                        absl::Span<const UpdatedRow> rows, const float* gradients, float* weights, float* slots) {
+  size_t elements = 0, slot_elements = 0;
+  for (const UpdatedRow& row : rows) {
+    elements = std::max(elements, row.begin + row.count);
+    slot_elements = std::max(slot_elements, row.slots_begin + rule.SlotCount(row.count));
+  }
+  const float* const from = In(gradients, elements);
+  float* const of_slots = Out(slots, slot_elements);
+  stream_->Update(rule, position, scale, rows, from, Out(weights, elements), of_slots);
+  Finish();
+}
+
 }  // namespace pawl

@@ -57,6 +57,9 @@ class HostStream final : public Stream {
                    double* loss_sum) override;
   void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                    double* loss_sum) override;
+  void FindNotFinite(size_t count, const float* x, float* found) override;
+  void Update(const UpdateRule& rule, const UpdatePosition& position, float scale, absl::Span<const UpdatedRow> rows,
+              const float* gradients, float* weights, float* slots) override;
 
  private:
   struct Operand {

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
+#include <iterator>
+#include <limits>
 #include <memory>
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "proto/types.pb.h"
+#include "server/optimizer/update_rule.h"
 #include "worker/device/cpu/device.h"
 #include "worker/device/host_stream.h"
 
@@ -66,6 +71,14 @@ struct Outcome {
   double tolerance = 0;
 
   void Add(const float* data, size_t count) { values.insert(values.end(), data, data + count); }
+  // The bits, all NaNs being one.
+  void AddBits(const float* data, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      uint32_t bits = 0x7fc00000;
+      if (!std::isnan(data[i])) std::memcpy(&bits, data + i, sizeof bits);
+      values.push_back(bits);
+    }
+  }
   // With the padding: it must stay as it was.
   void Add(Matrix x) { Add(x.data, x.rows * x.stride); }
 };
@@ -368,6 +381,112 @@ void CheckLosses(Checker& checker, size_t largest) {
   }
 }
 
+// Every optimizer with what may be done to its gradients, and with hyper-parameters at their ends.
+std::vector<Optimizer> Optimizers() {
+  std::vector<Optimizer> kinds(10);
+  kinds[0].mutable_sgd()->set_learning_rate(0.1f);
+  kinds[1].mutable_momentum()->set_learning_rate(0.1f);
+  kinds[2].mutable_momentum()->set_learning_rate(0.1f);
+  kinds[2].mutable_momentum()->set_nesterov(true);
+  kinds[3].mutable_adagrad()->set_learning_rate(0.1f);
+  kinds[4].mutable_rowwise_adagrad()->set_learning_rate(0.1f);
+  kinds[5].mutable_rmsprop()->set_learning_rate(0.1f);
+  kinds[6].mutable_adam()->set_learning_rate(0.1f);
+  kinds[7].mutable_adamw()->set_learning_rate(0.1f);
+  kinds[8].mutable_ftrl()->set_learning_rate(0.1f);
+  kinds[8].mutable_ftrl()->set_l1(0.01f);
+  kinds[8].mutable_ftrl()->set_l2(0.01f);
+  kinds[9].mutable_assign();
+  std::vector<Optimizer> all = kinds;
+  for (Optimizer kind : kinds) {
+    if (kind.has_assign()) continue;
+    kind.set_clip_norm(0.5f);
+    all.push_back(kind);
+    kind.set_clip_value(0.25f);
+    if (!kind.has_ftrl()) {
+      kind.set_l1(1e-3f);
+      kind.set_l2(1e-2f);
+    }
+    all.push_back(kind);
+    kind.clear_clip_norm();
+    kind.mutable_schedule()->set_warmup_steps(1000);
+    all.push_back(kind);
+  }
+  Optimizer extreme;
+  extreme.mutable_sgd()->set_learning_rate(1e38f);
+  all.push_back(extreme);
+  extreme.mutable_adagrad()->set_learning_rate(1e-38f);
+  extreme.mutable_adagrad()->set_initial_accumulator(0);
+  extreme.mutable_adagrad()->set_epsilon(1e-38f);
+  all.push_back(extreme);
+  extreme.mutable_adam()->set_learning_rate(1e30f);
+  extreme.mutable_adam()->set_beta1(0);
+  extreme.mutable_adam()->set_beta2(0.99999994f);
+  extreme.mutable_adam()->set_epsilon(1e-38f);
+  all.push_back(extreme);
+  extreme.mutable_ftrl()->set_learning_rate(1e-30f);
+  extreme.mutable_ftrl()->set_initial_accumulator(0);
+  all.push_back(extreme);
+  return all;
+}
+
+// Bits, not numbers: the smallest difference is an error.
+void CheckUpdates(Checker& checker, size_t largest) {
+  // What gradients and weights may be besides small.
+  constexpr float kSpecial[] = {0.0f,  -0.0f, std::numeric_limits<float>::infinity(), -1e30f, 1e-42f,
+                                1e38f, 1.0f,  std::numeric_limits<float>::quiet_NaN()};
+  for (const Optimizer& spec : Optimizers()) {
+    for (const bool special : {false, true}) {
+      // The rows of one call: with none, and more than go into one launch.
+      const std::vector<size_t> sizes[] = {{}, {0, 1, 15, 17}, {largest, 3, 256}, std::vector<size_t>(130, 33)};
+      for (const std::vector<size_t>& counts : sizes) {
+        checker.Add("Update", [=](Stream& stream, Operands& operands) {
+          const auto rule = UpdateRule::Create(spec).value();
+          std::vector<UpdatedRow> rows;
+          // Between them lies what is no row's.
+          size_t elements = 1, slot_count = 2;
+          for (const size_t count : counts) {
+            rows.push_back({.begin = elements, .count = count, .slots_begin = slot_count});
+            elements += count + 1;
+            slot_count += rule->SlotCount(count) + 3;
+          }
+          float* const weights = operands.Floats(elements);
+          float* const slots = operands.Floats(slot_count);
+          for (const UpdatedRow& row : rows) rule->InitializeSlots(row.count, slots + row.slots_begin);
+          Outcome outcome;
+          for (const uint64_t step : {0, 1, 7000}) {
+            float* const gradients = operands.Floats(elements);
+            for (size_t i = 0; special && i < elements; ++i) {
+              if (operands.Below(4) == 0) gradients[i] = kSpecial[operands.Below(std::size(kSpecial))];
+              if (operands.Below(16) == 0) weights[i] = kSpecial[operands.Below(std::size(kSpecial))];
+            }
+            stream.Update(*rule, {.step = step, .prior_updates = step / 2}, 0.3f, rows, gradients, weights, slots);
+            outcome.AddBits(weights, elements);
+            outcome.AddBits(slots, slot_count);
+          }
+          return outcome;
+        });
+      }
+    }
+  }
+}
+
+void CheckFindNotFinite(Checker& checker, size_t largest) {
+  for (const size_t count : {size_t{0}, size_t{1}, size_t{257}, largest}) {
+    for (const float bad : {1e38f, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+      checker.Add("FindNotFinite", [=](Stream& stream, Operands& operands) {
+        float* const x = operands.Floats(count, 1);
+        if (count > 0) x[operands.Below(count)] = -bad;
+        float* const found = operands.Floats(1);
+        stream.FindNotFinite(count, x, found);
+        Outcome outcome;
+        outcome.Add(found, 1);
+        return outcome;
+      });
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<KernelCheck> CheckKernels(Device& device, size_t largest, uint32_t seed) {
@@ -380,6 +499,8 @@ std::vector<KernelCheck> CheckKernels(Device& device, size_t largest, uint32_t s
   CheckEmbedding(checker, largest);
   CheckInteraction(checker, largest);
   CheckLosses(checker, largest);
+  CheckUpdates(checker, largest);
+  CheckFindNotFinite(checker, largest);
   return checker.TakeChecks();
 }
 

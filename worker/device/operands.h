@@ -47,6 +47,14 @@ struct Entries {
   const float* entry_value = nullptr;     // [entries]
 };
 
+// A row of weights, as an update rule sees them: where it begins among the weights and the gradients, how long it is, and
+// where its slots begin among the slots.
+struct UpdatedRow {
+  size_t begin = 0;
+  size_t count = 0;
+  size_t slots_begin = 0;
+};
+
 enum class Transpose { kNo, kYes };
 
 // To what a product of matrices rounds its factors before it multiplies them, to nearest and ties to even

@@ -164,6 +164,20 @@ class RemoteStream final : public Stream {
       cpu_.SoftmaxLoss(real(logits), real(labels, logits.rows), gradient_scale, real(gradients), real(loss_sum, 1));
     });
   }
+  void FindNotFinite(size_t count, const float* x, float* found) override {
+    Do([=, this](auto real) { cpu_.FindNotFinite(count, real(x, count), real(found, 1)); });
+  }
+  void Update(const UpdateRule& rule, const UpdatePosition& position, float scale, absl::Span<const UpdatedRow> rows,
+              const float* gradients, float* weights, float* slots) override {
+    // Row by row: each must be the device's memory, what lies between them need not.
+    for (const UpdatedRow& row : rows) {
+      Do([=, this, &rule](auto real) {
+        const UpdatedRow whole = {.begin = 0, .count = row.count, .slots_begin = 0};
+        cpu_.Update(rule, position, scale, absl::MakeConstSpan(&whole, 1), real(gradients + row.begin, row.count),
+                    real(weights + row.begin, row.count), real(slots + row.slots_begin, rule.SlotCount(row.count)));
+      });
+    }
+  }
 
  private:
   // Of what a stream was given; streams that wait for it hold it too.

@@ -88,13 +88,6 @@ std::vector<bool> RecomputedWeights(const Model& model, const std::vector<TableS
   return recomputes;
 }
 
-// The first table whose gradient is not finite; as many as there are if there is none.
-size_t FirstNotFinite(absl::Span<const absl::Span<float>> gradients) {
-  return std::find_if(gradients.begin(), gradients.end(),
-                      [](absl::Span<float> gradient) { return !AllFinite(gradient.data(), gradient.size()); }) -
-         gradients.begin();
-}
-
 absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": must have ", expected, " elements, has ", actual));
 }
@@ -102,7 +95,7 @@ absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& job, const DataShape& shape, Device& device,
-                                                                     bool records_steps) {
+                                                                     bool records_steps, bool dense_on_device) {
   if (job.optimizer().kind_case() == Optimizer::KIND_NOT_SET) {
     return absl::InvalidArgumentError("optimizer: must be set");
   }
@@ -119,6 +112,9 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
   options.records_steps = records_steps && !device.SharesHostMemory() &&
                           std::all_of(tables.specs().begin(), tables.specs().end(),
                                       [](const TableSpec& table) { return table.kind() == DENSE; });
+  for (const TableSpec& table : tables.specs()) {
+    options.stays.push_back(dense_on_device && !device.SharesHostMemory() && table.kind() == DENSE);
+  }
   Streams streams;
   PAWL_ASSIGN_OR_RETURN(streams.compute, device.CreateStream());
   if (!device.SharesHostMemory()) {
@@ -250,7 +246,8 @@ absl::Status TrainingModel::Synchronize() {
 }
 
 absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
-                                                   const ParameterGate& gate, absl::Status* gate_status) {
+                                                   const std::vector<bool>& stays, const ParameterGate& gate,
+                                                   absl::Status* gate_status) {
   workspace_.Reset();
   layout_of_step_ = workspace_.layout();
   pool_.Reset();
@@ -267,16 +264,21 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Spa
     };
     return step;
   }
-  std::vector<float*> places;
-  for (const absl::Span<const float> values : parameters) {
-    PAWL_ASSIGN_OR_RETURN(float* data, workspace_.Allocate<float>(values.size()));
-    places.push_back(data);
-    step.parameters.push_back(data);
+  // Of tables that stay where they are: null.
+  std::vector<float*> places(parameters.size());
+  for (size_t t = 0; t < parameters.size(); ++t) {
+    if (!stays.empty() && stays[t]) {
+      step.parameters.push_back(parameters[t].data());
+      continue;
+    }
+    PAWL_ASSIGN_OR_RETURN(places[t], workspace_.Allocate<float>(parameters[t].size()));
+    step.parameters.push_back(places[t]);
   }
   // Each table when it is needed: the layers before it are computed meanwhile.
   step.await = [this, gate, gate_status, parameters, places = std::move(places)](size_t table) {
     if (gate != nullptr && gate_status->ok()) *gate_status = gate(table);
-    if (gate_status->ok()) Upload(parameters[table].data(), parameters[table].size() * sizeof(float), places[table]);
+    if (!gate_status->ok() || places[table] == nullptr) return;
+    Upload(parameters[table].data(), parameters[table].size() * sizeof(float), places[table]);
   };
   return step;
 }
@@ -315,7 +317,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
                     batch, parameters, gradient_scale * scale, gradients, [&order](size_t table) { order.push_back(table); },
                     // What it let in stays in.
                     scale == *options_.loss_scale ? gate : nullptr, next));
-    const size_t bad = FirstNotFinite(gradients);
+    PAWL_ASSIGN_OR_RETURN(const size_t bad, FirstNotFinite(gradients));
     // The forward pass does not depend on the scale.
     if (bad == gradients.size() || !std::isfinite(result.loss_sum)) break;
     if (scale == 1) {
@@ -329,10 +331,34 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
   result.loss_scale = scale;
   for (const size_t table : order) {
     // Both are powers of two: nothing is rounded, but what is then too small for its last digits.
-    for (float& value : gradients[table]) value *= 1 / scale;
+    PAWL_RETURN_IF_ERROR(ScaleGradient(table, 1 / scale, gradients[table]));
     if (sink) sink(table);
   }
   return result;
+}
+
+absl::StatusOr<size_t> TrainingModel::FirstNotFinite(absl::Span<const absl::Span<float>> gradients) {
+  std::vector<float> found(gradients.size());
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    if (!options_.stays[t]) {
+      found[t] = AllFinite(gradients[t].data(), gradients[t].size()) ? 0.0f : 1.0f;
+      continue;
+    }
+    PAWL_ASSIGN_OR_RETURN(float* const there, workspace_.Allocate<float>(1));
+    streams_.compute->FindNotFinite(gradients[t].size(), gradients[t].data(), there);
+    streams_.compute->CopyToHost(there, sizeof(float), &found[t]);
+  }
+  PAWL_RETURN_IF_ERROR(streams_.compute->Synchronize());
+  return static_cast<size_t>(std::find(found.begin(), found.end(), 1.0f) - found.begin());
+}
+
+absl::Status TrainingModel::ScaleGradient(size_t table, float factor, absl::Span<float> gradient) {
+  if (options_.stays[table]) {
+    streams_.compute->Scale(gradient.size(), factor, gradient.data());
+    return streams_.compute->Synchronize();
+  }
+  for (float& value : gradient) value *= factor;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
@@ -345,7 +371,7 @@ absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Spa
   Prefetch(status.ok() && next != &batch ? next : nullptr);
   // The gradients of the last layers travel on while the first ones' are computed.
   for (const InFlight& gradient : in_flight) {
-    if (status.ok()) status = streams_.download->Await(gradient.mark);
+    if (status.ok()) status = gradient.stream->Await(gradient.mark);
     if (status.ok() && sink) sink(gradient.table);
   }
   status.Update(Synchronize());
@@ -359,12 +385,15 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
                                              const GradientSink& sink, const ParameterGate& gate, LossSum* result,
                                              std::vector<InFlight>* in_flight) {
   absl::Status gate_status;
-  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, gate, &gate_status));
+  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, options_.stays, gate, &gate_status));
   const bool shares_host_memory = device_.SharesHostMemory();
-  for (const absl::Span<float> gradient : gradients) {
-    float* data = gradient.data();
-    if (!shares_host_memory) {
-      PAWL_ASSIGN_OR_RETURN(data, workspace_.Allocate<float>(gradient.size()));
+  staying_.clear();
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    float* data = gradients[t].data();
+    if (options_.stays[t]) {
+      staying_.insert(staying_.end(), {parameters[t].data(), data});
+    } else if (!shares_host_memory) {
+      PAWL_ASSIGN_OR_RETURN(data, workspace_.Allocate<float>(gradients[t].size()));
     }
     step.gradients.push_back(data);
   }
@@ -373,10 +402,14 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
       if (sink) sink(table);
       return;
     }
+    if (options_.stays[table]) {
+      in_flight->push_back({table, streams_.compute.get(), streams_.compute->PlaceMark()});
+      return;
+    }
     Stream& download = *streams_.download;
     download.WaitFor(*streams_.compute);
     download.CopyToHost(step.gradients[table], gradients[table].size() * sizeof(float), gradients[table].data());
-    in_flight->push_back({table, download.PlaceMark()});
+    in_flight->push_back({table, &download, download.PlaceMark()});
   };
 
   double* loss_sum = nullptr;
@@ -399,7 +432,8 @@ TrainingModel::RecordedStep* TrainingModel::FindRecorded(size_t samples, float g
   const DeviceBatch& batch = batches_[present_];
   const auto known = std::find_if(recorded_steps_.begin(), recorded_steps_.end(), [&](const RecordedStep& recorded) {
     return recorded.numerics == batch.numerics().data && recorded.labels == batch.labels() && recorded.samples == samples &&
-           recorded.gradient_scale == gradient_scale && recorded.layout == workspace_.layout();
+           recorded.gradient_scale == gradient_scale && recorded.layout == workspace_.layout() &&
+           recorded.staying == staying_;
   });
   return known == recorded_steps_.end() ? nullptr : &*known;
 }
@@ -444,6 +478,7 @@ void TrainingModel::RememberStep(size_t samples, float gradient_scale, uint64_t 
   recorded.samples = samples;
   recorded.gradient_scale = gradient_scale;
   recorded.layout = workspace_.layout();
+  recorded.staying = staying_;
 }
 
 absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_scale, const absl::Status& gate_status,
@@ -484,7 +519,7 @@ absl::Status TrainingModel::Predict(const Batch& batch, absl::Span<const absl::S
 absl::Status TrainingModel::EnqueueOutputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                            absl::Span<float> host_outputs) {
   absl::Status gate_status;
-  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, nullptr, &gate_status));
+  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, /*stays=*/{}, nullptr, &gate_status));
   PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
   PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
   streams_.compute->CopyToHost(outputs.data, host_outputs.size() * sizeof(float), host_outputs.data());

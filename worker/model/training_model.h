@@ -63,7 +63,8 @@ using TryGate = std::function<absl::Status()>;
 
 // Holds no parameters: they come with every call, one span for each table in the
 // order of tables(). A dense table's span is the whole tensor, a sparse one's
-// holds the rows of batch.keys in that order, [keys, row_width].
+// holds the rows of batch.keys in that order, [keys, row_width]. Spans are of the host's memory; but of dense tables those that
+// ComputeGradients takes are of the device's, parameters and gradients, if the model was made so: they stay there then.
 //
 // Labels: LOGISTIC takes 1 for yes and 0 or -1 for no, SOFTMAX_CROSS_ENTROPY the
 // class, 0 to classes - 1, SQUARED any finite number. Others are refused.
@@ -83,8 +84,10 @@ class TrainingModel {
   // records_steps: steps whose tables are all dense, and whose batches are of one size, are recorded once and played then,
   // where the device has a memory of its own: less to do for the host, but gradients come together at the end of a step, and
   // all parameters must be there at its beginning. The same bits.
+  //
+  // dense_on_device: what is said above of dense tables' spans.
   static absl::StatusOr<std::unique_ptr<TrainingModel>> Create(const Job& job, const DataShape& shape, Device& device,
-                                                               bool records_steps = false);
+                                                               bool records_steps = false, bool dense_on_device = false);
 
   TrainingModel(const TrainingModel&) = delete;
   TrainingModel& operator=(const TrainingModel&) = delete;
@@ -129,6 +132,8 @@ class TrainingModel {
     // See ModelStep; by table.
     std::vector<bool> recomputes;
     bool records_steps = false;
+    // By table: whether ComputeGradients' spans of it are of the device's memory, and that is not the host's.
+    std::vector<bool> stays;
   };
   // The computation of a step: all that its operations were given.
   struct RecordedStep {
@@ -138,6 +143,8 @@ class TrainingModel {
     float gradient_scale = 0;
     // Of the workspace, which gave the rest of the memory.
     uint64_t layout = 0;
+    // The spans that stay on the device: those of parameters take turns.
+    std::vector<const float*> staying;
     // Null when there was one such step yet, which was not recorded: the first one of a size makes the workspace grow, and
     // the device prepare what its operations need.
     std::unique_ptr<Recording> recording;
@@ -145,8 +152,9 @@ class TrainingModel {
     // Tables in the order in which their gradients are final.
     std::vector<size_t> finished;
   };
-  // Of two batches' places, steps of two sizes (the last of an epoch is shorter) and a dozen loss scales.
-  static constexpr size_t kMaxRecordedSteps = 48;
+  // Of two batches' places, two of the parameters, steps of two sizes (the last of an epoch is shorter) and a dozen loss
+  // scales.
+  static constexpr size_t kMaxRecordedSteps = 96;
   // What a device does at a time, each a stream of its own: what comes next is copied there, and what is done is copied
   // back, while it computes.
   struct Streams {
@@ -155,9 +163,10 @@ class TrainingModel {
     std::unique_ptr<Stream> upload;
     std::unique_ptr<Stream> download;
   };
-  // A table whose gradient is on its way to the host.
+  // A table whose gradient is on its way to where it is wanted: it is there when the stream has come to the mark.
   struct InFlight {
     size_t table;
+    Stream* stream;
     Stream::Mark mark;
   };
 
@@ -168,8 +177,9 @@ class TrainingModel {
   absl::Status CheckLabels(const Batch& batch) const;
   // A step with the batch in device memory, and the parameters when the gate has let them in; *gate_status is its first
   // error.
+  // `stays`: by table, whether the parameters are there already; empty: none are.
   absl::StatusOr<ModelStep> BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
-                                      const ParameterGate& gate, absl::Status* gate_status);
+                                      const std::vector<bool>& stays, const ParameterGate& gate, absl::Status* gate_status);
   // The batch in the memory of the device, by now or by what the upload stream was given.
   absl::StatusOr<const DeviceBatch*> ToDevice(const Batch& batch);
   // Begins to copy the batch of the call after this one; only a call for that one finds it.
@@ -182,8 +192,12 @@ class TrainingModel {
   absl::StatusOr<LossSum> ComputeOnce(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                       float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                       const GradientSink& sink, const ParameterGate& gate, const Batch* next);
+  // The first table whose gradient is not finite; as many as there are if there is none.
+  absl::StatusOr<size_t> FirstNotFinite(absl::Span<const absl::Span<float>> gradients);
+  // Multiplies a table's gradient, wherever it is.
+  absl::Status ScaleGradient(size_t table, float factor, absl::Span<float> gradient);
   // Gives the streams all of the work; the caller synchronizes. in_flight: the tables whose sink is to be called when their
-  // mark of the download stream is reached, in the order of finishing.
+  // mark is reached, in the order of finishing.
   absl::Status EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                 float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                 const GradientSink& sink, const ParameterGate& gate, LossSum* result,
@@ -217,8 +231,9 @@ class TrainingModel {
   // Of the workspace's present layout, the oldest first.
   std::deque<RecordedStep> recorded_steps_;
   uint64_t played_steps_ = 0;
-  // The workspace's when the step under way began.
+  // Of the step under way: the workspace's when it began, and the spans that stay on the device.
   uint64_t layout_of_step_ = 0;
+  std::vector<const float*> staying_;
 };
 
 }  // namespace pawl

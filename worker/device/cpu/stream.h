@@ -56,6 +56,11 @@ class CpuStream final : public Stream {
   void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                    double* loss_sum) override;
 
+  // optimizer.cc
+  void FindNotFinite(size_t count, const float* x, float* found) override;
+  void Update(const UpdateRule& rule, const UpdatePosition& position, float scale, absl::Span<const UpdatedRow> rows,
+              const float* gradients, float* weights, float* slots) override;
+
  private:
   // The factors of products of 16 bits, as large as the largest so far.
   std::vector<float> rounded_a_;

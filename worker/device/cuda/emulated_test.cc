@@ -66,7 +66,7 @@ TEST_F(EmulatedCudaTest, EveryOperationIsTheCpus) {
     EXPECT_LE(check.worst, 1) << check.operation;
     EXPECT_GT(check.cases, 0);
     // The promise of cuda/stream.h; most of the entries here are of few keys.
-    EXPECT_TRUE(check.operation != "PoolRows" || check.worst == 0);
+    EXPECT_TRUE((check.operation != "PoolRows" && check.operation != "Update") || check.worst == 0);
   }
 }
 

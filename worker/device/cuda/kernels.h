@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "server/optimizer/update_formula.h"
 #include "worker/device/operands.h"
 
 // As in cuda_runtime_api.h.
@@ -97,6 +98,15 @@ void SquaredLoss(const Queue& queue, size_t samples, const float* predictions, c
                  float* gradients, double* scratch, double* loss_sum);
 void SoftmaxLoss(const Queue& queue, ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                  double* scratch, double* loss_sum);
+
+// optimizer.cu
+
+// found: set to 1 if an element is not finite, otherwise left as it is.
+void FindNotFinite(const Queue& queue, size_t count, const float* x, float* found);
+// The floats of scratch memory that Update needs.
+size_t UpdateScratch(const UpdateFormula& formula);
+void Update(const Queue& queue, const UpdateFormula& formula, const UpdatedRow* rows, size_t row_count,
+            const float* gradients, float* scratch, float* weights, float* slots);
 
 }  // namespace pawl::cuda
 

@@ -99,6 +99,11 @@ class CudaStream final : public Stream {
   void SoftmaxLoss(ConstMatrix logits, const float* labels, float gradient_scale, Matrix gradients,
                    double* loss_sum) override;
 
+  // optimizer.cc
+  void FindNotFinite(size_t count, const float* x, float* found) override;
+  void Update(const UpdateRule& rule, const UpdatePosition& position, float scale, absl::Span<const UpdatedRow> rows,
+              const float* gradients, float* weights, float* slots) override;
+
  private:
   // What was copied from the GPU, and where it is wanted.
   struct Download {

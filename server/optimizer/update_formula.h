@@ -1,0 +1,195 @@
+// What an update does with one element, as arithmetic that every processor can do: from here it gets into the vector code of
+// kernel_rule.h, and into the kernels of worker/device/cuda, which nvcc compiles.
+#ifndef PAWL_SERVER_OPTIMIZER_UPDATE_FORMULA_H_
+#define PAWL_SERVER_OPTIMIZER_UPDATE_FORMULA_H_
+
+#include <cmath>
+#include <cstddef>
+#include <variant>
+
+#if defined(__CUDACC__)
+#define PAWL_FORMULA __host__ __device__ inline
+#else
+#include "client_lib/base/vector_targets.h"
+#define PAWL_FORMULA PAWL_ALWAYS_INLINE
+#endif
+
+namespace pawl {
+
+// How much is to be done to a gradient besides scaling it.
+enum class GradientMode {
+  kPlain,
+  kClipped,      // clip_value or clip_norm
+  kRegularized,  // l1 or l2, and perhaps clips
+};
+
+// What is known of the gradient of a row. Values that switch an operation off make it exact: no bound is infinity, no norm
+// clip is a factor of 1.
+struct GradientPass {
+  float scale;
+  float bound;
+  float factor;
+  float l1;
+  float l2;
+};
+
+// These take one element (T = float), or several as a vector type of the compiler's.
+
+// A gradient as it came, scaled and clipped by value.
+template <GradientMode kMode, typename T>
+PAWL_FORMULA T Clipped(const GradientPass& pass, T g) {
+  g = g * pass.scale;
+  if constexpr (kMode != GradientMode::kPlain) {
+    const T bound = T{} + pass.bound;
+    g = g < -bound ? -bound : g;
+    g = g > bound ? bound : g;
+  }
+  return g;
+}
+
+// A gradient as it came, as the optimizer sees it. `weight` is not used but with kRegularized.
+template <GradientMode kMode, typename T>
+PAWL_FORMULA T Prepared(const GradientPass& pass, T g, T weight) {
+  g = Clipped<kMode, T>(pass, g);
+  if constexpr (kMode != GradientMode::kPlain) g = g * pass.factor;
+  if constexpr (kMode == GradientMode::kRegularized) {
+    const T zero = {};
+    const T one = zero + 1.0f;
+    const T sign = weight > zero ? one : (weight < zero ? -one : zero);
+    g = g + (pass.l2 * weight + pass.l1 * sign);
+  }
+  return g;
+}
+
+// The formulas; the file of an optimizer's name says where its own comes from. Each has
+//   kSlotArrays            slot arrays as long as the weights: 0, 1 or 2
+//   kRowSlots              1 if, instead, one slot serves the whole row
+//   Element(g, w, ...)     the update of a weight and its slots by a prepared gradient
+// and, with kRowSlots, BeginRow(mean_square, slot), to be called once before a row's elements with the mean of the squares of
+// its prepared gradients: it updates the slot, and what Element needs of it.
+
+struct SgdFormula {
+  static constexpr size_t kSlotArrays = 0;
+  static constexpr size_t kRowSlots = 0;
+  float rate;
+
+  PAWL_FORMULA void Element(float g, float& w) const { w = w - rate * g; }
+};
+
+template <bool kNesterov>
+struct MomentumFormula {
+  static constexpr size_t kSlotArrays = 1;
+  static constexpr size_t kRowSlots = 0;
+  float rate;
+  float momentum;
+
+  PAWL_FORMULA void Element(float g, float& w, float& v) const {
+    v = momentum * v + g;
+    w = w - rate * (kNesterov ? g + momentum * v : v);
+  }
+};
+
+struct AdagradFormula {
+  static constexpr size_t kSlotArrays = 1;
+  static constexpr size_t kRowSlots = 0;
+  float rate;
+  float epsilon;
+
+  PAWL_FORMULA void Element(float g, float& w, float& a) const {
+    a = a + g * g;
+    w = w - (rate * g) / (std::sqrt(a) + epsilon);
+  }
+};
+
+struct RowWiseAdagradFormula {
+  static constexpr size_t kSlotArrays = 0;
+  static constexpr size_t kRowSlots = 1;
+  float rate;
+  float epsilon;
+  // Of the row.
+  float factor = 0;
+
+  PAWL_FORMULA void BeginRow(float mean_square, float* slot) {
+    const float a = *slot + mean_square;
+    *slot = a;
+    factor = rate / (std::sqrt(a) + epsilon);
+  }
+  PAWL_FORMULA void Element(float g, float& w) const { w = w - factor * g; }
+};
+
+struct RmsPropFormula {
+  static constexpr size_t kSlotArrays = 1;
+  static constexpr size_t kRowSlots = 0;
+  float rate;
+  float rho;
+  float one_minus_rho;
+  float epsilon;
+
+  PAWL_FORMULA void Element(float g, float& w, float& a) const {
+    a = rho * a + one_minus_rho * (g * g);
+    w = w - (rate * g) / (std::sqrt(a) + epsilon);
+  }
+};
+
+template <bool kDecoupledDecay>
+struct AdamFormula {
+  static constexpr size_t kSlotArrays = 2;
+  static constexpr size_t kRowSlots = 0;
+  float corrected_rate;
+  float inverse_root;
+  float beta1;
+  float one_minus_beta1;
+  float beta2;
+  float one_minus_beta2;
+  float epsilon;
+  float keep;
+
+  PAWL_FORMULA void Element(float g, float& w, float& m, float& v) const {
+    m = beta1 * m + one_minus_beta1 * g;
+    v = beta2 * v + one_minus_beta2 * (g * g);
+    if constexpr (kDecoupledDecay) w = w * keep;
+    w = w - (corrected_rate * m) / (std::sqrt(v) * inverse_root + epsilon);
+  }
+};
+
+struct FtrlFormula {
+  static constexpr size_t kSlotArrays = 2;
+  static constexpr size_t kRowSlots = 0;
+  float rate;
+  float beta;
+  float l1;
+  float l2;
+
+  PAWL_FORMULA void Element(float g, float& w, float& n, float& z) const {
+    const float root = std::sqrt(n);
+    const float new_n = n + g * g;
+    const float new_root = std::sqrt(new_n);
+    const float sigma = (new_root - root) / rate;
+    const float new_z = z + (g - sigma * w);
+    const float pull = (new_z < 0.0f ? -l1 : l1) - new_z;
+    const float weight = pull / ((beta + new_root) / rate + l2);
+    const float size = new_z < 0.0f ? -new_z : new_z;
+    n = new_n;
+    z = new_z;
+    w = size <= l1 ? 0.0f : weight;
+  }
+};
+
+// The gradient as it came takes the weight's place.
+struct AssignFormula {};
+
+// One update of rows, whole: the README says what is to be done with a row, in which order.
+struct UpdateFormula {
+  std::variant<AssignFormula, SgdFormula, MomentumFormula<false>, MomentumFormula<true>, AdagradFormula,
+               RowWiseAdagradFormula, RmsPropFormula, AdamFormula<false>, AdamFormula<true>, FtrlFormula>
+      element;
+  // The rest is not the assignment's.
+  GradientMode mode = GradientMode::kPlain;
+  GradientPass pass = {1, 0, 1, 0, 0};
+  // 0 if there is none; the factor of `pass` is each row's own otherwise.
+  float clip_norm = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_OPTIMIZER_UPDATE_FORMULA_H_
