@@ -73,6 +73,7 @@ class Cluster {
     if (setting.all_reduce) {
       job_.set_dense_path(ALLREDUCE);
       job_.mutable_all_reduce()->set_write_back_steps(setting.write_back_steps);
+      job_.mutable_all_reduce()->set_sharded_optimizer(setting.sharded);
     }
     train_ = Dataset::Load(job_.data(), job_.data().train()).value();
     if (setting.eval_samples > 0) {
@@ -224,10 +225,8 @@ class Cluster {
     for (const uint32_t rank : ranks) {
       sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank, 0));
       progress_->Begin(rank, 0, 0);
-      trainers_[rank] = std::make_unique<RankTrainer>(shared, *sessions_.back(),
-                                                      TrainingModel::Create(job_, train_->shape(), *device_, false,
-                                                                            StaysOnDevice())
-                                                          .value());
+      trainers_[rank] = std::make_unique<RankTrainer>(
+          shared, *sessions_.back(), TrainingModel::Create(job_, train_->shape(), *device_, false, StaysOnDevice()).value());
       if (process.replica != nullptr) process.replica->Expect(rank, 1);
     }
     for (const uint32_t rank : ranks) {

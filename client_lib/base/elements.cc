@@ -98,13 +98,13 @@ bool HasAvx2() {
 }
 
 template <typename Operation>
-void Do(ElementType type, const void* from, size_t count, int32_t exponent, void* to) {
+void Do(bool with_avx2, ElementType type, const void* from, size_t count, int32_t exponent, void* to) {
   if (type != BFLOAT16 && type != FLOAT16) {
     if (count > 0) std::memcpy(to, from, count * sizeof(float));
     return;
   }
   const float scale = std::ldexp(1.0f, exponent);
-  if (HasAvx2()) {
+  if (with_avx2) {
     DoAvx2<Operation>(type, from, count, scale, to);
   } else {
     DoPortable<Operation>(type, from, count, scale, to);
@@ -133,13 +133,35 @@ float LargestFinite(const void* floats, size_t count) {
 }
 
 void EncodeElements(ElementType type, const void* floats, size_t count, void* to, int32_t exponent) {
-  Do<Encode>(type, floats, count, -exponent, to);
+  Do<Encode>(HasAvx2(), type, floats, count, -exponent, to);
 }
 
 void DecodeElements(ElementType type, const void* from, size_t count, void* floats, int32_t exponent) {
-  Do<Decode>(type, from, count, exponent, floats);
+  Do<Decode>(HasAvx2(), type, from, count, exponent, floats);
 }
 
-void RoundElements(ElementType type, const float* from, size_t count, float* to) { Do<Round>(type, from, count, 0, to); }
+void RoundElements(ElementType type, const float* from, size_t count, float* to) {
+  Do<Round>(HasAvx2(), type, from, count, 0, to);
+}
+
+namespace portable {
+
+float LargestFinite(const void* floats, size_t count) {
+  return FloatOfBits(static_cast<uint32_t>(LargestFinitePortable(floats, count)));
+}
+
+void EncodeElements(ElementType type, const void* floats, size_t count, void* to, int32_t exponent) {
+  Do<Encode>(/*with_avx2=*/false, type, floats, count, -exponent, to);
+}
+
+void DecodeElements(ElementType type, const void* from, size_t count, void* floats, int32_t exponent) {
+  Do<Decode>(/*with_avx2=*/false, type, from, count, exponent, floats);
+}
+
+void RoundElements(ElementType type, const float* from, size_t count, float* to) {
+  Do<Round>(/*with_avx2=*/false, type, from, count, 0, to);
+}
+
+}  // namespace portable
 
 }  // namespace pawl

@@ -35,6 +35,14 @@ void DecodeElements(ElementType type, const void* from, size_t count, void* floa
 // What comes back of numbers that were encoded and decoded.
 void RoundElements(ElementType type, const float* from, size_t count, float* to);
 
+// The same as they are on machines without AVX2, for tests.
+namespace portable {
+float LargestFinite(const void* floats, size_t count);
+void EncodeElements(ElementType type, const void* floats, size_t count, void* to, int32_t exponent = 0);
+void DecodeElements(ElementType type, const void* from, size_t count, void* floats, int32_t exponent = 0);
+void RoundElements(ElementType type, const float* from, size_t count, float* to);
+}  // namespace portable
+
 }  // namespace pawl
 
 #endif  // PAWL_CLIENT_LIB_BASE_ELEMENTS_H_

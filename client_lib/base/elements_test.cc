@@ -167,6 +167,42 @@ TEST(ElementsTest, NoExponentRoundsOrOverflows) {
   EXPECT_EQ(ElementExponentFor(FLOAT16, 0), 0);
 }
 
+// All upper halves of a float's bits with lower ones around what decides how it is rounded, NaN included; all numbers of 16
+// bits; exponents up to their ends.
+TEST(ElementsTest, MachinesWithoutAvx2HaveTheSameBits) {
+  std::vector<float> floats;
+  std::vector<uint16_t> halves;
+  for (uint32_t upper = 0; upper < 65536; ++upper) {
+    halves.push_back(static_cast<uint16_t>(upper));
+    for (const uint32_t lower : {0u, 1u, 0x0fffu, 0x1000u, 0x1001u, 0x5a5au, 0x7fffu, 0x8000u, 0x8001u, 0xffffu}) {
+      floats.push_back(FloatOfBits(upper << 16 | lower));
+    }
+  }
+  const auto expect_same = [](const auto& one, const auto& other, int type, int exponent) {
+    ASSERT_EQ(std::memcmp(one.data(), other.data(), one.size() * sizeof(one[0])), 0) << type << " " << exponent;
+  };
+  for (const ElementType type : {BFLOAT16, FLOAT16}) {
+    for (const int32_t exponent : {0, kMinElementExponent, -14, 9, kMaxElementExponent}) {
+      if (!IsElementExponent(type, exponent)) continue;
+      std::vector<uint16_t> encoded(floats.size()), portably_encoded(floats.size());
+      EncodeElements(type, floats.data(), floats.size(), encoded.data(), exponent);
+      portable::EncodeElements(type, floats.data(), floats.size(), portably_encoded.data(), exponent);
+      expect_same(encoded, portably_encoded, type, exponent);
+      std::vector<float> decoded(halves.size()), portably_decoded(halves.size());
+      DecodeElements(type, halves.data(), halves.size(), decoded.data(), exponent);
+      portable::DecodeElements(type, halves.data(), halves.size(), portably_decoded.data(), exponent);
+      expect_same(decoded, portably_decoded, type, exponent);
+    }
+    std::vector<float> rounded(floats.size()), portably_rounded(floats.size());
+    RoundElements(type, floats.data(), floats.size(), rounded.data());
+    portable::RoundElements(type, floats.data(), floats.size(), portably_rounded.data());
+    expect_same(rounded, portably_rounded, type, 0);
+  }
+  for (size_t end = 0; end < floats.size(); end += 997) {
+    ASSERT_EQ(LargestFinite(floats.data(), end), portable::LargestFinite(floats.data(), end)) << end;
+  }
+}
+
 TEST(ElementsTest, TheLargestFiniteMagnitudeIsFoundAnywhere) {
   for (size_t count = 0; count <= 70; ++count) {
     std::vector<float> floats(count, -0.5f);

@@ -93,14 +93,14 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std:
 }
 
 LocalCluster::LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers,
-                           uint32_t max_restarts, std::vector<std::string> devices, std::string collectives)
+                           uint32_t max_restarts, std::vector<std::string> devices, std::vector<std::string> worker_flags)
     : programs_(std::move(programs)),
       out_(out),
       servers_(servers),
       workers_(workers),
       restart_policy_(max_restarts),
       devices_(std::move(devices)),
-      collectives_(std::move(collectives)) {}
+      worker_flags_(std::move(worker_flags)) {}
 
 absl::Status LocalCluster::Start(const std::string& process, const std::string& program, std::vector<std::string> arguments,
                                  std::vector<std::string> environment) {
@@ -154,7 +154,7 @@ absl::Status LocalCluster::StartWorker() {
   const std::string process = absl::StrCat("worker-", number);
   std::vector<std::string> flags = {absl::StrCat("--scheduler=", scheduler_address_),
                                     absl::StrCat("--data_dir=", out_.data(process))};
-  if (!collectives_.empty()) flags.push_back(absl::StrCat("--collectives=", collectives_));
+  flags.insert(flags.end(), worker_flags_.begin(), worker_flags_.end());
   std::vector<std::string> environment;
   if (!devices_.empty()) {
     const std::string& device = devices_[number % devices_.size()];

@@ -37,9 +37,9 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std:
 // thread, the main one (see ChildProcess).
 class LocalCluster {
  public:
-  // `out` outlives this. `devices`, `collectives`: see RunOptions.
+  // `out` outlives this. `devices`: see RunOptions; `worker_flags` are given to each worker besides.
   LocalCluster(Programs programs, const OutFolder& out, uint32_t servers, uint32_t workers, uint32_t max_restarts,
-               std::vector<std::string> devices = {}, std::string collectives = "");
+               std::vector<std::string> devices = {}, std::vector<std::string> worker_flags = {});
 
   // Starts the scheduler with the folder's job file, at a free port that it keeps over its restarts.
   absl::Status StartScheduler(const std::vector<std::string>& more_flags = {});
@@ -105,7 +105,7 @@ class LocalCluster {
   const uint32_t workers_;
   RestartPolicy restart_policy_;
   const std::vector<std::string> devices_;
-  const std::string collectives_;
+  const std::vector<std::string> worker_flags_;
   std::string scheduler_address_;
   // The numbers of the next ones.
   uint32_t next_server_ = 0;

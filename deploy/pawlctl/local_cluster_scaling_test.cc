@@ -81,7 +81,8 @@ TEST(LocalClusterDevicesTest, WorkersTakeDevicesInTurnAndThoseOnOneGpuAreDiffere
   chmod(path.c_str(), 0755);
   auto out = OutFolder::Open(testing::TempDir() + "devices");
   ASSERT_TRUE(out.ok()) << out.status();
-  LocalCluster cluster({path, path, path}, **out, 1, 5, /*max_restarts=*/0, {"cuda:0", "cpu"}, "gloo");
+  LocalCluster cluster({path, path, path}, **out, 1, 5, /*max_restarts=*/0, {"cuda:0", "cpu"},
+                       {"--collectives=gloo", "--cuda_graphs"});
   ASSERT_TRUE(cluster.StartScheduler().ok());
   ASSERT_TRUE(cluster.StartNodes("127.0.0.1:1").ok());
   const std::string server = FirstLine((*out)->log("unnamed-server-0"));
@@ -95,7 +96,7 @@ TEST(LocalClusterDevicesTest, WorkersTakeDevicesInTurnAndThoseOnOneGpuAreDiffere
     const std::string line = FirstLine((*out)->log("unnamed-worker-" + std::to_string(worker)));
     EXPECT_EQ(line.find(expected[worker][0]), 0u) << worker << ": " << line;
     EXPECT_NE(line.find(expected[worker][1]), std::string::npos) << worker << ": " << line;
-    EXPECT_NE(line.find("--collectives=gloo"), std::string::npos) << worker << ": " << line;
+    EXPECT_NE(line.find("--collectives=gloo --cuda_graphs"), std::string::npos) << worker << ": " << line;
   }
 }
 

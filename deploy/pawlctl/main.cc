@@ -38,6 +38,8 @@ ABSL_FLAG(std::vector<std::string>, device, {"cpu"},
 ABSL_FLAG(std::string, collectives, "",
           "pawl-worker's --collectives: auto, gloo or nccl; default: auto. By nccl workers on one GPU go by it to each\n"
           "other too, as if on several machines: for tests.");
+ABSL_FLAG(bool, cuda_graphs, false,
+          "pawl-worker's --cuda_graphs: on a GPU the steps of models without categorical fields are launched as a whole.");
 ABSL_FLAG(uint32_t, replicas, 0,
           "Replicas of each partition, each on another server; 0 means what the job says, or 1. With r of them the job\n"
           "goes on though r - 1 servers are lost.");
@@ -106,8 +108,8 @@ const std::vector<CommandSpec>& Commands() {
                "The daemons are taken from the folder of pawlctl, from where Bazel built them, or from PAWL_BIN_DIR.\n"
                "\n"
                "Exit code 0 only if the job completed, with a checkpoint of its end if it has a folder for one.",
-       .flags = {"job", "servers", "workers", "device", "collectives", "replicas", "durability", "max_restarts", "set",
-                 "out", "restore"},
+       .flags = {"job", "servers", "workers", "device", "collectives", "cuda_graphs", "replicas", "durability",
+                 "max_restarts", "set", "out", "restore"},
        .repeated_flags = {"set"}},
       {.name = "restore",
        .summary = "go on from a checkpoint: run with --restore",
@@ -116,8 +118,8 @@ const std::vector<CommandSpec>& Commands() {
            "before; a damaged one is refused, with the name of the one before it that is whole.\n"
            "\n"
            "  pawlctl restore --restore=checkpoints --job=job.pbtxt --servers=4",
-       .flags = {"restore", "job", "servers", "workers", "device", "collectives", "replicas", "durability", "max_restarts",
-                 "set", "out"},
+       .flags = {"restore", "job", "servers", "workers", "device", "collectives", "cuda_graphs", "replicas", "durability",
+                 "max_restarts", "set", "out"},
        .repeated_flags = {"set"}},
       {.name = "checkpoint",
        .summary = "have a checkpoint made of a running job",
@@ -301,6 +303,7 @@ int Dispatch(const std::string& command, const CommandLine& line) {
     options.workers = absl::GetFlag(FLAGS_workers);
     options.devices = absl::GetFlag(FLAGS_device);
     options.collectives = absl::GetFlag(FLAGS_collectives);
+    options.cuda_graphs = absl::GetFlag(FLAGS_cuda_graphs);
     options.replicas = absl::GetFlag(FLAGS_replicas);
     options.durability = absl::GetFlag(FLAGS_durability);
     options.max_restarts = absl::GetFlag(FLAGS_max_restarts);

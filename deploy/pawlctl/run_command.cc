@@ -78,6 +78,13 @@ struct PreparedJob {
 // As pawl-worker's --collectives has them.
 constexpr absl::string_view kCollectives[] = {"auto", "gloo", "nccl"};
 
+std::vector<std::string> WorkerFlags(const RunOptions& options) {
+  std::vector<std::string> flags;
+  if (!options.collectives.empty()) flags.push_back(absl::StrCat("--collectives=", options.collectives));
+  if (options.cuda_graphs) flags.push_back("--cuda_graphs");
+  return flags;
+}
+
 // As pawl-worker's --device has it.
 bool IsDeviceName(absl::string_view name) {
   if (name == "cpu") return true;
@@ -153,7 +160,7 @@ class Run {
         out_(out),
         signals_(signals),
         cluster_(std::move(programs), out, options.servers, job.workers, options.max_restarts, options.devices,
-                 options.collectives) {}
+                 WorkerFlags(options)) {}
 
   int Go() {
     started_ = clock_.Now();

@@ -17,6 +17,8 @@ struct RunOptions {
   std::vector<std::string> devices = {};
   // pawl-worker's --collectives; empty: its default.
   std::string collectives;
+  // Likewise --cuda_graphs.
+  bool cuda_graphs = false;
   // 0: what the job says, or 1.
   uint32_t replicas = 0;
   // A pawl.Durability; empty: what the job says, or LOG.

@@ -19,9 +19,7 @@ struct RmsPropKernel {
   float epsilon;
 
   float InitialSlot() const { return 0.0f; }
-  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const {
-    return {rate, rho, 1.0f - rho, epsilon};
-  }
+  PAWL_ALWAYS_INLINE Formula Begin(float rate, uint64_t /*prior_updates*/) const { return {rate, rho, 1.0f - rho, epsilon}; }
 };
 
 }  // namespace

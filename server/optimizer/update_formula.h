@@ -65,8 +65,8 @@ PAWL_FORMULA T Prepared(const GradientPass& pass, T g, T weight) {
 //   kSlotArrays            slot arrays as long as the weights: 0, 1 or 2
 //   kRowSlots              1 if, instead, one slot serves the whole row
 //   Element(g, w, ...)     the update of a weight and its slots by a prepared gradient
-// and, with kRowSlots, BeginRow(mean_square, slot), to be called once before a row's elements with the mean of the squares of
-// its prepared gradients: it updates the slot, and what Element needs of it.
+// and, with kRowSlots, BeginRow(mean_square, slot), to be called once before a row's elements with the mean of the squares
+// of its prepared gradients: it updates the slot, and what Element needs of it.
 
 struct SgdFormula {
   static constexpr size_t kSlotArrays = 0;

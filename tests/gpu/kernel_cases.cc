@@ -202,11 +202,10 @@ absl::Status AddUpdateCases(size_t elements, Maker& maker, std::vector<KernelCas
                       .count = std::min<size_t>(elements - begin, kBlockElements),
                       .slots_begin = arrays > 0 ? arrays * begin : rows.size()});
     }
-    const std::string kind =
-        Optimizer::descriptor()->FindFieldByNumber(static_cast<int>(optimizer.kind_case()))->name();
+    const std::string kind = Optimizer::descriptor()->FindFieldByNumber(static_cast<int>(optimizer.kind_case()))->name();
     // Sums of squares read the gradients once more.
-    const double floats = (optimizer.has_assign() ? 2.0 : 3.0) + 2.0 * static_cast<double>(arrays) +
-                          (rule->IsElementwise() ? 0 : 1);
+    const double floats =
+        (optimizer.has_assign() ? 2.0 : 3.0) + 2.0 * static_cast<double>(arrays) + (rule->IsElementwise() ? 0 : 1);
     cases.push_back({absl::StrCat("Update (", kind, optimizer.clip_norm() > 0 ? ", clip_norm)" : ")"), shape,
                      floats * kFloat * static_cast<double>(elements), 0, [=](Stream& s) {
                        s.Update(*rule, {.step = 10, .prior_updates = 10}, 1e-3f, rows, gradients.data, weights.data,

@@ -16,10 +16,11 @@ LIMIT_S = 60
 PAWLCTL = """#!/bin/bash
 [[ "$1" == --version ]] && { echo "pawlctl 1.2.3"; exit; }
 echo "$*" >> "$CALLS"
-auc=0.9
+auc=0.9 digest=0a0b0c0d
 for argument in "$@"; do
   [[ "$argument" == --out=* ]] && out="${argument#*=}"
   [[ "$argument" == --device=cuda:* ]] && auc="$GPU_AUC"
+  [[ "$argument" == --cuda_graphs ]] && digest="$GRAPHS_DIGEST"
 done
 [[ "$auc" == die ]] && { echo 'the "GPU" is on fire'; exit 1; }
 mkdir -p "$out/logs"
@@ -27,6 +28,7 @@ echo "$NCCL_LINE" > "$out/logs/worker-0.log"
 cat > "$out/metrics.json" << END
 {
   "samples_per_s": 1000.5,
+  "digest": "$digest",
   "eval": {
     "evaluation": 2,
     "auc": $auc,
@@ -84,7 +86,8 @@ class RunTest(unittest.TestCase):
         self.folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.environment = {"PATH": self.path("tools") + ":/usr/bin:/bin", "CALLS": self.path("calls"), "GPU_AUC": "0.9",
-                            "NCCL_LINE": "NCCL version 2.28.3+cuda13.0", "KERNELS_EXIT": "0", "SANITIZER_FINDS": ""}
+                            "NCCL_LINE": "NCCL version 2.28.3+cuda13.0", "KERNELS_EXIT": "0", "SANITIZER_FINDS": "",
+                            "GRAPHS_DIGEST": "0a0b0c0d"}
         self.program("bundle/bin/pawlctl", PAWLCTL)
         self.program("bundle/bin/gpu_kernels", GPU_KERNELS)
         self.program("bundle/bin/training_step", STEP)
@@ -123,8 +126,8 @@ class RunTest(unittest.TestCase):
         code, out, _, parts = self.run_it()
         self.assertEqual(code, 0, out)
         self.assertEqual({name: part["result"] for name, part in parts.items()},
-                         {"kernels": "passed", "train": "passed", "hybrid": "passed", "sanitizer": "passed",
-                          "bench": "passed", "pytorch": "skipped"})
+                         {"kernels": "passed", "train": "passed", "graphs": "skipped", "hybrid": "passed",
+                          "sanitizer": "passed", "bench": "passed", "pytorch": "skipped"})
         self.assertEqual(self.results["gpu"], "NVIDIA X, 580.1, 1000 MiB")
         self.assertEqual(self.results["pawl"], "pawlctl 1.2.3")
         self.assertEqual(parts["train"]["values"]["example_auc"], {"device": 0.9, "cpu": 0.9})
@@ -132,7 +135,7 @@ class RunTest(unittest.TestCase):
         self.assertRegex(out, r"Gemm wide +65536x512x256 +1\.50 +1\.20 +1\.25\n +Relu +65536x512 +3\.00 +2\.00 +1\.50\n")
         self.assertIn("1 checks, all equal", out)
         self.assertEqual(parts["pytorch"]["values"]["dlrm"]["pawl"]["median_ms"], 1.25)
-        self.assertIn("5 passed, 0 failed, 1 skipped", out)
+        self.assertIn("5 passed, 0 failed, 2 skipped", out)
         with open(self.path("calls"), encoding="utf-8") as file:
             calls = file.read()
         self.assertIn("--device=cuda:0 --collectives=nccl --workers=2 --set=dense_path=ALLREDUCE", calls)
@@ -153,6 +156,21 @@ class RunTest(unittest.TestCase):
         code, _, _, parts = self.run_it("--part=train")
         self.assertEqual((code, parts["train"]["result"]), (1, "failed"))
         self.assertIn('the "GPU" is on fire', parts["train"]["why"])
+
+    def test_graphs_pass_with_the_same_digest_both_ways_alone(self):
+        os.mkdir(self.path("images"))
+        arguments = ("--part=graphs", "--fashion_mnist=" + self.path("images"))
+        code, _, _, parts = self.run_it(*arguments)
+        self.assertEqual((code, parts["graphs"]["result"]), (0, "passed"), parts)
+        self.assertEqual(parts["graphs"]["values"]["samples_per_s"], {"plain": 1000.5, "graphs": 1000.5})
+        self.environment["GRAPHS_DIGEST"] = "0a0b0c0e"
+        code, _, _, parts = self.run_it(*arguments)
+        self.assertEqual((code, parts["graphs"]["result"]), (1, "failed"))
+        self.assertIn("0a0b0c0e with them", parts["graphs"]["why"])
+        with open(self.path("calls"), encoding="utf-8") as file:
+            self.assertEqual(["--cuda_graphs" in call for call in file], [False, True] * 2)
+        self.environment["GPU_AUC"] = "die"
+        self.assertEqual(self.outcome(*arguments), (1, {"graphs": "failed"}))
 
     def test_hybrid_without_nccl_is_no_pass(self):
         self.environment["NCCL_LINE"] = "by gloo"
@@ -178,7 +196,7 @@ class RunTest(unittest.TestCase):
         os.remove(self.path("bundle/lib/libpawl_cuda.so"))
         code, _, _, parts = self.run_it()
         self.assertEqual(code, 1, "nothing has passed")
-        for part in ("kernels", "train", "hybrid", "bench", "sanitizer", "pytorch"):
+        for part in ("kernels", "train", "graphs", "hybrid", "bench", "sanitizer", "pytorch"):
             self.assertEqual(parts[part]["result"], "skipped")
             self.assertIn("without the CUDA toolkit", parts[part]["why"])
 

@@ -26,9 +26,9 @@ enum class Reduction { kSum, kProduct, kMin, kMax };
 // starts when those before it on this member have ended, and returns at once; `done` is called when it has ended here, on a
 // thread of the back end. It must not block. Others may not have ended then.
 //
-// Memory is the host's or the GPU's, as the back end says; one whose memory is the host's may offer an operation on a device's
-// besides. It is borrowed until `done`; input and output are the same
-// memory or do not overlap. After an error the output may hold anything, the input (unless it is the output) what it held.
+// Memory is the host's or the GPU's, as the back end says; one whose memory is the host's may offer an operation on a
+// device's besides. It is borrowed until `done`; input and output are the same memory or do not overlap. After an error the
+// output may hold anything, the input (unless it is the output) what it held.
 //
 // Nothing waits for ever: an operation that has not ended `timeout` after its start, or whose peer is gone, ends with an
 // error, and so do all after it: the group is broken then, for good, and a new one is to be formed.

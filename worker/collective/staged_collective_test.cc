@@ -219,6 +219,33 @@ TEST_F(StagedCollectiveTest, DeadlineIsThatOfAllPiecesTogether) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(end.get()));
 }
 
+// In the same pieces, which inner sees on all members, also on those that give it memory of the host.
+TEST_F(StagedCollectiveTest, MemoryOfTheDeviceIsSummedWhereItIsInTheSamePieces) {
+  ASSERT_TRUE(collective_->TakesDeviceMemory());
+  const size_t bytes = values_.size() * sizeof(float);
+  float* const input = static_cast<float*>(*device_.Allocate(bytes));
+  float* const output = static_cast<float*>(*device_.Allocate(bytes));
+  const auto stream = *device_.CreateStream();
+  stream->CopyToDevice(values_.data(), bytes, input);
+  stream->CopyToDevice(sums_.data(), bytes, output);
+  ASSERT_TRUE(stream->Synchronize().ok());
+  auto promise = std::make_shared<std::promise<absl::Status>>();
+  std::future<absl::Status> end = promise->get_future();
+  collective_->AllReduceOnDevice(input, output, values_.size(), CollectiveType::kFloat32, Reduction::kSum, hours(1),
+                                 [promise](absl::Status status) { promise->set_value(std::move(status)); });
+  for (size_t piece = 0; piece < 5; ++piece) {
+    ASSERT_TRUE(inner_->AwaitCalls(piece < 4 ? 2 : 1)) << piece;
+    EXPECT_FALSE(HasEnded(end));
+    inner_->End(absl::OkStatus());
+  }
+  EXPECT_TRUE(end.get().ok());
+  stream->CopyToHost(output, bytes, sums_.data());
+  ASSERT_TRUE(stream->Synchronize().ok());
+  EXPECT_EQ(Summed(), values_.size());
+  device_.Free(input);
+  device_.Free(output);
+}
+
 // Roots and reductions that there are not are its to refuse.
 TEST_F(StagedCollectiveTest, InnerHearsOfOperationsWithoutElementsToo) {
   std::promise<absl::Status> ended;
@@ -283,7 +310,12 @@ TEST(StagedCollectiveCreateTest, MemoryThatADeviceThatHangsMayStillWriteToIsNotF
     device.pieces_left = 4;
     auto inner = std::make_unique<HeldCollective>(nullptr);
     if (hangs) inner->SetHangs();
-    ASSERT_TRUE(StagedCollective::Create(std::move(inner), device, {.piece_bytes = kPieceBytes}).ok());
+    {
+      const auto collective = StagedCollective::Create(std::move(inner), device, {.piece_bytes = kPieceBytes});
+      ASSERT_TRUE(collective.ok());
+      // So that who has given it memory does not free that either.
+      EXPECT_EQ((*collective)->hangs(), hangs);
+    }
     EXPECT_EQ(device.allocated.size(), hangs ? 4u : 0u);
   }
   for (void* const memory : std::set<void*>(device.allocated)) device.Free(memory);

@@ -13,9 +13,9 @@
 
 namespace pawl {
 
-// Memory of a device, and streams on it: of the host's processor, so that it is the host's memory and a stream's work is done
-// in the call, or of a GPU. What is allocated is freed with its last holder, but after Abandon never: a device that hangs may
-// still use it. Outlives what was allocated. Thread-safe, but for stream() and Finish.
+// Memory of a device, and streams on it: of the host's processor, so that it is the host's memory and a stream's work is
+// done in the call, or of a GPU. What is allocated is freed with its last holder, but after Abandon never: a device that
+// hangs may still use it. Outlives what was allocated. Thread-safe, but for stream() and Finish.
 class DenseMemory {
  public:
   // `device` outlives it.

@@ -143,7 +143,8 @@ absl::StatusOr<std::optional<DenseStore::Share>> DenseReplica::WriteBack(const D
     if (version != static_cast<int64_t>(steps)) return std::nullopt;
   }
   PAWL_ASSIGN_OR_RETURN(DenseStore::Share share, store.ShareOf(*state_, steps, rank, options_.logical_workers));
-  return share;
+  // Its calls refer to its memory, which is to stay the same.
+  return std::make_optional(std::move(share));
 }
 
 void DenseReplica::ClearState() {
@@ -250,7 +251,8 @@ absl::Status DenseReplica::Synchronize(GroupOperations& group) {
   if (earliest == kNoStep) return absl::AbortedError("the members of the group have no ranks any more");
 
   StateExchange exchange(layout_, *state_, shares_.get(), group);
-  const absl::Status status = exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, *state_); });
+  const absl::Status status =
+      exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, *state_); });
   if (exchange.failed()) return Fatal(status);
   if (status.ok()) state_->SetTakenIn(changes_);
   return status;

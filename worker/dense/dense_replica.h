@@ -83,10 +83,10 @@ namespace pawl {
 //
 // # Where it lies
 //
-// Parameters, slots, gradients and their sums lie in the memory of Options::device. Where that is not the host's, a bucket is
-// added up over the ranks, summed over the processes and updated there, if the group's collective takes the device's memory
-// (NCCL); one that does not (Gloo) is given the sum in the host's memory, and its result is copied back. Through the host's
-// memory goes what is rare: what is written back, and what a new group's members give each other.
+// Parameters, slots, gradients and their sums lie in the memory of Options::device. Where that is not the host's, a bucket
+// is added up over the ranks, summed over the processes and updated there, if the group's collective takes the device's
+// memory (NCCL); one that does not (Gloo) is given the sum in the host's memory, and its result is copied back. Through the
+// host's memory goes what is rare: what is written back, and what a new group's members give each other.
 //
 // If all workers die at once, the parameters are those of the last write-back, at most write_back_steps old, while the
 // servers' sparse part goes on where it was.
@@ -139,7 +139,8 @@ class DenseReplica final : public DenseSource {
   absl::StatusOr<std::unique_ptr<DenseView>> At(uint64_t step, Session& session, MonotonicDuration timeout) override;
 
   // By the thread of a rank that has begun, in each step: where its gradient of a dense table goes, in the memory that the
-  // parameters are in too, and that it is there; or that the rank has no samples. REQUIRES of both: all tables of the step have been awaited.
+  // parameters are in too, and that it is there; or that the rank has no samples. REQUIRES of both: all tables of the step
+  // have been awaited.
   absl::Span<float> GradientBuffer(uint32_t rank, size_t table) { return gradients_.Buffer(rank, table); }
   void Give(uint32_t rank, uint64_t step, size_t table) { gradients_.Give(rank, step, table); }
   void GiveNothing(uint32_t rank, uint64_t step) { gradients_.GiveNothing(rank, step); }
@@ -154,8 +155,8 @@ class DenseReplica final : public DenseSource {
   }
   // A rank's part of writing the parameters back; nothing if they are not, or no more, after so many steps exactly, or if
   // a sharded replica has not been told that they would be.
-  // Errors are those of the device. REQUIRES: by the thread of a rank that has given its gradients of step `steps` - 1 and not
-  // of the next.
+  // Errors are those of the device. REQUIRES: by the thread of a rank that has given its gradients of step `steps` - 1 and
+  // not of the next.
   absl::StatusOr<std::optional<DenseStore::Share>> WriteBack(const DenseStore& store, uint64_t steps, uint32_t rank) const;
 
   // Whether no group takes this process as it is (GroupFormer::Form), while others may go on without it. By then whatever

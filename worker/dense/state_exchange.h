@@ -81,7 +81,8 @@ class StateExchange {
   absl::Status ReceiveWeights(size_t bucket, uint64_t version, const Newest& newest, std::vector<float>& weights);
   // `change`: puts into the state what has come.
   absl::Status ReceiveSlots(size_t bucket, const Newest& newest, std::function<absl::Status()>& change);
-  absl::Status ReceiveShares(size_t bucket, const Newest& newest, int64_t& steps_before, std::function<absl::Status()>& change);
+  absl::Status ReceiveShares(size_t bucket, const Newest& newest, int64_t& steps_before,
+                             std::function<absl::Status()>& change);
   absl::Status CountLostSteps(uint64_t earliest);
 
   const DenseLayout& layout_;

@@ -63,8 +63,8 @@ using TryGate = std::function<absl::Status()>;
 
 // Holds no parameters: they come with every call, one span for each table in the
 // order of tables(). A dense table's span is the whole tensor, a sparse one's
-// holds the rows of batch.keys in that order, [keys, row_width]. Spans are of the host's memory; but of dense tables those that
-// ComputeGradients takes are of the device's, parameters and gradients, if the model was made so: they stay there then.
+// holds the rows of batch.keys in that order, [keys, row_width]. Spans are of the host's memory; but of dense tables those
+// that ComputeGradients takes are of the device's, parameters and gradients, if the model was made so: they stay there then.
 //
 // Labels: LOGISTIC takes 1 for yes and 0 or -1 for no, SOFTMAX_CROSS_ENTROPY the
 // class, 0 to classes - 1, SQUARED any finite number. Others are refused.

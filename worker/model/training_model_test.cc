@@ -136,6 +136,66 @@ TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
   }
 }
 
+TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
+  for (const bool records : {false, true}) {
+    const auto staying = TrainingModel::Create(job_, test_case().shape, *device_, records, /*dense_on_device=*/true).value();
+    const auto stream = device_->CreateStream().value();
+    const std::vector<TableSpec>& tables = staying->tables();
+    const Batch batch = RandomBatch(test_case(), 20, 5, random_);
+    TableValues gradients(*model_, batch.keys.size(), 0);
+    // Two places for the parameters, which take turns.
+    std::vector<absl::Span<const float>> spans[2];
+    std::vector<absl::Span<float>> gradient_spans = gradients.mutable_spans();
+    std::vector<float*> places[2];
+    std::vector<void*> allocated;
+    for (size_t t = 0; t < tables.size(); ++t) {
+      const size_t count = staying->SpanSize(t, batch.keys.size());
+      const auto allocate = [&] {
+        allocated.push_back(device_->Allocate(count * sizeof(float)).value());
+        return static_cast<float*>(allocated.back());
+      };
+      for (const size_t place : {0, 1}) {
+        places[place].push_back(tables[t].kind() == DENSE ? allocate() : nullptr);
+        spans[place].emplace_back(places[place][t], count);
+      }
+      if (tables[t].kind() == DENSE) gradient_spans[t] = absl::MakeSpan(allocate(), count);
+    }
+    for (size_t step = 0; step < 7; ++step) {
+      TableValues parameters(*model_, batch.keys.size(), 0);
+      parameters.Randomize(0.4f, random_);
+      TableValues expected = parameters;
+      ASSERT_TRUE(model_->ComputeGradients(batch, parameters.spans(), 0.5f, expected.mutable_spans()).ok());
+      const size_t place = step % 2;
+      // They come when they are let in.
+      const auto gate = [&](size_t table) {
+        if (places[place][table] == nullptr) return absl::OkStatus();
+        stream->CopyToDevice(parameters[table].data(), parameters[table].size() * sizeof(float), places[place][table]);
+        return stream->Synchronize();
+      };
+      for (size_t t = 0; t < tables.size(); ++t) {
+        if (places[place][t] == nullptr) spans[place][t] = parameters[t];
+      }
+      // What is final is there already.
+      const auto sink = [&](size_t table) {
+        if (places[place][table] == nullptr) return;
+        stream->CopyToHost(gradient_spans[table].data(), gradients[table].size() * sizeof(float), gradients[table].data());
+        ASSERT_TRUE(stream->Synchronize().ok());
+      };
+      ASSERT_TRUE(staying->ComputeGradients(batch, spans[place], 0.5f, gradient_spans, sink, gate).ok());
+      EXPECT_TRUE(gradients == expected) << step;
+    }
+    // A prediction takes all parameters from the host's memory.
+    TableValues parameters(*model_, batch.keys.size(), 0);
+    parameters.Randomize(0.4f, random_);
+    Predictions expected, predictions;
+    ASSERT_TRUE(model_->Predict(batch, parameters.spans(), &expected).ok());
+    ASSERT_TRUE(staying->Predict(batch, parameters.spans(), &predictions).ok());
+    EXPECT_EQ(predictions.scores, expected.scores);
+    EXPECT_EQ(staying->played_steps() > 0, staying->records_steps());
+    for (void* const data : allocated) device_->Free(data);
+  }
+}
+
 TEST_P(TrainingModelTest, TheNextBatchIsOnTheDeviceBeforeItsTurn) {
   if (device_->SharesHostMemory()) GTEST_SKIP() << "nothing is copied";
   if (test_case().shape.numeric_count == 0) GTEST_SKIP() << "what is changed below is not there";

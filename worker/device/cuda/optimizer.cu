@@ -185,17 +185,19 @@ void Update(const Queue& queue, const UpdateFormula& formula, const UpdatedRow* 
         [&](const auto& element) {
           using F = std::decay_t<decltype(element)>;
           if constexpr (std::is_same_v<F, AssignFormula>) {
-            Launch(queue, dim3(launch.blocks, launch.count), dim3(kThreads), 0, AssignKernel, launch.rows, gradients, weights);
+            Launch(queue, dim3(launch.blocks, launch.count), dim3(kThreads), 0, AssignKernel, launch.rows, gradients,
+                   weights);
           } else {
             switch (formula.mode) {
               case GradientMode::kPlain:
-                return UpdateRows<F, GradientMode::kPlain>(queue, element, formula, launch, gradients, scratch, weights, slots);
+                return UpdateRows<F, GradientMode::kPlain>(queue, element, formula, launch, gradients, scratch, weights,
+                                                           slots);
               case GradientMode::kClipped:
                 return UpdateRows<F, GradientMode::kClipped>(queue, element, formula, launch, gradients, scratch, weights,
                                                              slots);
               case GradientMode::kRegularized:
-                return UpdateRows<F, GradientMode::kRegularized>(queue, element, formula, launch, gradients, scratch, weights,
-                                                                 slots);
+                return UpdateRows<F, GradientMode::kRegularized>(queue, element, formula, launch, gradients, scratch,
+                                                                 weights, slots);
             }
           }
         },
