@@ -299,6 +299,7 @@ TEST(AllReduceTrainerTest, WhereTheDenseParametersLieChangesNoBit) {
         Cluster cluster(other);
         cluster.RunAllOk();
         EXPECT_EQ(cluster.servers_->parameters(), first.servers_->parameters()) << processes.size() << other.on_device;
+        EXPECT_EQ(cluster.replica(0).is_of_host(), cluster.device_->SharesHostMemory());
       }
     }
   }

@@ -265,6 +265,9 @@ absl::Status PrepareTables(const WorkerOptions& options, Client& client, const T
       return training.dense_store->Load(client.free_running(), timeout, interrupt, state);
     };
     PAWL_ASSIGN_OR_RETURN(training.group_former, MakeGroupFormer(options, client, *training.device));
+    if (!training.device->SharesHostMemory()) {
+      spdlog::info("dense parameters: in the memory of {}", replica.device == nullptr ? "the host" : options.device);
+    }
     PAWL_ASSIGN_OR_RETURN(training.replica, DenseReplica::Create(std::move(replica), *training.group_former));
     training.dense_store =
         std::make_unique<DenseStore>(training.replica->layout(), training.replica->rule(), std::move(dense_tables));

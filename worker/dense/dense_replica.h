@@ -163,6 +163,8 @@ class DenseReplica final : public DenseSource {
   // is waited for here ends with the reason.
   bool refused() const { return refused_; }
 
+  // Whether all of it lies in the host's memory.
+  bool is_of_host() const { return memory_->IsOfHost(); }
   const DenseLayout& layout() const { return layout_; }
   const UpdateRule& rule() const { return *rule_; }
 
