@@ -103,6 +103,7 @@ class FakeCollective final : public Collective {
     MutexLock lock(groups_.mu_);
     return Own(live_->over);
   }
+  bool hangs() const override { return groups_.hangs_; }
 
  private:
   void Start(FakeGroups::Call call) {

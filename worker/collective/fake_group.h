@@ -2,6 +2,7 @@
 #ifndef PAWL_WORKER_COLLECTIVE_FAKE_GROUP_H_
 #define PAWL_WORKER_COLLECTIVE_FAKE_GROUP_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -57,6 +58,9 @@ class FakeGroups {
   // Set before Form.
   void SetDeviceMemory(std::function<void*(void* address, size_t bytes)> real);
 
+  // What Collective::hangs() says from now on.
+  void SetHangs(bool hangs) { hangs_ = hangs; }
+
  private:
   friend class FakeCollective;
   friend class FakeGroupFormer;
@@ -100,6 +104,7 @@ class FakeGroups {
   static void CarryOut(std::vector<Call>& calls);
 
   const uint32_t ranks_;
+  std::atomic<bool> hangs_ = false;
   mutable Mutex mu_;
   CondVar changed_;
   std::map<std::string, Waiting*> waiting_ PAWL_GUARDED_BY(mu_);

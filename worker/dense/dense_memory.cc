@@ -24,6 +24,13 @@ std::unique_ptr<DenseMemory> DenseMemory::OfHost() {
   return memory;
 }
 
+DenseMemory::~DenseMemory() {
+  MutexLock lock(mu_);
+  // Nothing else is held any more.
+  if (!lost_.empty()) Abandon();
+  lost_.clear();
+}
+
 absl::Status DenseMemory::CreateStreams() {
   PAWL_ASSIGN_OR_RETURN(stream_, device_.CreateStream());
   MutexLock lock(mu_);
@@ -32,14 +39,17 @@ absl::Status DenseMemory::CreateStreams() {
 }
 
 absl::StatusOr<std::shared_ptr<float>> DenseMemory::Allocate(size_t count) {
-  PAWL_ASSIGN_OR_RETURN(void* const data, device_.Allocate(count * sizeof(float)));
-  std::shared_ptr<float> floats(static_cast<float*>(data), [this](float* unused) {
+  const absl::StatusOr<void*> data = device_.Allocate(count * sizeof(float));
+  // That there is too little of it is no error of the device's.
+  if (absl::IsDeadlineExceeded(data.status())) return Keep(data.status());
+  PAWL_RETURN_IF_ERROR(data.status());
+  std::shared_ptr<float> floats(static_cast<float*>(*data), [this](float* unused) {
     if (!is_abandoned_) device_.Free(unused);
   });
   absl::Status zeroed;
   {
     MutexLock lock(mu_);
-    copies_->Zero(data, count * sizeof(float));
+    copies_->Zero(*data, count * sizeof(float));
     zeroed = copies_->Synchronize();
   }
   PAWL_RETURN_IF_ERROR(Keep(zeroed));
@@ -62,6 +72,11 @@ absl::Status DenseMemory::Copy(const float* from, size_t count, float* to, bool 
     copied = copies_->Synchronize();
   }
   return Keep(copied);
+}
+
+void DenseMemory::Lose(std::shared_ptr<float> floats) {
+  MutexLock lock(mu_);
+  lost_.push_back(std::move(floats));
 }
 
 absl::Status DenseMemory::status() const {

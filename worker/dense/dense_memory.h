@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,14 +15,16 @@
 namespace pawl {
 
 // Memory of a device, and streams on it: of the host's processor, so that it is the host's memory and a stream's work is
-// done in the call, or of a GPU. What is allocated is freed with its last holder, but after Abandon never: a device that
-// hangs may still use it. Outlives what was allocated. Thread-safe, but for stream() and Finish.
+// done in the call, or of a GPU. What is allocated is freed with its last holder, but what is lost never, and nothing after
+// a stream has hung: the device may still use it. Outlives what was allocated. Thread-safe, but for stream() and Finish.
 class DenseMemory {
  public:
   // `device` outlives it.
   static absl::StatusOr<std::unique_ptr<DenseMemory>> Create(Device& device);
   // The host's.
   static std::unique_ptr<DenseMemory> OfHost();
+
+  ~DenseMemory();
 
   // So many zeros. RESOURCE_EXHAUSTED if the device has not as much memory.
   absl::StatusOr<std::shared_ptr<float>> Allocate(size_t count);
@@ -36,8 +39,10 @@ class DenseMemory {
   Stream& stream() { return *stream_; }
   absl::Status Finish() { return Keep(stream_->Synchronize()); }
 
-  void Abandon() { is_abandoned_ = true; }
-  // The first error of a stream: the device cannot be used any more.
+  // Something else than the streams here may use it for ever. It is not freed, and nobody is given it again.
+  void Lose(std::shared_ptr<float> floats);
+  // The first error of a stream, also of the one that copies for any thread: the device cannot be used any more, or had no
+  // memory for what an operation needs besides.
   absl::Status status() const;
 
  private:
@@ -45,6 +50,7 @@ class DenseMemory {
   absl::Status CreateStreams();
   absl::Status Copy(const float* from, size_t count, float* to, bool to_host);
   absl::Status Keep(const absl::Status& status);
+  void Abandon() { is_abandoned_ = true; }
 
   // The host's processor, where no other device was given.
   const std::unique_ptr<Device> own_;
@@ -55,6 +61,7 @@ class DenseMemory {
   mutable Mutex mu_;
   std::unique_ptr<Stream> copies_ PAWL_GUARDED_BY(mu_);
   absl::Status status_ PAWL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<float>> lost_ PAWL_GUARDED_BY(mu_);
 };
 
 }  // namespace pawl

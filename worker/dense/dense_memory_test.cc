@@ -1,5 +1,6 @@
 #include "worker/dense/dense_memory.h"
 
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -52,7 +53,7 @@ TEST(DenseMemoryTest, WhatIsAllocatedIsZeroAndKeepsWhatIsCopied) {
 
 TEST(DenseMemoryTest, MemoryIsFreedWithItsLastHolderUnlessTheDeviceMayStillUseIt) {
   SmallDevice device;
-  const auto memory = *DenseMemory::Create(device);
+  auto memory = *DenseMemory::Create(device);
   {
     std::vector<std::shared_ptr<float>> held;
     for (size_t i = 0; i < 3; ++i) held.push_back(*memory->Allocate(i));
@@ -60,9 +61,12 @@ TEST(DenseMemoryTest, MemoryIsFreedWithItsLastHolderUnlessTheDeviceMayStillUseIt
   }
   EXPECT_EQ(device.pieces, 0u);
   auto held = *memory->Allocate(1);
-  memory->Abandon();
-  float* const data = held.get();
+  auto lost = *memory->Allocate(1);
+  float* const data = lost.get();
+  memory->Lose(std::move(lost));
   held = nullptr;
+  EXPECT_EQ(device.pieces, 1u);
+  memory = nullptr;
   EXPECT_EQ(device.pieces, 1u);
   device.Free(data);
 }

@@ -106,11 +106,17 @@ DenseReplica::DenseReplica(Options options, std::unique_ptr<const UpdateRule> ru
 absl::Status DenseReplica::Initialize() {
   PAWL_ASSIGN_OR_RETURN(state_, DenseState::Create(layout_, *rule_, *memory_));
   if (options_.sharded) shares_ = std::make_unique<SlotShares>(layout_, *rule_, *state_);
+  return AllocateFlights();
+}
+
+absl::Status DenseReplica::AllocateFlights() {
   size_t largest = 0;
   for (const DenseBucket& bucket : layout_.buckets()) largest = std::max(largest, bucket.count);
+  // No group has more members than there are ranks.
+  const size_t count = largest + 2 * size_t{options_.logical_workers} + 1;
   for (Flight& flight : flights_) {
-    PAWL_ASSIGN_OR_RETURN(flight.sum, memory_->Allocate(largest + options_.logical_workers + 2));
-    PAWL_ASSIGN_OR_RETURN(flight.reduced, memory_->Allocate(largest + options_.logical_workers + 2));
+    PAWL_ASSIGN_OR_RETURN(flight.sum, memory_->Allocate(count));
+    PAWL_ASSIGN_OR_RETURN(flight.reduced, memory_->Allocate(count));
   }
   return absl::OkStatus();
 }
@@ -178,7 +184,17 @@ void DenseReplica::Drive() {
         if (flight.done.valid()) flight.done.wait();
         flight.done = {};
       }
-      if (group->collective->hangs()) memory_->Abandon();
+      if (group->collective->hangs()) {
+        // It may still read and write what it was given, which the next group is not to be given too.
+        spdlog::warn("dense parameters: what group {:x} was to add up may still be under way on the GPU", group->generation);
+        for (Flight& flight : flights_) {
+          memory_->Lose(std::move(flight.sum));
+          memory_->Lose(std::move(flight.reduced));
+        }
+        if (absl::Status anew = AllocateFlights(); !anew.ok()) {
+          Fatal(Annotate(anew, "memory in place of what a group that hangs has")).IgnoreError();
+        }
+      }
       group->collective.reset();
     }
     // With every group it would be the same.
@@ -231,6 +247,10 @@ void DenseReplica::LetOthersEnd(const Collective& collective) const {
 }
 
 absl::Status DenseReplica::TakePart(Collective& collective) {
+  if (collective.size() > options_.logical_workers) {
+    return absl::InternalError(
+        absl::StrCat("a group of ", collective.size(), " members for ", options_.logical_workers, " logical workers"));
+  }
   GroupOperations group(collective, options_.timeout, [this, &collective] { return StillIn(collective); });
   PAWL_RETURN_IF_ERROR(Synchronize(group));
   return RunSteps(group);
@@ -291,10 +311,10 @@ absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, ui
   float* const sum = flight.sum.get();
   std::vector<float>& tail = flight.tail;
   tail.assign(TrailerElements(group), 0);
-  gradients_.Sum(bucket, step, stream, sum, absl::MakeSpan(tail).first(ranks));
+  flight.contributions = gradients_.Sum(bucket, step, stream, sum, absl::MakeSpan(tail).first(ranks));
   tail[ranks + group.place()] = static_cast<float>(layout_.buckets().size() - ReadyFrom(step));
-  const bool through_host = !memory_->IsOfHost() && !group.TakesDeviceMemory();
-  if (through_host) {
+  flight.through_host = !memory_->IsOfHost() && !group.TakesDeviceMemory();
+  if (flight.through_host) {
     flight.host_sum.resize(count + tail.size());
     stream.CopyToHost(sum, count * sizeof(float), flight.host_sum.data());
     std::copy(tail.begin(), tail.end(), flight.host_sum.data() + count);
@@ -302,6 +322,7 @@ absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, ui
     stream.CopyToDevice(tail.data(), tail.size() * sizeof(float), sum + count);
   }
   PAWL_RETURN_IF_ERROR(memory_->Finish());
+  flight.contributions.clear();
   const size_t elements = SummedElements(group, bucket) + tail.size();
   if (shares_ != nullptr) {
     flight.scattered.assign(elements * group.size(), 0);
@@ -312,7 +333,7 @@ absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, ui
       std::copy(tail.begin(), tail.end(), to + elements - tail.size());
     }
     flight.done = group.ReduceScatter(flight.scattered.data(), flight.reduced.get(), elements, Reduction::kSum);
-  } else if (through_host) {
+  } else if (flight.through_host) {
     flight.host_reduced.resize(elements);
     flight.done = group.AllReduce(flight.host_sum.data(), flight.host_reduced.data(), elements, Reduction::kSum);
   } else if (memory_->IsOfHost()) {
@@ -323,23 +344,14 @@ absl::Status DenseReplica::StartBucket(GroupOperations& group, size_t bucket, ui
   return absl::OkStatus();
 }
 
-absl::Status DenseReplica::TakeReduced(const GroupOperations& group, Flight& flight) {
+absl::Status DenseReplica::TakeTail(const GroupOperations& group, Flight& flight) {
   const size_t count = SummedElements(group, flight.bucket);
-  float* const reduced = flight.reduced.get();
-  if (memory_->IsOfHost()) {
+  const float* const reduced = flight.through_host ? flight.host_reduced.data() : flight.reduced.get();
+  if (memory_->IsOfHost() || flight.through_host) {
     std::copy_n(reduced + count, flight.tail.size(), flight.tail.data());
     return absl::OkStatus();
   }
-  Stream& stream = memory_->stream();
-  if (group.TakesDeviceMemory()) {
-    stream.CopyToHost(reduced + count, flight.tail.size() * sizeof(float), flight.tail.data());
-  } else {
-    stream.CopyToDevice(flight.host_reduced.data(), count * sizeof(float), reduced);
-    std::copy_n(flight.host_reduced.data() + count, flight.tail.size(), flight.tail.data());
-  }
-  float* const found = reduced + count + flight.tail.size();
-  stream.FindNotFinite(count, reduced, found);
-  stream.CopyToHost(found, sizeof(float), &flight.not_finite);
+  memory_->stream().CopyToHost(reduced + count, flight.tail.size() * sizeof(float), flight.tail.data());
   return memory_->Finish();
 }
 
@@ -365,10 +377,25 @@ absl::Status DenseReplica::NotFinite(const Flight& flight) {
       "a dense gradient of step ", flight.step, " is not finite: the training has diverged; reduce the learning rate")));
 }
 
+absl::StatusOr<bool> DenseReplica::IsFinite(const Flight& flight) {
+  const size_t count = layout_.buckets()[flight.bucket].count;
+  float* const sum = flight.reduced.get();
+  if (memory_->IsOfHost()) return AllFinite(sum, count);
+  float* const found = sum + count + flight.tail.size();
+  float not_finite = 0;
+  memory_->stream().FindNotFinite(count, sum, found);
+  memory_->stream().CopyToHost(found, sizeof(float), &not_finite);
+  PAWL_RETURN_IF_ERROR(memory_->Finish());
+  return not_finite == 0;
+}
+
 absl::Status DenseReplica::Update(const Flight& flight) {
-  const float* const sum = flight.reduced.get();
-  const bool is_finite =
-      memory_->IsOfHost() ? AllFinite(sum, layout_.buckets()[flight.bucket].count) : flight.not_finite == 0;
+  float* const sum = flight.reduced.get();
+  if (flight.through_host) {
+    const size_t count = layout_.buckets()[flight.bucket].count;
+    memory_->stream().CopyToDevice(flight.host_reduced.data(), count * sizeof(float), sum);
+  }
+  PAWL_ASSIGN_OR_RETURN(const bool is_finite, IsFinite(flight));
   if (!is_finite) return NotFinite(flight);
   return state_->Apply(flight.bucket, 1.0f / static_cast<float>(options_.logical_workers), sum);
 }
@@ -434,7 +461,7 @@ absl::Status DenseReplica::RunSteps(GroupOperations& group) {
     while (true) {
       Flight& flight = flights_[turn];
       PAWL_RETURN_IF_ERROR(group.Await(std::move(flight.done)));
-      PAWL_RETURN_IF_ERROR(TakeReduced(group, flight));
+      PAWL_RETURN_IF_ERROR(TakeTail(group, flight));
       bucket = order_.Next(ReadyWithAllFrom(group, flight));
       PAWL_RETURN_IF_ERROR(CheckFlags(flight));
       // Its gathering comes before the next bucket in everybody's order, whether that is ready here or not.

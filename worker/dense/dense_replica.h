@@ -103,11 +103,11 @@ class DenseReplica final : public DenseSource {
     uint64_t bucket_bytes = 0;
     // Each member makes the updates of its share alone. Needs an elementwise rule, and is the same for all members.
     bool sharded = false;
-    // In whose memory all of it lies; outlives the replica. Null: in the host's, as it must be if sharded.
-    Device* device = nullptr;
     // With that: whether WriteBack is to be called after so many steps. By the replica's thread, once a rank has begun, and
     // by ranks. REQUIRES: not null if sharded.
     std::function<bool(uint64_t steps)> is_write_back;
+    // In whose memory all of it lies; outlives the replica. Null: in the host's, as it must be if sharded.
+    Device* device = nullptr;
     // How long a collective operation may wait for the slowest member's gradients.
     MonotonicDuration timeout = std::chrono::minutes(10);
     // How long to wait before a group is asked for again after a refusal or a failure.
@@ -174,18 +174,20 @@ class DenseReplica final : public DenseSource {
     size_t bucket = 0;
     uint64_t step = 0;
     // Over this process's ranks, and over all: the bucket's gradients, the ranks' flags, how many buckets from the last one
-    // on are ready with each member; and room for a number more. In the memory of the parameters, with room for the largest
-    // bucket. `scattered`: all of that for each share, where it is sharded; `reduced` is the own share's then.
+    // on are ready with each member (a whole number below 2^24, so exact); and room for a number more. In the memory of the
+    // parameters, with room for the largest bucket. `scattered`: all of that for each share, where it is sharded; `reduced`
+    // is the own share's then.
     std::shared_ptr<float> sum;
     std::shared_ptr<float> reduced;
     std::vector<float> scattered;
-    // Both in the host's memory, for a collective that takes no other.
+    // What is added up to `sum`, while it is.
+    std::vector<std::shared_ptr<float>> contributions;
+    // Whether the collective takes the host's memory alone, and `sum` is not in it: both in the host's memory then.
+    bool through_host = false;
     std::vector<float> host_sum;
     std::vector<float> host_reduced;
     // What follows the gradients, of the sum, and then of what it is reduced to.
     std::vector<float> tail;
-    // Not 0: a gradient is not finite. Where the host cannot look for itself.
-    float not_finite = 0;
     // Of a share: the new weights, whether the sums were not finite, and in a step of a write-back the slots, packed.
     std::vector<float> updated;
     std::vector<float> gathered;
@@ -196,6 +198,7 @@ class DenseReplica final : public DenseSource {
                GroupFormer& former);
   // All that may fail, before the thread starts.
   absl::Status Initialize();
+  absl::Status AllocateFlights();
 
   // The thread.
   void Drive();
@@ -204,7 +207,7 @@ class DenseReplica final : public DenseSource {
   absl::Status TakePart(Collective& collective);
   absl::Status Synchronize(GroupOperations& group);
   absl::Status RunSteps(GroupOperations& group);
-  // The first bucket from which on all are ready here, or have travelled already.
+  // The first bucket from which on all are ready here, or have been started.
   size_t ReadyFrom(uint64_t step);
   // The same with all members when the flight, which has arrived, was started.
   size_t ReadyWithAllFrom(const GroupOperations& group, const Flight& flight) const;
@@ -213,10 +216,13 @@ class DenseReplica final : public DenseSource {
   size_t SummedElements(const GroupOperations& group, size_t bucket) const;
   size_t TrailerElements(const GroupOperations& group) const { return options_.logical_workers + group.size(); }
   absl::Status StartBucket(GroupOperations& group, size_t bucket, uint64_t step, Flight& flight);
-  // When its operation has ended: what is behind the gradients comes to the host, and they to where they are needed.
-  absl::Status TakeReduced(const GroupOperations& group, Flight& flight);
+  // When its operation has ended: what is behind the gradients comes to the host. They come to where they are needed in
+  // Update, when the next bucket is under way.
+  absl::Status TakeTail(const GroupOperations& group, Flight& flight);
   absl::Status CheckFlags(const Flight& flight);
   absl::Status NotFinite(const Flight& flight);
+  // REQUIRES: not sharded.
+  absl::StatusOr<bool> IsFinite(const Flight& flight);
   absl::Status Update(const Flight& flight);
   // The rest is for shares: how much of a bucket is gathered from each member; the update of the own share, which starts the
   // gathering; the end of that.

@@ -11,9 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "client_lib/base/mutex.h"
 #include "gtest/gtest.h"
 #include "worker/dense/dense_process.h"
 #include "worker/dense/dense_store.h"
+#include "worker/device/remote_memory_device.h"
 
 namespace pawl {
 namespace {
@@ -564,6 +566,65 @@ TEST(ShardedDenseReplicaTest, ARuleThatNeedsWholeRowsIsRefused) {
     const absl::Status status = DenseReplica::Create(std::move(options), *former).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_NE(status.message().find("all_reduce.sharded_optimizer"), absl::string_view::npos) << status;
+  }
+}
+
+TEST(DenseReplicaOnDeviceTest, WhatAGroupThatHangsWasGivenIsNeitherFreedNorGivenToTheNext) {
+  // For ever: memory of it is lost.
+  static auto* const device = new RemoteMemoryDevice(RemoteMemoryDevice::Reads::kLate);
+  FakeGroups groups(1);
+  // What the operations of the group under way have read and written.
+  Mutex mu;
+  std::set<char*> given;
+  groups.SetDeviceMemory([&](void* address, size_t bytes) {
+    MutexLock lock(mu);
+    given.insert(static_cast<char*>(address));
+    return device->Real(static_cast<char*>(address), bytes);
+  });
+  const auto former = groups.Join("a");
+  DenseReplica::Options options;
+  options.elements = kElements;
+  options.optimizer = Momentum();
+  options.bucket_bytes = 1024;
+  options.device = device;
+  options.retry_interval = std::chrono::milliseconds(1);
+  // All of them 0.
+  options.load = [](const Interrupt&, DenseState& state) -> absl::StatusOr<uint64_t> {
+    for (size_t b = 0; b < state.versions().size(); ++b) state.Publish(b, 0);
+    return 0;
+  };
+  const auto replica = *DenseReplica::Create(std::move(options), *former);
+  replica->Expect(0, 1);
+  ASSERT_TRUE(replica->Begin(0, 0).ok());
+  ASSERT_TRUE(replica->AwaitSteps(0, kLimit, Interrupt()).ok());
+  replica->GiveNothing(0, 0);
+  ASSERT_TRUE(replica->AwaitSteps(1, kLimit, Interrupt()).ok());
+  std::set<char*> hanging;
+  {
+    MutexLock lock(mu);
+    hanging.swap(given);
+  }
+  // Two flights, each with an input and an output.
+  EXPECT_EQ(hanging.size(), 4u);
+
+  groups.SetHangs(true);
+  groups.BeforeEach([&](const FakeGroups::Operation& operation) -> std::set<std::string> {
+    if (operation.generation == 1) return {"a"};
+    groups.SetHangs(false);
+    // What the new group does first; no bucket is under way.
+    MutexLock lock(mu);
+    if (operation.number == 0) given.clear();
+    return {};
+  });
+  replica->GiveNothing(0, 1);
+  ASSERT_TRUE(replica->AwaitSteps(2, kLimit, Interrupt()).ok());
+  EXPECT_EQ(groups.groups_formed(), 2u);
+  MutexLock lock(mu);
+  EXPECT_EQ(given.size(), 4u);
+  for (char* const address : hanging) {
+    EXPECT_FALSE(given.contains(address));
+    // Aborts if it was freed.
+    device->Real(address, 1);
   }
 }
 

@@ -115,7 +115,8 @@ bool LocalGradients::IsComplete(size_t bucket, uint64_t step) const {
   return true;
 }
 
-void LocalGradients::Sum(size_t bucket, uint64_t step, Stream& stream, float* sum, absl::Span<float> flags) const {
+std::vector<std::shared_ptr<float>> LocalGradients::Sum(size_t bucket, uint64_t step, Stream& stream, float* sum,
+                                                        absl::Span<float> flags) const {
   const DenseBucket& part = layout_.buckets()[bucket];
   // By rank. One whose successor came back to this process contributes to a step in one of its lives at most.
   std::map<uint32_t, std::shared_ptr<float>> contributions;
@@ -131,7 +132,9 @@ void LocalGradients::Sum(size_t bucket, uint64_t step, Stream& stream, float* su
     for (const auto& [number, rank] : ranks_) add(number, rank);
   }
   bool first = true;
+  std::vector<std::shared_ptr<float>> added;
   for (const auto& [number, gradients] : contributions) {
+    added.push_back(gradients);
     const float* const gradient = gradients.get() + part.begin;
     if (std::exchange(first, false)) {
       stream.Copy({gradient, 1, part.count, part.count}, Write::kReplace, {sum, 1, part.count, part.count});
@@ -140,6 +143,7 @@ void LocalGradients::Sum(size_t bucket, uint64_t step, Stream& stream, float* su
     }
   }
   if (first) stream.Zero(sum, part.count * sizeof(float));
+  return added;
 }
 
 void LocalGradients::DropBefore(uint64_t step) {

@@ -54,9 +54,11 @@ class LocalGradients {
   // Whether all ranks of Ranks(), as far as they have begun at or before this step, have contributed to the bucket.
   bool IsComplete(size_t bucket, uint64_t step) const;
   // sum[0, count) = the contributions to the bucket, added in rank order, when the stream has come to its end; flags[r] = 1
-  // for each rank r that is in it, else 0. REQUIRES: the bucket has version `step` in this process. `sum` and the stream are
-  // the memory's.
-  void Sum(size_t bucket, uint64_t step, Stream& stream, float* sum, absl::Span<float> flags) const;
+  // for each rank r that is in it, else 0. What is returned is to be held until then: a rank that ends, or is expected anew,
+  // meanwhile would take the memory of its gradients with it. REQUIRES: the bucket has version `step` in this process. `sum`
+  // and the stream are the memory's.
+  [[nodiscard]] std::vector<std::shared_ptr<float>> Sum(size_t bucket, uint64_t step, Stream& stream, float* sum,
+                                                        absl::Span<float> flags) const;
   // Forgets what ranks that have gone left for earlier steps.
   void DropBefore(uint64_t step);
 

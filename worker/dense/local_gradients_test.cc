@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gtest/gtest.h"
+#include "worker/device/remote_memory_device.h"
 
 namespace pawl {
 namespace {
@@ -33,7 +34,7 @@ class LocalGradientsTest : public testing::Test {
   // The sum of bucket 0, then the flags.
   std::vector<float> Sum(uint64_t step) {
     std::vector<float> sum(2 + 4);
-    gradients_.Sum(0, step, memory_->stream(), sum.data(), absl::MakeSpan(sum).subspan(2));
+    const auto added = gradients_.Sum(0, step, memory_->stream(), sum.data(), absl::MakeSpan(sum).subspan(2));
     return sum;
   }
 
@@ -125,6 +126,36 @@ TEST_F(LocalGradientsTest, RanksAreKnownWhenAllThatAreExpectedHaveBegun) {
   ASSERT_EQ(gradients_.Ranks()->size(), 2u);
   EXPECT_EQ(gradients_.Ranks()->front().rank(), 0u);
   EXPECT_EQ(gradients_.Ranks()->front().incarnation(), 7u);
+}
+
+TEST(RemoteLocalGradientsTest, WhatIsAddedUpStaysUntilItIsThoughItsRankEnds) {
+  RemoteMemoryDevice device(RemoteMemoryDevice::Reads::kLate);
+  const auto memory = *DenseMemory::Create(device);
+  Optimizer spec;
+  spec.mutable_sgd()->set_learning_rate(0.5f);
+  const auto rule = *UpdateRule::Create(spec);
+  const DenseLayout layout({2}, *rule, 0);
+  LocalGradients gradients(layout, *memory);
+  const std::vector<float> values = {3, 4};
+  for (const uint32_t rank : {0, 1}) {
+    gradients.Expect(rank, 1);
+    ASSERT_TRUE(gradients.Begin(rank, 0).ok());
+    ASSERT_TRUE(memory->FromHost(values.data(), 2, gradients.Buffer(rank, 0).data()).ok());
+    gradients.Give(rank, 0, 0);
+  }
+  const auto sum = *memory->Allocate(2);
+  std::vector<float> flags(2);
+  auto added = gradients.Sum(0, 0, memory->stream(), sum.get(), absl::MakeSpan(flags));
+  // Nothing of the sum is done yet. The successors begin before this step: nothing is left behind.
+  gradients.End(0, 0);
+  gradients.Expect(1, 2);
+  // Aborts if what it reads was freed.
+  ASSERT_TRUE(memory->Finish().ok());
+  added.clear();
+  std::vector<float> result(2);
+  ASSERT_TRUE(memory->ToHost(sum.get(), 2, result.data()).ok());
+  EXPECT_EQ(result, (std::vector<float>{6, 8}));
+  EXPECT_EQ(flags, (std::vector<float>{1, 1}));
 }
 
 }  // namespace

@@ -48,8 +48,7 @@ class StateExchange {
       : layout_(layout), state_(state), shares_(shares), group_(group) {}
 
   // `earliest`: the first step to which a rank of any member contributes; the same for all members. Errors: the group's,
-  // those of `load`, the memory's, ABORTED for a member that is too far
-  // behind.
+  // those of `load`, the memory's, ABORTED for a member that is too far behind.
   absl::Status Run(uint64_t earliest, const Load& load);
   // With an error: whether this process cannot go on, in another group either.
   bool failed() const { return failed_; }

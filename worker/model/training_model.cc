@@ -338,18 +338,24 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
 }
 
 absl::StatusOr<size_t> TrainingModel::FirstNotFinite(absl::Span<const absl::Span<float>> gradients) {
-  std::vector<float> found(gradients.size());
-  for (size_t t = 0; t < gradients.size(); ++t) {
-    if (!options_.stays[t]) {
-      found[t] = AllFinite(gradients[t].data(), gradients[t].size()) ? 0.0f : 1.0f;
-      continue;
+  const size_t staying = std::count(options_.stays.begin(), options_.stays.end(), true);
+  std::vector<float> found(staying);
+  if (staying > 0) {
+    // What may be refused comes first: nothing may be under way to `found` when this returns.
+    PAWL_ASSIGN_OR_RETURN(float* const there, workspace_.Allocate<float>(staying));
+    size_t next = 0;
+    for (size_t t = 0; t < gradients.size(); ++t) {
+      if (options_.stays[t]) streams_.compute->FindNotFinite(gradients[t].size(), gradients[t].data(), there + next++);
     }
-    PAWL_ASSIGN_OR_RETURN(float* const there, workspace_.Allocate<float>(1));
-    streams_.compute->FindNotFinite(gradients[t].size(), gradients[t].data(), there);
-    streams_.compute->CopyToHost(there, sizeof(float), &found[t]);
+    streams_.compute->CopyToHost(there, staying * sizeof(float), found.data());
+    PAWL_RETURN_IF_ERROR(streams_.compute->Synchronize());
   }
-  PAWL_RETURN_IF_ERROR(streams_.compute->Synchronize());
-  return static_cast<size_t>(std::find(found.begin(), found.end(), 1.0f) - found.begin());
+  size_t next = 0;
+  for (size_t t = 0; t < gradients.size(); ++t) {
+    const bool is_finite = options_.stays[t] ? found[next++] == 0 : AllFinite(gradients[t].data(), gradients[t].size());
+    if (!is_finite) return t;
+  }
+  return gradients.size();
 }
 
 absl::Status TrainingModel::ScaleGradient(size_t table, float factor, absl::Span<float> gradient) {
