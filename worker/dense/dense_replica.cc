@@ -285,7 +285,10 @@ size_t DenseReplica::ReadyFrom(uint64_t step) {
 
 size_t DenseReplica::ReadyWithAllFrom(const GroupOperations& group, const Flight& flight) const {
   const float* const ready = flight.tail.data() + options_.logical_workers;
-  return layout_.buckets().size() - static_cast<size_t>(*std::min_element(ready, ready + group.size()));
+  const float least = *std::min_element(ready, ready + group.size());
+  const size_t buckets = layout_.buckets().size();
+  // What no member of this build sends is taken for "nothing is ready": it came to all alike.
+  return least >= 0 && least <= static_cast<float>(buckets) ? buckets - static_cast<size_t>(least) : buckets;
 }
 
 absl::Status DenseReplica::AwaitComplete(const GroupOperations& group, size_t bucket, uint64_t step) {
