@@ -10,8 +10,8 @@
 
 namespace pawl {
 
-// A callback that makes `future` ready with what it is given. To be run once, on any thread, also before the call that takes it
-// has returned; one that is destroyed without having run leaves std::future_error (broken_promise) behind.
+// A callback that makes `future` ready with what it is given. To be run once, on any thread, also before the call that takes
+// it has returned; one that is destroyed without having run leaves std::future_error (broken_promise) behind.
 template <typename T>
 absl::AnyInvocable<void(T)> Fulfilling(std::future<T>& future) {
   std::promise<T> promise;
