@@ -11,8 +11,9 @@
 // With --restore it begins where a checkpoint was made, as a new job with servers that have nothing yet.
 //
 // Exit codes: 0 the job has completed, also if the checkpoint of its end could not be made (metrics.json says it), or was
-// stopped (SIGTERM, Ctrl-C, pawlctl); 1 the job has failed, or another scheduler has taken over; 2 wrong flags, files or
-// job.
+// stopped (SIGTERM, Ctrl-C, pawlctl); 1 the job has failed; 2 wrong flags, files or job; 3 the job goes on without this
+// process, which could not save its state, has lost it to another scheduler, or was asked to leave (--nostop_on_sigterm).
+// Once the job is over the same command ends at once with the job's exit code.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -63,36 +64,42 @@ ABSL_FLAG(std::string, store, "",
           "folder, or etcd://host:port[,host:port...]/prefix for schedulers on several machines; default: "
           "DATA_DIR/state");
 ABSL_FLAG(std::string, job, "", "the job file");
-ABSL_FLAG(uint32_t, servers, 1, "servers that the job takes");
+ABSL_FLAG(uint32_t, servers, 1, "servers with which the job begins");
 ABSL_FLAG(int32_t, workers, -1,
-          "workers among which the ranks are shared at first; more may come and go at any time. Default: 1, and 0 for a "
-          "job that only serves tables");
+          "workers with which the job begins; later any number may join and leave. Default: 1, and 0 for a job that only "
+          "serves tables");
 ABSL_FLAG(uint32_t, replicas, 0,
           "replicas of each partition, each on another server: an acknowledged push survives the loss of all of them "
           "but one; 0: what the job says, or 1");
-ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "how often every node is to be heard of");
-ABSL_FLAG(uint32_t, lease_ms, 1000, "a node that is silent for longer is dead");
+ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "how often each node sends a heartbeat");
+ABSL_FLAG(uint32_t, lease_ms, 1000,
+          "a node without a heartbeat for so long is declared dead; give more (3000) in containers and on busy machines");
 ABSL_FLAG(
     double, worker_return_timeout_s, 60,
-    "the job fails if nobody has taken over the ranks of a worker that died or left after so long: the worker "
-    "started again, or a new one; or if five hosts of a rank have died in a row without a step, the first one so long ago");
+    "the job fails if the ranks of a worker that died or left have no host for so long; also if five hosts of a rank have "
+    "died in a row without ending a step, the first one so long ago");
 ABSL_FLAG(double, worker_takeover_grace_s, 1,
           "how long the ranks of a worker that died are kept for it, so that whoever starts it again comes first; then "
           "the workers that live take them over");
 ABSL_FLAG(double, recovery_timeout_s, 60,
-          "the job fails if partitions whose last replica went with a server are not back with it after so long; "
-          "with durability: MEMORY it fails at once");
+          "how long to wait for a server that died with the last replica of a partition, before the job fails; with "
+          "durability: MEMORY it fails at once");
 ABSL_FLAG(std::string, restore, "",
-          "begins with a checkpoint: its own folder, or one of checkpoints, of which the newest of this job is taken. The "
-          "number of servers and workers may be another one");
+          "begin from a checkpoint: its folder, or a folder of checkpoints, of which this job's newest is taken. The number "
+          "of servers and workers may be another one");
+ABSL_FLAG(bool, begin_anew, false,
+          "train the job again from its beginning although --data_dir or --store say that it is over; without it, the "
+          "scheduler of a job that is over ends at once with the job's exit code");
+ABSL_FLAG(bool, stop_on_sigterm, true,
+          "SIGTERM and Ctrl-C stop the job, as pawlctl stop does. With --nostop_on_sigterm this process alone ends, with "
+          "exit code 3, and the job goes on when a scheduler is started again or a standby takes over");
 ABSL_FLAG(std::string, address_file, "", "file that gets host:port as soon as the scheduler listens");
 ABSL_FLAG(
     std::string, metrics_listen, "",
     "host:port at which Prometheus finds /metrics over HTTP; port 0 takes a free one, which the log says. Whoever reaches "
     "it can read it. Default: none");
-ABSL_FLAG(uint32_t, start_timeout_ms, 300000, "the job fails if its servers and workers are not there by then");
-ABSL_FLAG(uint32_t, linger_ms, 5000,
-          "how long at most to wait at the job's end for the nodes to hear of it and say good-bye");
+ABSL_FLAG(uint32_t, start_timeout_ms, 300000, "the job fails unless all servers and workers have joined by then");
+ABSL_FLAG(uint32_t, linger_ms, 5000, "how long to wait, at the job's end, for the nodes to notice it and leave");
 
 namespace pawl {
 namespace {
@@ -172,11 +179,11 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   return options;
 }
 
-// Another scheduler directs the job now, or nobody can know: not one word more.
+// Another scheduler directs the job now, or is to: not one word more, as if this one had been killed.
 [[noreturn]] void EndAtOnce(absl::string_view why) {
   spdlog::error("ended: {}", std::string(why));
   spdlog::default_logger()->flush();
-  std::_Exit(kExitFailed);
+  std::_Exit(kExitAgain);
 }
 
 enum class Leadership {
@@ -209,19 +216,20 @@ absl::StatusOr<Leadership> BecomeLeader(StateStore& store, EndSignal& signal,
   }
 }
 
-// The state to go on with, if there is one: not that of a job whose end everybody knows.
-absl::StatusOr<std::optional<SchedulerState>> UnfinishedState(const std::optional<StoredState>& stored,
-                                                              const Coordinator::Options& options,
-                                                              const std::string& place) {
+// The state to go on with, if there is one. That of a job whose end everybody knows (closed) is one only if it is the very
+// job of these flags: then there is nothing to do.
+absl::StatusOr<std::optional<SchedulerState>> StateOfThisJob(const std::optional<StoredState>& stored,
+                                                             const Coordinator::Options& options, const std::string& place) {
   if (!stored.has_value()) return std::nullopt;
   SchedulerState state;
   if (!state.ParseFromString(stored->state)) {
     return absl::DataLossError(absl::StrCat(place, " holds something else than a scheduler's state"));
   }
-  if (state.closed()) return std::nullopt;
   const std::string restore = absl::GetFlag(FLAGS_restore);
-  if (!restore.empty() && state.state() != COMPLETED && state.state() != FAILED && state.state() != STOPPED &&
-      !(state.has_restore() && IsSource(restore, state.restore()))) {
+  const bool is_over = state.state() == COMPLETED || state.state() == FAILED || state.state() == STOPPED;
+  const bool begins_alike = restore.empty() || (state.has_restore() && IsSource(restore, state.restore()));
+  if (state.closed() && (absl::GetFlag(FLAGS_begin_anew) || !begins_alike)) return std::nullopt;
+  if (!is_over && !begins_alike) {
     return absl::FailedPreconditionError(
         absl::StrCat(place, " holds the state of job '", state.job().name(),
                      "', which has not ended and was not begun with "
@@ -231,7 +239,7 @@ absl::StatusOr<std::optional<SchedulerState>> UnfinishedState(const std::optiona
   const bool same = google::protobuf::util::MessageDifferencer::Equals(state.job(), options.job) &&
                     state.servers() == options.servers && state.workers() == options.workers;
   if (same) return state;
-  if (state.state() == COMPLETED || state.state() == FAILED || state.state() == STOPPED) return std::nullopt;
+  if (is_over) return std::nullopt;
   return absl::FailedPreconditionError(absl::StrCat(
       place, " holds the state of job '", state.job().name(), "', which has not ended and is not the same as --job=",
       absl::GetFlag(FLAGS_job), " with these flags; start it as before, or use another place"));
@@ -323,22 +331,28 @@ int Direct(EndSignal& signal) {
   (*store)->WhenLeadershipLost([](const absl::Status& why) { EndAtOnce(why.message()); });
   const absl::StatusOr<Leadership> leadership =
       BecomeLeader(**store, signal, [&](const std::optional<StoredState>& stored) -> absl::StatusOr<bool> {
-        PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> unfinished,
-                              UnfinishedState(stored, *options, (*store)->Describe()));
-        return unfinished.has_value();
+        PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> state,
+                              StateOfThisJob(stored, *options, (*store)->Describe()));
+        return state.has_value();
       });
   if (!leadership.ok()) return UsageError(leadership.status().message());
   if (*leadership == Leadership::kNever) return kExitDone;
   const absl::StatusOr<std::optional<StoredState>> stored = (*store)->Load();
   if (!stored.ok()) return UsageError(stored.status().message());
-  const absl::StatusOr<std::optional<SchedulerState>> unfinished = UnfinishedState(*stored, *options, (*store)->Describe());
-  if (!unfinished.ok()) return UsageError(unfinished.status().message());
-  if (*leadership == Leadership::kAfterAnother && stored->has_value() && !unfinished->has_value()) {
+  const absl::StatusOr<std::optional<SchedulerState>> found = StateOfThisJob(*stored, *options, (*store)->Describe());
+  if (!found.ok()) return UsageError(found.status().message());
+  if (*leadership == Leadership::kAfterAnother && stored->has_value() && (!found->has_value() || (*found)->closed())) {
     // It stood by for this job, not for another one with the same name.
     spdlog::info("ended: the job is over, directed by another scheduler");
     return kExitDone;
   }
-  const SchedulerState* const restored = unfinished->has_value() ? &**unfinished : nullptr;
+  if (found->has_value() && (*found)->closed()) {
+    // Whoever starts what has ended again, as service managers do, must not have the job trained again.
+    spdlog::info("ended: job '{}' is over already: {}. --begin_anew has it trained again, from its beginning",
+                 options->job.name(), JobState_Name((*found)->state()));
+    return (*found)->state() == FAILED ? kExitFailed : kExitDone;
+  }
+  const SchedulerState* const restored = found->has_value() ? &**found : nullptr;
   options->job_id = restored == nullptr ? RandomJobId() : restored->job_id();
   if (restored == nullptr) {
     if (const absl::Status status = PrepareCheckpoints(Env::Real(), *options); !status.ok()) {
@@ -430,6 +444,10 @@ int Direct(EndSignal& signal) {
   std::optional<MonotonicTime> asked_to_end;
   while (!coordinator.over()) {
     if (signal.Wait(kTickInterval) && !asked_to_end.has_value()) {
+      if (!absl::GetFlag(FLAGS_stop_on_sigterm)) {
+        saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout);
+        EndAtOnce("this scheduler was asked to leave; the job goes on when one is started again or a standby takes over");
+      }
       coordinator.Stop("the scheduler was asked to end");
       asked_to_end = clock.Now();
     }
@@ -464,12 +482,14 @@ int main(int argc, char** argv) {
                     "directs one job.\n\n"
                     "  pawl-scheduler --listen=10.0.0.1:7000 --data_dir=/var/lib/pawl --job=flights.pbtxt --servers=2 "
                     "--workers=2\n\n"
-                    "Started again with the same command after it has died, it goes on with the same job, and nobody\n"
-                    "but who wants to join or has died notices that it was away. Give --listen a port, or it may not\n"
-                    "be found again. A second one with the same --store stands by until the first is gone.\n\n"
-                    "Exit codes: 0 the job has completed or was stopped; 1 the job has failed, or another scheduler\n"
-                    "has taken over; 2 wrong flags, files or job. A job completes also if the checkpoint of its end\n"
-                    "could not be made: then metrics.json has an end_checkpoint_failure.",
+                    "After a crash, start it again with the same command: it goes on with the job, and training does\n"
+                    "not stop meanwhile. Give --listen a fixed port, so that it is found again. A second one with the\n"
+                    "same --store stands by until the first is gone. SIGTERM and Ctrl-C stop the job\n"
+                    "(--nostop_on_sigterm: only this process). Once the job is over the same command ends at once.\n\n"
+                    "Exit codes: 0 the job has completed or was stopped; 1 it has failed; 2 wrong flags, files or job;\n"
+                    "3 the job goes on without this process: start it again, unless another scheduler has taken over.\n"
+                    "A job completes also if the checkpoint of its end could not be made: then metrics.json has an\n"
+                    "end_checkpoint_failure.",
                     argc, argv);
   pawl::EndSignal signal;
   return pawl::Direct(signal);

@@ -1,6 +1,6 @@
 // pawl-server: holds a share of a job's parameters and answers pushes and pulls.
 //
-//   pawl-server --scheduler=10.0.0.1:7000 --listen=10.0.0.2:0 --data_dir=/var/lib/pawl
+//   pawl-server --scheduler=10.0.0.1:7000 --data_dir=/var/lib/pawl
 //
 // It registers with the scheduler, which tells it which partitions it has, and
 // serves until the job ends. It may come while the job runs, and leave it. Exit codes: 0 the job has completed or was
@@ -16,10 +16,13 @@
 #include <utility>
 
 #include "absl/flags/flag.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/host_port.h"
+#include "client_lib/base/local_address.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "client_lib/rpc/grpc_transport.h"
@@ -37,36 +40,39 @@
 ABSL_FLAG(std::string, scheduler, "",
           "host:port of the scheduler, or of it and its standbys (IP addresses, separated by commas); default: the "
           "environment's PAWL_SCHEDULER");
-ABSL_FLAG(std::string, listen, "127.0.0.1:0",
-          "host:port to listen on; port 0 takes a free one. Workers must be able to reach this address.");
+ABSL_FLAG(std::string, listen, "",
+          "host:port to listen on, which workers, other servers and the scheduler connect to; port 0 takes a free one. "
+          "Default: a free port of the address by which this machine reaches the scheduler");
 ABSL_FLAG(std::string, advertise, "",
-          "host:port that workers reach this server at, where it is not the one it listens on (as with 0.0.0.0)");
+          "host:port at which others reach this server, if it is not the one it listens on (as with 0.0.0.0)");
 ABSL_FLAG(
     std::string, data_dir, "",
-    "folder for this server's log, for this server alone; made if missing. Started again with the same folder after it "
-    "has died, it is the same server and has what it had.");
+    "folder for this server's log, for this server alone; made if missing. Needed unless the job says durability: MEMORY. "
+    "Started again with it, the server is the same one and has what it had");
 ABSL_FLAG(std::string, zone, "",
-          "what this server fails together with, such as a rack; replicas of a partition are kept in different zones");
+          "name of what fails together, such as a rack; replicas of a partition are kept in different zones");
 ABSL_FLAG(
     bool, discard_other_job, false,
     "delete what --data_dir holds of a job that is not known to be over, if the scheduler directs another one; without "
     "it, the server does not start then");
 ABSL_FLAG(uint64_t, log_bytes, uint64_t{1} << 30,
-          "what the log may have before snapshots make it shorter: what a start has to read");
+          "bytes of log after which it is replaced by snapshots: what a start has to read");
 ABSL_FLAG(int, register_timeout_s, 60, "how long to try to reach the scheduler at the start");
 ABSL_FLAG(int, scheduler_timeout_s, 600,
-          "how long the scheduler may be silent later; parameters are served meanwhile, and it may come back");
+          "how long to go on without hearing of the scheduler, which may come back; parameters are served meanwhile");
 ABSL_FLAG(int, drain_timeout_s, 20, "how long to wait, when asked to end, for others to take over the replicas");
 ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{16} << 20,
-          "what snapshots for new replicas may take of the network and the processors, which are left to the training; "
-          "a server that is asked to end by SIGTERM takes what it can get");
+          "the most that this server sends to new replicas, so that training keeps the rest of network and processors; no "
+          "limit once it is asked to end by SIGTERM");
 ABSL_FLAG(int64_t, max_bytes_in_flight, int64_t{2} << 30,
-          "bytes of requests and answers being worked on; beyond it requests are refused for a moment");
+          "limit for requests and answers in memory; beyond it clients are told to wait for a moment");
 ABSL_FLAG(int64_t, max_rows_per_partition, int64_t{1} << 26, "rows in one partition, all tables together");
 
 namespace pawl {
 namespace {
 
+// How often the scheduler's name is looked up until it is known.
+constexpr std::chrono::seconds kAddressInterval{1};
 // How often the node looks what has happened.
 constexpr std::chrono::milliseconds kTickInterval{20};
 // Calls under way get this long to end when the server stops.
@@ -81,13 +87,21 @@ double ProcessorSeconds() {
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
+// Where nothing is said, on the network on which the scheduler is: others reach this machine there too. The scheduler's name
+// may not be known yet, so that is tried for --register_timeout_s. CANCELLED if the process is asked to end meanwhile.
+absl::StatusOr<std::string> ListenAddress(const std::string& scheduler, EndSignal& signal) {
+  if (std::string listen = absl::GetFlag(FLAGS_listen); !listen.empty()) return listen;
+  const MonotonicTime deadline = Clock::Real().Now() + std::chrono::seconds(absl::GetFlag(FLAGS_register_timeout_s));
+  while (true) {
+    absl::StatusOr<std::string> host = LocalAddressTowards(scheduler);
+    if (host.ok()) return absl::StrCat(absl::StrContains(*host, ':') ? absl::StrCat("[", *host, "]") : *host, ":0");
+    if (!absl::IsUnavailable(host.status()) || Clock::Real().Now() >= deadline) return host.status();
+    if (signal.Wait(kAddressInterval)) return absl::CancelledError("asked to end");
+  }
+}
+
 int Serve(const std::string& scheduler, EndSignal& signal) {
   const Clock& clock = Clock::Real();
-  const std::string listen = absl::GetFlag(FLAGS_listen);
-  if (const absl::Status status = CheckAddressFlags(listen, absl::GetFlag(FLAGS_advertise), /*is_told=*/true);
-      !status.ok()) {
-    return UsageError(status.message());
-  }
   if (const absl::Status status = CheckSchedulerAddress(scheduler); !status.ok()) return UsageError(status.message());
   if (absl::GetFlag(FLAGS_max_bytes_in_flight) < 1) return UsageError("--max_bytes_in_flight must be at least 1");
   if (absl::GetFlag(FLAGS_max_rows_per_partition) < 1) return UsageError("--max_rows_per_partition must be at least 1");
@@ -96,6 +110,17 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   if (absl::GetFlag(FLAGS_drain_timeout_s) < 0) return UsageError("--drain_timeout_s must be at least 0");
   if (absl::GetFlag(FLAGS_repair_bytes_per_s) < 1) return UsageError("--repair_bytes_per_s must be at least 1");
   if (absl::GetFlag(FLAGS_log_bytes) < 1) return UsageError("--log_bytes must be at least 1");
+  const absl::StatusOr<std::string> found = ListenAddress(scheduler, signal);
+  if (absl::IsCancelled(found.status())) return kExitDone;
+  if (!found.ok()) {
+    spdlog::error("ended: --scheduler={}: {}", scheduler, found.status().ToString());
+    return kExitFailed;
+  }
+  const std::string& listen = *found;
+  if (const absl::Status status = CheckAddressFlags(listen, absl::GetFlag(FLAGS_advertise), /*is_told=*/true);
+      !status.ok()) {
+    return UsageError(status.message());
+  }
   absl::StatusOr<std::unique_ptr<ServerLog>> log = nullptr;
   if (const std::string data_dir = absl::GetFlag(FLAGS_data_dir); !data_dir.empty()) {
     ServerLogOptions log_options;
@@ -175,7 +200,9 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
 int main(int argc, char** argv) {
   pawl::SetUpDaemon("pawl-server",
                     "holds a share of a job's parameters and answers pushes and pulls.\n\n"
-                    "  pawl-server --scheduler=10.0.0.1:7000 --listen=10.0.0.2:0 --data_dir=/var/lib/pawl\n\n"
+                    "  pawl-server --scheduler=10.0.0.1:7000 --data_dir=/var/lib/pawl\n\n"
+                    "It may join and leave while the job runs. SIGTERM: it hands its partitions over first. Killed and\n"
+                    "started again with the same --data_dir, it is the same server.\n\n"
                     "Exit codes: 0 the job has completed or was stopped, or this process was asked to end; 1 the job\n"
                     "has failed or the scheduler cannot be reached; 2 wrong usage.",
                     argc, argv);

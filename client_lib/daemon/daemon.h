@@ -16,6 +16,9 @@ namespace pawl {
 inline constexpr int kExitDone = 0;    // the job has completed or was stopped, or a signal asked the process to end
 inline constexpr int kExitFailed = 1;  // the job has failed, or a process it needs cannot be reached
 inline constexpr int kExitUsage = 2;   // wrong flags, files or job
+// The job goes on, but not by this scheduler, which could not save its state, has lost it to another one, or was asked to
+// leave.
+inline constexpr int kExitAgain = 3;
 
 // Takes SIGTERM and SIGINT for itself, so that they interrupt nothing. Made on the
 // main thread before any other thread starts: threads inherit the blocked signals.

@@ -92,6 +92,8 @@ absl::Status ProcessCluster::StartAll(const ProcessClusterOptions& options) {
 absl::StatusOr<std::vector<std::string>> ProcessCluster::ListenFlags(const std::string& name) {
   if (options_.network != nullptr) {
     PAWL_ASSIGN_OR_RETURN(const std::string host, options_.network->AddressOf(name));
+    // Servers find out themselves by what address others reach them.
+    if (name != "scheduler") return std::vector<std::string>();
     return std::vector<std::string>{absl::StrCat("--listen=", host, ":", kHostPort)};
   }
   if (!options_.fixed_ports && !options_.proxies) {

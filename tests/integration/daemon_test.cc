@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/eventually.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -120,6 +121,58 @@ TEST_F(DaemonTest, SigtermToTheSchedulerEndsEverythingCleanly) {
   const auto metrics = cluster->Metrics();
   ASSERT_TRUE(metrics.ok()) << metrics.status();
   EXPECT_EQ((*metrics)["state"], "STOPPED");
+}
+
+TEST_F(DaemonTest, ASchedulerThatIsAskedToLeaveTakesNobodyWithIt) {
+  ProcessClusterOptions options = Serving(1);
+  options.flags["scheduler"] = {"--nostop_on_sigterm"};
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  const auto before = cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout);
+  ASSERT_TRUE(before.ok()) << before.status();
+  cluster->node("scheduler").Signal(SIGTERM);
+  ASSERT_TRUE(cluster->node("scheduler").WaitUntil(Clock::Real().Now() + kTimeout));
+  EXPECT_EQ(cluster->node("scheduler").HowItEnded(), "exited with code 3");
+  ASSERT_TRUE(cluster->Restart("scheduler").ok());
+  const auto after = cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(after->job_id(), before->job_id());
+  EXPECT_FALSE(cluster->node("server-0").HasEnded());
+}
+
+TEST_F(DaemonTest, AJobThatIsOverIsBegunAgainOnlyIfThatIsAskedFor) {
+  ProcessCluster* const cluster = StartCluster(Serving(1));
+  ASSERT_NE(cluster, nullptr);
+  cluster->node("scheduler").Signal(SIGTERM);
+  ASSERT_TRUE(cluster->WaitForSuccess(kTimeout).ok());
+  const auto result = cluster->Metrics();
+  ASSERT_TRUE(result.ok()) << result.status();
+
+  ASSERT_TRUE(cluster->Restart("scheduler").ok());
+  ASSERT_TRUE(cluster->node("scheduler").WaitUntil(Clock::Real().Now() + kTimeout)) << "it has begun the job again";
+  EXPECT_TRUE(cluster->node("scheduler").Succeeded()) << cluster->node("scheduler").HowItEnded();
+  const auto again = cluster->Metrics();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, *result);
+
+  const auto program = Runfile("scheduler/pawl-scheduler");
+  ASSERT_TRUE(program.ok()) << program.status();
+  const std::string log = absl::StrCat(cluster->folder(), "/anew.log");
+  auto anew = ChildProcess::Start({"anew",
+                                   *program,
+                                   {"--listen=127.0.0.1:0", absl::StrCat("--data_dir=", cluster->folder(), "/scheduler"),
+                                    absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), "--workers=0", "--begin_anew"},
+                                   log});
+  ASSERT_TRUE(anew.ok()) << anew.status();
+  EXPECT_TRUE(Eventually([&] {
+    for (const std::string& line : (*anew)->LogTail(20)) {
+      if (absl::StrContains(line, "listening on")) return true;
+    }
+    return (*anew)->HasEnded();
+  }));
+  EXPECT_FALSE((*anew)->HasEnded()) << (*anew)->HowItEnded();
+  (*anew)->Signal(SIGTERM);
+  EXPECT_TRUE((*anew)->WaitUntil(Clock::Real().Now() + kTimeout));
 }
 
 TEST_F(DaemonTest, SigtermToAServerHandsItsPartitionsOverAndEndsIt) {

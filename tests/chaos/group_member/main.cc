@@ -26,12 +26,12 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/local_address.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
 #include "client_lib/daemon/daemon.h"
 #include "spdlog/spdlog.h"
 #include "worker/collective/gloo/collective.h"
-#include "worker/collective/local_address.h"
 #include "worker/collective/scheduler_group_former.h"
 #include "worker/interrupt.h"
 

@@ -1,4 +1,4 @@
-#include "worker/collective/local_address.h"
+#include "client_lib/base/local_address.h"
 
 #include <netdb.h>
 #include <sys/socket.h>
