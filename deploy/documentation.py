@@ -32,8 +32,8 @@ TARGETS = {
 PASSED_ON = {"chaos": ("storm",), "test": ("bazel",)}
 # Of others.
 NAMES = {"OPENBLAS_CORETYPE", "PATH", "scrontab", "terminationGracePeriodSeconds"}
-TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "echo", "export", "grep", "kill", "ls", "mkdir", "sbatch", "sleep", "tail",
-         "tar", "wait"}
+TOOLS = {"[", "awk", "cat", "cd", "cp", "curl", "docker", "echo", "export", "grep", "install", "kill", "kubectl", "ls",
+         "mkdir", "sbatch", "sleep", "srun", "systemctl", "systemd-sysusers", "tail", "tar", "wait"}
 KEYWORDS = {"do", "done", "for", "if", "then", "fi"}
 BAZEL_FLAGS = {"config"}
 # A program where it is called: from the project's folder, from one two below it, or in a bundle wherever that is unpacked.
@@ -295,7 +295,8 @@ class Checker:
 
     def check_lines(self, document, first_line, lines):
         first_words = [line.split()[0] for line in lines]
-        is_shell = not document.is_made and any(self.program_of(word) or "$(" in word for word in first_words)
+        is_shell = not document.is_made and any(
+            self.program_of(word) or (word in TOOLS and word.isalpha()) or "$(" in word for word in first_words)
         continued = ""
         for number, (line, word) in enumerate(zip(lines, first_words), first_line):
             if continued:
