@@ -295,8 +295,9 @@ class Checker:
 
     def check_lines(self, document, first_line, lines):
         first_words = [line.split()[0] for line in lines]
-        is_shell = not document.is_made and any(
-            self.program_of(word) or (word in TOOLS and word.isalpha()) or "$(" in word for word in first_words)
+        is_shell = not document.is_made and (
+            first_words[:1] and first_words[0] in TOOLS or
+            any(self.program_of(word) or "$(" in word for word in first_words))
         continued = ""
         for number, (line, word) in enumerate(zip(lines, first_words), first_line):
             if continued:
