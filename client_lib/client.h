@@ -94,9 +94,11 @@ class Transport;
 
 // Limits. Beyond them a call gets RESOURCE_EXHAUSTED, or INVALID_ARGUMENT where no waiting would help.
 //
-// Calls of a session that wait for their turn: for EndStep, or because
-// ClientOptions::max_bytes_in_flight are under way.
+// Calls of a session that wait for their turn: for EndStep, or for older ones. And calls of all the client's sessions, pulls
+// apart from pushes, that wait because kMaxCallsUnderWay or ClientOptions::max_bytes_in_flight are under way.
 inline constexpr size_t kMaxWaitingCalls = 4096;
+// Calls of a client that are under way, pushes and likewise pulls; more wait for their turn.
+inline constexpr size_t kMaxCallsUnderWay = 4096;
 // Tables in one call.
 inline constexpr size_t kMaxItemsInCall = 1024;
 // Keys in one item: positions are kept in 32 bits.

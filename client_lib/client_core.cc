@@ -22,6 +22,13 @@ namespace {
 // After a failure everything under way ends at once, apart from callbacks of the user's.
 constexpr std::chrono::seconds kCloseLimit{60};
 
+// A program that wants no limit says MonotonicDuration::max(), and deadlines must not overflow.
+constexpr std::chrono::hours kLongestTimeout{24 * 365};
+
+MonotonicTime DeadlineIn(const Clock& clock, MonotonicDuration timeout) {
+  return clock.Now() + std::min<MonotonicDuration>(timeout, kLongestTimeout);
+}
+
 std::string DefaultDescription() {
   char host[256] = "unknown";
   gethostname(host, sizeof(host) - 1);
@@ -37,13 +44,15 @@ ClientCore::ClientCore(ClientOptions options, Transport& transport, ControlChann
       control_(control),
       link_channel_(link),
       deadlines_(std::make_shared<DeadlineQueue>(transport_, clock_)),
-      push_flow_(std::make_shared<FlowControl>(options_.max_bytes_in_flight, kMaxWaitingCalls, deadlines_)),
-      pull_flow_(std::make_shared<FlowControl>(options_.max_bytes_in_flight, kMaxWaitingCalls, deadlines_)) {}
+      push_flow_(
+          std::make_shared<FlowControl>(options_.max_bytes_in_flight, kMaxWaitingCalls, deadlines_, kMaxCallsUnderWay)),
+      pull_flow_(
+          std::make_shared<FlowControl>(options_.max_bytes_in_flight, kMaxWaitingCalls, deadlines_, kMaxCallsUnderWay)) {}
 
 ClientCore::~ClientCore() = default;
 
 MonotonicTime ClientCore::Deadline(const CallOptions& options) const {
-  return clock_.Now() + options.timeout.value_or(options_.call_timeout);
+  return DeadlineIn(clock_, options.timeout.value_or(options_.call_timeout));
 }
 
 bool ClientCore::is_sync() const {
@@ -58,7 +67,7 @@ absl::Status ClientCore::Join() {
 }
 
 void ClientCore::Join(Callback done) {
-  const MonotonicTime deadline = clock_.Now() + options_.connect_timeout;
+  const MonotonicTime deadline = DeadlineIn(clock_, options_.connect_timeout);
   // The link is closed before the core goes.
   link_ = std::make_unique<NodeLink>(
       link_channel_, clock_, options_.scheduler,
@@ -169,7 +178,7 @@ JobState ClientCore::job_state() const {
 }
 
 bool ClientCore::WaitForEnd(MonotonicDuration timeout) const {
-  const MonotonicTime deadline = Clock::Real().Now() + timeout;
+  const MonotonicTime deadline = DeadlineIn(Clock::Real(), timeout);
   MutexLock lock(mu_);
   for (;;) {
     if (failed_ || job_state_ == COMPLETED || job_state_ == FAILED || job_state_ == STOPPED) return true;

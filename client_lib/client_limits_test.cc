@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client_lib/base/eventually.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/client_fixture.h"
 
@@ -141,6 +142,60 @@ TEST_F(ClientTest, PushesStayWithinTheWindowOfTheServers) {
   cluster_.Release(Method::kPush);
   for (std::future<absl::Status>& push : pending) EXPECT_TRUE(push.get().ok());
   EXPECT_EQ(cluster_.Row(table.id(), 42)[0], kMaxSegmentsAhead + 10);
+}
+
+TEST_F(ClientTest, APushThatWaitsForTheWindowEndsAtItsDeadline) {
+  Connect();
+  const Table table = Sparse("a", 2);
+  cluster_.Hold(Method::kPush);
+  std::vector<std::future<absl::Status>> older;
+  for (uint64_t i = 0; i < kMaxSegmentsAhead; ++i) older.push_back(PushRow(client_->free_running(), table));
+  CallOptions options;
+  options.timeout = milliseconds(100);
+  std::future<absl::Status> late = PushRow(client_->free_running(), table, options);
+  std::future<absl::Status> behind_it = PushRow(client_->free_running(), table);
+  ASSERT_TRUE(Eventually([&] { return IsReady(late) && IsReady(behind_it); }));
+  EXPECT_EQ(late.get().code(), absl::StatusCode::kDeadlineExceeded);
+  // It is not sent without the one before it.
+  EXPECT_EQ(behind_it.get().code(), absl::StatusCode::kDeadlineExceeded);
+  cluster_.Release(Method::kPush);
+  for (std::future<absl::Status>& push : older) EXPECT_TRUE(push.get().ok());
+  EXPECT_EQ(cluster_.Row(table.id(), 42)[0], kMaxSegmentsAhead);
+}
+
+TEST_F(ClientTest, CallsUnderWayAreBoundedInNumber) {
+  Connect();
+  const Table table = Sparse("a", 1);
+  cluster_.Hold(Method::kPull);
+  std::vector<float> values(kMaxCallsUnderWay + kMaxWaitingCalls + 1);
+  std::vector<std::future<absl::Status>> pulls;
+  for (float& value : values) {
+    pulls.push_back(client_->free_running().Pull({{.table = table, .keys = key_, .values = absl::MakeSpan(&value, 1)}}));
+  }
+  ASSERT_TRUE(IsReady(pulls.back()));
+  EXPECT_EQ(pulls.back().get().code(), absl::StatusCode::kResourceExhausted);
+  pulls.pop_back();
+  EXPECT_FALSE(IsReady(pulls.back()));
+  cluster_.Release(Method::kPull);
+  for (std::future<absl::Status>& pull : pulls) EXPECT_TRUE(pull.get().ok());
+}
+
+TEST_F(ClientTest, ATimeoutMayBeAsLongAsThereAreNumbers) {
+  ClientOptions options;
+  options.connect_timeout = MonotonicDuration::max();
+  options.call_timeout = MonotonicDuration::max();
+  Connect(options);
+  const Table table = Sparse("a", 2);
+  cluster_.Hold(Method::kPush);
+  std::future<absl::Status> push = PushRow(client_->free_running(), table);
+  ASSERT_TRUE(Eventually([&] { return cluster_.held(Method::kPush) == 1; }));
+  cluster_.Release(Method::kPush);
+  EXPECT_TRUE(push.get().ok());
+  CallOptions call_options;
+  call_options.timeout = MonotonicDuration::max();
+  EXPECT_TRUE(PushRow(client_->free_running(), table, call_options).get().ok());
+  cluster_.FailJob("server-1 has died");
+  EXPECT_TRUE(client_->WaitForEnd(MonotonicDuration::max()));
 }
 
 }  // namespace

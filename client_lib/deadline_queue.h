@@ -23,7 +23,8 @@ class DeadlineQueue : public std::enable_shared_from_this<DeadlineQueue> {
   // `transport` gives the timers and outlives their use.
   DeadlineQueue(Transport& transport, const Clock& clock) : transport_(transport), clock_(clock) {}
 
-  // Runs `expire` once `deadline` has passed, unless Remove comes first.
+  // Runs `expire` once `deadline` has passed, unless Remove comes first. REQUIRES: `deadline` is years before
+  // MonotonicTime::max().
   Id Add(MonotonicTime deadline, absl::AnyInvocable<void()> expire);
   // False if `expire` has run, or is about to.
   bool Remove(const Id& id);

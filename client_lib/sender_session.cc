@@ -202,12 +202,7 @@ bool SenderSession::PumpOne() {
       (ends_step ? ending_step_ : waits_for_bytes_) = true;
     }
   }
-  if (granted != nullptr) {
-    if (!SendPush(granted)) return false;
-    MutexLock lock(mu_);
-    granted_ = nullptr;
-    return true;
-  }
+  if (granted != nullptr) return SendGranted(granted);
   if (operation.push == nullptr) {
     BeginOrdinals(operation.step);
     std::vector<uint32_t> partitions(next_ordinal_.size());
@@ -249,7 +244,7 @@ void SenderSession::OnPushGranted(const absl::Status& status, std::shared_ptr<Pu
   push->MessageDone(status);
 }
 
-bool SenderSession::SendPush(const std::shared_ptr<PushCall>& push) {
+bool SenderSession::SendGranted(const std::shared_ptr<PushCall>& push) {
   const uint64_t segments = push->CutItems(static_cast<uint32_t>(next_ordinal_.size()));
   absl::Status refused;
   {
@@ -261,11 +256,17 @@ bool SenderSession::SendPush(const std::shared_ptr<PushCall>& push) {
                                                         " segments in one partition; the limit is ", kMaxSegmentsAhead,
                                                         "; make several calls, or give the job more partitions"));
     } else if (!ahead_.empty() && segments_ahead_ + segments > kMaxSegmentsAhead) {
+      if (!granted_timer_.has_value()) {
+        granted_timer_ =
+            core_->deadlines().Add(push->deadline, [self = shared_from_this(), push] { self->ExpireGranted(push); });
+      }
       return false;
     } else {
       segments_ahead_ += segments;
       push->set_ahead(ahead_.insert(ahead_.end(), Ahead{segments, false}));
     }
+    granted_ = nullptr;
+    if (granted_timer_.has_value()) core_->deadlines().Remove(*std::exchange(granted_timer_, std::nullopt));
   }
   if (!refused.ok()) {
     push->MessageDone(refused);
@@ -375,6 +376,16 @@ void SenderSession::ExpireOperation(uint64_t id) {
   } else {
     expired->done(status);
   }
+}
+
+void SenderSession::ExpireGranted(const std::shared_ptr<PushCall>& push) {
+  {
+    MutexLock lock(mu_);
+    if (granted_ != push) return;
+    BreakLocked(NoTurn());
+  }
+  // Finds it broken, and refuses the push.
+  Pump();
 }
 
 void SenderSession::ExpirePull(uint64_t id) {

@@ -92,14 +92,15 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
   // end never overtakes the failure of a push. The first failure stays.
   void BreakLocked(const absl::Status& status) PAWL_REQUIRES(mu_);
   void OnPushGranted(const absl::Status& status, std::shared_ptr<PushCall> push);
-  // Cuts the push, if it is not cut yet, and sends it if it fits the window. False: it waits for older ones.
-  bool SendPush(const std::shared_ptr<PushCall>& push);
+  // Cuts granted_, if it is not cut yet, and sends or refuses it; false if it waits for older ones to leave the window.
+  bool SendGranted(const std::shared_ptr<PushCall>& push);
   void OnPushDone(std::optional<std::list<Ahead>::iterator> ahead, const absl::Status& status);
   void OnStepEnded(uint64_t step, const absl::Status& status);
   void StartPull(std::shared_ptr<PullCall> pull);
   // Sets a timer for the operation if it still waits.
   void WatchDeadline(uint64_t id);
   void ExpireOperation(uint64_t id);
+  void ExpireGranted(const std::shared_ptr<PushCall>& push);
   void ExpirePull(uint64_t id);
 
   const std::shared_ptr<ClientCore> core_;
@@ -125,6 +126,8 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
   // The push at the head of the line, while it waits for bytes or for the window.
   bool waits_for_bytes_ PAWL_GUARDED_BY(mu_) = false;
   std::shared_ptr<PushCall> granted_ PAWL_GUARDED_BY(mu_);
+  // Set while granted_ waits for the window.
+  std::optional<DeadlineQueue::Id> granted_timer_ PAWL_GUARDED_BY(mu_);
   std::list<Ahead> ahead_ PAWL_GUARDED_BY(mu_);
   uint64_t segments_ahead_ PAWL_GUARDED_BY(mu_) = 0;
   std::vector<WaitingPull> waiting_pulls_ PAWL_GUARDED_BY(mu_);
