@@ -34,6 +34,14 @@ void CallScheduler(ClientCore& core, const char* method, Request request, const 
                std::move(counted));
 }
 
+// As this process in its present life.
+template <typename Request>
+void Sign(const ClientCore& core, Request& request) {
+  const RegisterResponse now = core.newest_registration();
+  request.set_node(now.node());
+  request.set_incarnation(now.incarnation());
+}
+
 // The answer itself.
 struct Whole {
   template <typename Response>
@@ -192,8 +200,7 @@ void Client::Barrier(const std::string& name, uint32_t parties, uint32_t party, 
   request.set_name(name);
   request.set_parties(parties);
   request.set_party(party);
-  request.set_node(node());
-  request.set_incarnation(incarnation());
+  Sign(*core_, request);
   CallScheduler<BarrierResponse, absl::Status>(*core_, "Barrier", std::move(request), options, std::move(done), Nothing());
 }
 
@@ -212,16 +219,14 @@ std::future<absl::StatusOr<GetAssignmentResponse>> Client::Assignment(const Call
 
 void Client::Assignment(GetAssignmentRequest request, const CallOptions& options,
                         absl::AnyInvocable<void(absl::StatusOr<GetAssignmentResponse>)> done) {
-  request.set_node(node());
-  request.set_incarnation(incarnation());
+  Sign(*core_, request);
   CallScheduler<GetAssignmentResponse, absl::StatusOr<GetAssignmentResponse>>(*core_, "GetAssignment", std::move(request),
                                                                               options, std::move(done), Whole());
 }
 
 std::future<absl::Status> Client::GiveUpRanks(GiveUpRanksRequest request, const CallOptions& options) {
   auto [future, done] = NewFuture<absl::Status>();
-  request.set_node(node());
-  request.set_incarnation(incarnation());
+  Sign(*core_, request);
   CallScheduler<GiveUpRanksResponse, absl::Status>(*core_, "GiveUpRanks", std::move(request), options, std::move(done),
                                                    Nothing());
   return std::move(future);
@@ -229,8 +234,7 @@ std::future<absl::Status> Client::GiveUpRanks(GiveUpRanksRequest request, const 
 
 std::future<absl::StatusOr<JoinGroupResponse>> Client::JoinGroup(JoinGroupRequest request, const CallOptions& options) {
   auto [future, done] = NewFuture<absl::StatusOr<JoinGroupResponse>>();
-  request.set_node(node());
-  request.set_incarnation(incarnation());
+  Sign(*core_, request);
   CallScheduler<JoinGroupResponse, absl::StatusOr<JoinGroupResponse>>(*core_, "JoinGroup", std::move(request), options,
                                                                       std::move(done), Whole());
   return std::move(future);
@@ -239,8 +243,7 @@ std::future<absl::StatusOr<JoinGroupResponse>> Client::JoinGroup(JoinGroupReques
 std::future<absl::StatusOr<ExchangeInGroupResponse>> Client::ExchangeInGroup(ExchangeInGroupRequest request,
                                                                              const CallOptions& options) {
   auto [future, done] = NewFuture<absl::StatusOr<ExchangeInGroupResponse>>();
-  request.set_node(node());
-  request.set_incarnation(incarnation());
+  Sign(*core_, request);
   CallScheduler<ExchangeInGroupResponse, absl::StatusOr<ExchangeInGroupResponse>>(
       *core_, "ExchangeInGroup", std::move(request), options, std::move(done), Whole());
   return std::move(future);
@@ -248,8 +251,7 @@ std::future<absl::StatusOr<ExchangeInGroupResponse>> Client::ExchangeInGroup(Exc
 
 void Client::WatchGroup(WatchGroupRequest request, const CallOptions& options,
                         absl::AnyInvocable<void(absl::StatusOr<WatchGroupResponse>)> done) {
-  request.set_node(node());
-  request.set_incarnation(incarnation());
+  Sign(*core_, request);
   CallScheduler<WatchGroupResponse, absl::StatusOr<WatchGroupResponse>>(*core_, "WatchGroup", std::move(request), options,
                                                                         std::move(done), Whole());
 }
@@ -263,8 +265,7 @@ std::future<absl::StatusOr<WatchGroupResponse>> Client::WatchGroup(WatchGroupReq
 std::future<absl::StatusOr<ReportEvaluationResponse>> Client::ReportEvaluation(ReportEvaluationRequest request,
                                                                                const CallOptions& options) {
   auto [future, done] = NewFuture<absl::StatusOr<ReportEvaluationResponse>>();
-  request.set_node(node());
-  request.set_incarnation(incarnation());
+  Sign(*core_, request);
   CallScheduler<ReportEvaluationResponse, absl::StatusOr<ReportEvaluationResponse>>(
       *core_, "ReportEvaluation", std::move(request), options, std::move(done), Whole());
   return std::move(future);
@@ -274,8 +275,7 @@ std::future<absl::Status> Client::FinishWork(const WorkerProgress& progress, con
                                              absl::Span<const uint32_t> ranks) {
   auto [future, done] = NewFuture<absl::Status>();
   FinishWorkRequest request;
-  request.set_node(node());
-  request.set_incarnation(incarnation());
+  Sign(*core_, request);
   *request.mutable_progress() = progress;
   request.mutable_logical_workers()->Assign(ranks.begin(), ranks.end());
   CallScheduler<FinishWorkResponse, absl::Status>(*core_, "FinishWork", std::move(request), options, std::move(done),

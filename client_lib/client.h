@@ -56,7 +56,8 @@
 // FAILED_PRECONDITION and the scheduler's words, which name who it was, and so do
 // all calls after that. The same goes for a job that was stopped, and for a worker
 // that the scheduler has declared dead (ABORTED): its ranks may be another's. A client without ranks joins again by
-// itself, and its calls do not notice. Nothing hangs.
+// itself, and its pushes and pulls do not notice: to the servers it stays who it was. (Should another client have got its
+// number in between, its pushes get ABORTED from then on.) Nothing hangs.
 //
 // # Codes
 //
@@ -183,7 +184,10 @@ struct PullItem {
 // until its client's end, or CloseLogicalWorker.
 //
 // A Push or EndStep that has failed leaves the session broken, since what was to follow
-// may not be applied without it: every further call gets the same status.
+// may not be applied without it: every further call gets the same status. In the session of a logical worker so does one
+// that is refused at once (INVALID_ARGUMENT for its items, RESOURCE_EXHAUSTED): its step would lack it. In the free-running
+// session, which has no steps, such a call was never made. A broken logical worker goes on with CloseLogicalWorker and
+// TakeOver; after a broken free-running session, push with another Client.
 class Session {
  public:
   virtual ~Session() = default;
@@ -259,7 +263,7 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // As registered: "worker-1", and so on.
+  // As registered first: "worker-1", and so on.
   const std::string& node() const;
   uint64_t incarnation() const;
   uint64_t job_id() const;

@@ -118,6 +118,8 @@ void ClientCore::OnDisowned(const absl::Status& why) {
   if (options_.role != CLIENT_ROLE) return Fail(absl::AbortedError(why.message()));
   RegisterRequest request;
   request.set_role(CLIENT_ROLE);
+  // Nobody else is to have the number that it goes on to push under.
+  request.set_node(registration_.node());
   request.set_job_id(registration_.job_id());
   request.set_description(options_.description.empty() ? DefaultDescription() : options_.description);
   link_->Register(std::move(request), MonotonicTime::max(), [this](absl::StatusOr<RegisterResponse> registered) {
@@ -126,7 +128,7 @@ void ClientCore::OnDisowned(const absl::Status& why) {
     }
     if (!registered.ok()) return Fail(registered.status());
     // To the servers it stays who it was: what is under way keeps its push ids.
-    spdlog::info("joined again as {}", registered->node());
+    spdlog::info("{} has joined again, as {}", registration_.node(), registered->node());
     link_->Start();
   });
 }

@@ -44,7 +44,10 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // Ends everything under way with CANCELLED, waits for it, and says good-bye; blocks.
   void Close();
 
+  // The first: servers and sessions know the client by it.
   const RegisterResponse& registration() const { return registration_; }
+  // The last: the scheduler knows the client by it.
+  RegisterResponse newest_registration() const { return link_->registration(); }
   JobState job_state() const;
   absl::Status failure() const { return messenger_->failure(); }
   bool WaitForEnd(MonotonicDuration timeout) const;

@@ -262,9 +262,21 @@ TEST_F(ClientTest, AClientThatTheSchedulerDoesNotKnowJoinsAgainAndPushesAsBefore
   const std::vector<FakeCluster::Event> events = cluster_.events();
   EXPECT_EQ(events.back().header.client(), events.front().header.client());
   EXPECT_EQ(events.back().header.incarnation(), events.front().header.incarnation());
+  // It asks for the number that it goes on to push under.
+  EXPECT_EQ(cluster_.registrations()[1].node(), client_->node());
+  EXPECT_EQ(cluster_.registrations()[1].job_id(), client_->job_id());
   const uint64_t before = cluster_.heartbeats();
   EXPECT_TRUE(Eventually([&] { return cluster_.heartbeats() >= before + 2; }));
   EXPECT_TRUE(client_->status().ok());
+}
+
+TEST_F(ClientTest, AClientThatHasJoinedAgainIsKnownToTheSchedulerInItsCalls) {
+  Connect();
+  EXPECT_TRUE(client_->Barrier("first", 1, 0).get().ok());
+  cluster_.ForgetNodes();
+  const uint64_t before = cluster_.heartbeats();
+  ASSERT_TRUE(Eventually([&] { return cluster_.heartbeats() > before; }));
+  EXPECT_EQ(client_->Barrier("second", 1, 0).get(), absl::OkStatus());
 }
 
 TEST_F(ClientTest, AWorkerThatTheSchedulerDoesNotKnowEndsWithAborted) {

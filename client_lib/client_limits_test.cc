@@ -63,6 +63,45 @@ TEST_F(ClientTest, AFailedPushBreaksTheSession) {
   EXPECT_TRUE(PushRow(*other, table).get().ok());
 }
 
+TEST_F(ClientTest, ARefusedPushOfALogicalWorkerBreaksTheSessionLikeAFailedOne) {
+  ConnectWorker();
+  const Table table = Sparse("a", 2);
+  LogicalWorker* worker = *client_->OpenLogicalWorker(0);
+  const std::vector<float> three(3);
+  // Pipelined: nobody has looked at the push's result before the step is ended.
+  std::future<absl::Status> taken = PushRow(*worker, table);
+  std::future<absl::Status> refused = worker->Push({{.table = table, .keys = key_, .gradients = three}});
+  std::future<absl::Status> end = worker->EndStep();
+  const absl::Status why = refused.get();
+  EXPECT_EQ(why.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(end.get(), why);
+  EXPECT_EQ(PushRow(*worker, table).get(), why);
+  EXPECT_TRUE(taken.get().ok());
+  for (uint32_t p = 0; p < kPartitions; ++p) EXPECT_EQ(cluster_.Clock(0, p), 0u) << "the step lacks a push";
+  // The rank goes on where the servers are.
+  client_->CloseLogicalWorker(0);
+  worker = *client_->TakeOver(0).get();
+  EXPECT_EQ(worker->step(), 0u);
+  EXPECT_TRUE(PushRow(*worker, table).get().ok());
+  EXPECT_TRUE(worker->EndStep().get().ok());
+}
+
+TEST_F(ClientTest, ALogicalWorkersPushThatIsOneTooManyBreaksTheSessionLikeAFailedOne) {
+  ConnectWorker();
+  LogicalWorker* const worker = *client_->OpenLogicalWorker(0);
+  cluster_.Hold(Method::kEndStep);
+  std::future<absl::Status> end = worker->EndStep();
+  std::vector<std::future<absl::Status>> waiting;
+  for (size_t i = 0; i < kMaxWaitingCalls; ++i) waiting.push_back(worker->Push({}));
+  const absl::Status refused = worker->Push({}).get();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(worker->EndStep().get(), refused);
+  for (std::future<absl::Status>& push : waiting) EXPECT_EQ(push.get(), refused);
+  ASSERT_TRUE(Eventually([&] { return cluster_.held(Method::kEndStep) == 3; }));
+  cluster_.Release(Method::kEndStep);
+  EXPECT_TRUE(end.get().ok());
+}
+
 TEST_F(ClientTest, AFailedJobEndsEveryCallWithTheSchedulersWords) {
   ConnectWorker();
   const Table table = Sparse("a", 2);

@@ -7,11 +7,16 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/elements.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/status_macros.h"
 
 namespace pawl {
 namespace {
 
 constexpr uint64_t kJobId = 0x1234;
+
+// Of the i-th registration.
+std::string NodeName(size_t i) { return absl::StrCat("client-", i); }
+uint64_t NodeIncarnation(size_t i) { return 7 + i; }
 
 IncomingMessage Incoming(std::string bytes) {
   IncomingMessage message;
@@ -103,6 +108,14 @@ class FakeCluster::Scheduler final : public ControlChannel {
     return true;
   }
 
+  // OK for a node in its present life.
+  absl::Status CheckNode(const std::string& node, uint64_t incarnation) const PAWL_REQUIRES(cluster_.mu_) {
+    for (size_t i = cluster_.first_known_; i < cluster_.registrations_.size(); ++i) {
+      if (node == NodeName(i) && incarnation == NodeIncarnation(i)) return absl::OkStatus();
+    }
+    return absl::AbortedError("no such node");
+  }
+
   absl::Status Answer(const std::string& method, const std::string& bytes, std::string* answer) {
     MutexLock lock(cluster_.mu_);
     if (cluster_.scheduler_down_) return absl::UnavailableError("the scheduler is down");
@@ -110,11 +123,10 @@ class FakeCluster::Scheduler final : public ControlChannel {
       RegisterRequest request;
       if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
       cluster_.registrations_.push_back(request);
-      cluster_.forgotten_ = false;
       const auto earlier = static_cast<uint32_t>(cluster_.registrations_.size() - 1);
       RegisterResponse response;
-      response.set_node(absl::StrCat("client-", earlier));
-      response.set_incarnation(7 + earlier);
+      response.set_node(NodeName(earlier));
+      response.set_incarnation(NodeIncarnation(earlier));
       response.set_job_id(kJobId);
       response.mutable_job()->set_logical_workers(4);
       response.set_heartbeat_interval_ms(10);
@@ -123,8 +135,10 @@ class FakeCluster::Scheduler final : public ControlChannel {
     } else if (method == "/pawl.Scheduler/GetRouting") {
       *answer = cluster_.routing_.SerializeAsString();
     } else if (method == "/pawl.Scheduler/Heartbeat") {
+      HeartbeatRequest request;
+      if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
+      PAWL_RETURN_IF_ERROR(CheckNode(request.node(), request.incarnation()));
       ++cluster_.heartbeats_;
-      if (cluster_.forgotten_) return absl::AbortedError("no such node");
       HeartbeatResponse response;
       // Says nothing of newer routing, so that clients learn of it from servers alone.
       response.set_job_state(cluster_.job_state_);
@@ -142,6 +156,10 @@ class FakeCluster::Scheduler final : public ControlChannel {
       ListTablesResponse response;
       for (const TableSpec& table : cluster_.tables_) *response.add_tables() = table;
       *answer = response.SerializeAsString();
+    } else if (method == "/pawl.Scheduler/Barrier") {
+      BarrierRequest request;
+      if (!request.ParseFromString(bytes)) return absl::InternalError("malformed");
+      PAWL_RETURN_IF_ERROR(CheckNode(request.node(), request.incarnation()));
     } else if (method == "/pawl.Scheduler/Goodbye") {
       cluster_.goodbye_ = true;
     }
@@ -288,7 +306,7 @@ void FakeCluster::SetSchedulerDown(bool down) {
 
 void FakeCluster::ForgetNodes() {
   MutexLock lock(mu_);
-  forgotten_ = true;
+  first_known_ = registrations_.size();
 }
 
 void FakeCluster::SetClock(uint32_t rank, uint32_t partition, uint64_t clock) {

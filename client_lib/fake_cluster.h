@@ -90,6 +90,7 @@ class FakeCluster {
   std::vector<float> Row(uint32_t table, uint64_t key) const;
   // Which ordinals of (sender, step, partition) were taken.
   std::set<uint64_t> Ordinals(uint64_t sender, uint64_t step, uint32_t partition) const;
+  // Of lives that the scheduler knows.
   uint64_t heartbeats() const;
   std::vector<RegisterRequest> registrations() const;
   bool said_goodbye() const;
@@ -128,9 +129,10 @@ class FakeCluster {
   bool announce_ PAWL_GUARDED_BY(mu_) = false;
   bool brief_ PAWL_GUARDED_BY(mu_) = false;
   bool scheduler_down_ PAWL_GUARDED_BY(mu_) = false;
-  bool forgotten_ PAWL_GUARDED_BY(mu_) = false;
   std::vector<ParkedRouting> parked_routing_ PAWL_GUARDED_BY(mu_);
   std::vector<RegisterRequest> registrations_ PAWL_GUARDED_BY(mu_);
+  // The scheduler knows those from this one on.
+  size_t first_known_ PAWL_GUARDED_BY(mu_) = 0;
   // By (rank, partition).
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> clocks_ PAWL_GUARDED_BY(mu_);
   std::map<std::pair<uint32_t, uint32_t>, uint64_t> incarnations_ PAWL_GUARDED_BY(mu_);

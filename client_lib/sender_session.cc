@@ -92,6 +92,8 @@ void SenderSession::Enqueue(absl::Status refused, const CallOptions& options, Ca
     }
   }
   if (!refused.ok()) {
+    // Or the step might be ended without it, by a caller who looks at the results later.
+    if (identity_.rank) Fail(refused);
     done(refused);
     return;
   }

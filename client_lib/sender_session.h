@@ -81,6 +81,7 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
   };
 
   // Lets a Push or EndStep wait for its turn, unless it is `refused`, or now: `fill`, which has mu_, makes of it what it is.
+  // One that is refused breaks the session of a rank.
   void Enqueue(absl::Status refused, const CallOptions& options, Callback user_done,
                absl::FunctionRef<void(Operation&, Callback)> fill);
   RequestHeader Header(uint64_t step) const;

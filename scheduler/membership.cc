@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "client_lib/base/bounded_text.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
@@ -21,6 +23,14 @@ const char* RoleWord(Role role) {
     default:
       return "client";
   }
+}
+
+// The number in a client's name; unset if it is no such name.
+std::optional<uint32_t> ClientNumber(const std::string& name) {
+  uint32_t number = 0;
+  const absl::string_view digits = absl::StripPrefix(name, "client-");
+  if (!absl::SimpleAtoi(digits, &number) || number >= kMaxClients || name != absl::StrCat("client-", number)) return {};
+  return number;
 }
 
 // OK if others can be told to reach a server there.
@@ -99,10 +109,16 @@ absl::Status Membership::CheckRoom(Role role) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint32_t> Membership::NextNumber(Role role) {
+absl::StatusOr<uint32_t> Membership::NextNumber(const RegisterRequest& request) {
+  const Role role = request.role();
   PAWL_RETURN_IF_ERROR(CheckRoom(role));
   if (role == SERVER_ROLE) return next_server_++;
   if (role == WORKER_ROLE) return next_worker_++;
+  // To the servers it is who it was: somebody else with its number would shut its pushes out.
+  if (const std::optional<uint32_t> former = ClientNumber(request.node());
+      former.has_value() && request.job_id() == options_.job_id && !nodes_.contains({role, *former})) {
+    return *former;
+  }
   for (uint32_t tried = 0; tried < kMaxClients; ++tried) {
     const uint32_t number = next_client_;
     next_client_ = (next_client_ + 1) % kMaxClients;
@@ -149,7 +165,7 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
   Registration registration{nullptr, true};
   Node node;
   if (before == nullptr) {
-    PAWL_ASSIGN_OR_RETURN(node.number, NextNumber(request.role()));
+    PAWL_ASSIGN_OR_RETURN(node.number, NextNumber(request));
     node.name = absl::StrCat(RoleWord(request.role()), "-", node.number);
   } else {
     // A replacement may have come in the meantime; the one that was there first may still have what nobody else has.

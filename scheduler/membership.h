@@ -154,7 +154,8 @@ class Membership {
  private:
   absl::Status CheckRequest(const RegisterRequest& request) const;
   absl::Status CheckRoom(Role role) const;
-  absl::StatusOr<uint32_t> NextNumber(Role role);
+  // For a new node. A client that joins again gets the number that it had, if nobody has it.
+  absl::StatusOr<uint32_t> NextNumber(const RegisterRequest& request);
   void MarkGone(Node& node);
   void Forget(const std::string& name);
   void Supersede(uint64_t process_nonce);

@@ -280,6 +280,33 @@ TEST_F(MembershipTest, AClientsNumberIsUsedAgainWhenAllOthersHaveBeenAndWithAHig
   EXPECT_GT(last.incarnation, first.incarnation);
 }
 
+TEST_F(MembershipTest, AClientThatJoinsAgainHasItsNumberUnlessAnotherHasIt) {
+  const Node first = *Join(Other(CLIENT_ROLE, 1));
+  const Node second = *Join(Other(CLIENT_ROLE, 2));
+  clock_.Advance(milliseconds(1001));
+  membership_.ExpireLeases(clock_.Now());
+  RegisterRequest again = Other(CLIENT_ROLE, 3);
+  again.set_node(first.name);
+  again.set_job_id(77);
+  const Node returned = *Join(again);
+  EXPECT_EQ(returned.name, first.name);
+  EXPECT_EQ(returned.number, first.number);
+  EXPECT_GT(returned.incarnation, second.incarnation);
+  again.set_process_nonce(4);
+  EXPECT_EQ(Join(again)->number, 2u) << "it is the other's while that one lives";
+  again.set_process_nonce(5);
+  again.set_node(second.name);
+  again.set_job_id(78);
+  EXPECT_EQ(Join(again)->number, 3u) << "that was in another job";
+  again.set_job_id(77);
+  uint32_t expected = 4;
+  for (const std::string name : {"client-1024", "client-x", "client-01", "client-", "server-1", "1"}) {
+    again.set_process_nonce(again.process_nonce() + 1);
+    again.set_node(name);
+    EXPECT_EQ(Join(again)->number, expected++) << name;
+  }
+}
+
 TEST_F(MembershipTest, HeartbeatsKeepTheFiguresOfTheirRole) {
   const Node worker = *Join(Other(WORKER_ROLE, 1));
   HeartbeatRequest request;

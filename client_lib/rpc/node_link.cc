@@ -48,6 +48,8 @@ absl::Status Decode(const IncomingMessage& answer, Message& message) {
   return absl::InternalError("the scheduler's answer is malformed");
 }
 
+absl::Status LinkClosed() { return absl::CancelledError("the link to the scheduler is closed"); }
+
 bool IsEnd(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
 
 }  // namespace
@@ -64,16 +66,21 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     attempts->request = std::move(request);
     attempts->request.set_process_nonce(RandomNumber());
     attempts->deadline = deadline;
-    std::shared_ptr<Registered> superseded;
+    auto answer = std::make_shared<Registered>(std::move(done));
+    bool closed;
     {
       MutexLock lock(mu_);
-      attempts->life = ++life_;
-      started_ = false;
-      registered_ = false;
-      SetLease(MonotonicTime::min());
-      superseded = std::exchange(registering_, std::make_shared<Registered>(std::move(done)));
+      closed = closed_;
+      if (!closed) {
+        attempts->life = ++life_;
+        started_ = false;
+        registered_ = false;
+        SetLease(MonotonicTime::min());
+        std::swap(registering_, answer);
+      }
     }
-    if (superseded != nullptr) (*superseded)(absl::CancelledError("the node registers anew"));
+    if (closed) return (*answer)(LinkClosed());
+    if (answer != nullptr) (*answer)(absl::CancelledError("the node registers anew"));
     AttemptRegistration(attempts);
   }
 
@@ -110,7 +117,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
         goodbye.set_incarnation(registration_.incarnation());
       }
     }
-    if (registering != nullptr) (*registering)(absl::CancelledError("the link to the scheduler is closed"));
+    if (registering != nullptr) (*registering)(LinkClosed());
     if (!goodbye.node().empty()) {
       auto answered = std::make_shared<std::promise<absl::Status>>();
       std::future<absl::Status> answer = answered->get_future();
@@ -206,9 +213,13 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     const MonotonicTime sent = clock_.Now();
     const MonotonicDuration left = attempts->deadline - sent;
     if (left <= MonotonicDuration::zero()) {
-      FinishRegistration(attempts->life, absl::DeadlineExceededError(absl::StrCat(
-                                             "registering with the scheduler at ", scheduler_,
-                                             ": not done in time; the last error: ", attempts->last_error.message())));
+      // Not here: the caller may be in an event.
+      channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), attempts] {
+        self->FinishRegistration(attempts->life,
+                                 absl::DeadlineExceededError(
+                                     absl::StrCat("registering with the scheduler at ", self->scheduler_,
+                                                  ": not done in time; the last error: ", attempts->last_error.message())));
+      });
       return;
     }
     if (IsOver(attempts->life)) return;

@@ -421,6 +421,27 @@ TEST_F(NodeLinkTest, CloseSaysGoodbyeOnceAndNothingComesAfterIt) {
   EXPECT_TRUE(channel_.sent.empty());
 }
 
+TEST_F(NodeLinkTest, ARegistrationFromWithinTheEventMayBeLateAlready) {
+  absl::StatusOr<RegisterResponse> again;
+  when_disowned_ = [&] {
+    link_.Register(RegisterRequest(), clock_.Now(),
+                   [&](absl::StatusOr<RegisterResponse> response) { again = std::move(response); });
+  };
+  RegisterAndStart();
+  channel_.Refuse(kHeartbeat, absl::AbortedError("its lease has run out"));
+  channel_.Advance(milliseconds(0));
+  EXPECT_EQ(again.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(NodeLinkTest, ARegistrationAfterCloseIsCancelled) {
+  link_.Close();
+  absl::StatusOr<RegisterResponse> registered;
+  link_.Register(RegisterRequest(), MonotonicTime::max(),
+                 [&](absl::StatusOr<RegisterResponse> response) { registered = std::move(response); });
+  EXPECT_EQ(registered.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(channel_.sent.empty());
+}
+
 TEST_F(NodeLinkTest, CloseEndsARegistrationUnderWay) {
   auto registered = link_.Register(RegisterRequest(), MonotonicTime::max());
   link_.Close();
