@@ -3,19 +3,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client_core.h"
 
 namespace pawl {
 namespace {
-
-// A future and the callback that makes it ready.
-template <typename T>
-std::pair<std::future<T>, absl::AnyInvocable<void(T)>> NewFuture() {
-  std::promise<T> promise;
-  std::future<T> future = promise.get_future();
-  return {std::move(future), [promise = std::move(promise)](T value) mutable { promise.set_value(std::move(value)); }};
-}
 
 // Calls the scheduler and turns its answer into what the caller wants.
 template <typename Response, typename T, typename Request, typename Convert>
@@ -60,28 +53,28 @@ struct Nothing {
 }  // namespace
 
 std::future<absl::Status> Session::Push(absl::Span<const PushItem> items, const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::Status>();
-  Push(items, options, std::move(done));
-  return std::move(future);
+  std::future<absl::Status> result;
+  Push(items, options, Fulfilling(result));
+  return result;
 }
 
 std::future<absl::Status> Session::Pull(absl::Span<const PullItem> items, const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::Status>();
-  Pull(items, options, std::move(done));
-  return std::move(future);
+  std::future<absl::Status> result;
+  Pull(items, options, Fulfilling(result));
+  return result;
 }
 
 std::future<absl::Status> Session::PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls,
                                             const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::Status>();
-  PushPull(pushes, pulls, options, std::move(done));
-  return std::move(future);
+  std::future<absl::Status> result;
+  PushPull(pushes, pulls, options, Fulfilling(result));
+  return result;
 }
 
 std::future<absl::Status> LogicalWorker::EndStep(const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::Status>();
-  EndStep(options, std::move(done));
-  return std::move(future);
+  std::future<absl::Status> result;
+  EndStep(options, Fulfilling(result));
+  return result;
 }
 
 Client::Client(std::shared_ptr<Transport> transport, std::shared_ptr<ControlChannel> control,
@@ -144,17 +137,17 @@ void Client::TakeOver(uint32_t rank, const CallOptions& options,
 
 std::future<absl::StatusOr<LogicalWorker*>> Client::TakeOver(const LogicalWorkerAssignment& rank,
                                                              const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<LogicalWorker*>>();
-  core_->TakeOver(rank.rank(), options, std::move(done), rank.incarnation());
-  return std::move(future);
+  std::future<absl::StatusOr<LogicalWorker*>> result;
+  core_->TakeOver(rank.rank(), options, Fulfilling(result), rank.incarnation());
+  return result;
 }
 
 void Client::CloseLogicalWorker(uint32_t rank) { core_->CloseLogicalWorker(rank); }
 
 std::future<absl::StatusOr<LogicalWorker*>> Client::TakeOver(uint32_t rank, const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<LogicalWorker*>>();
-  TakeOver(rank, options, std::move(done));
-  return std::move(future);
+  std::future<absl::StatusOr<LogicalWorker*>> result;
+  TakeOver(rank, options, Fulfilling(result));
+  return result;
 }
 
 void Client::CreateTable(const TableSpec& spec, const CallOptions& options,
@@ -167,32 +160,32 @@ void Client::CreateTable(const TableSpec& spec, const CallOptions& options,
 }
 
 std::future<absl::StatusOr<Table>> Client::CreateTable(const TableSpec& spec, const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<Table>>();
-  CreateTable(spec, options, std::move(done));
-  return std::move(future);
+  std::future<absl::StatusOr<Table>> result;
+  CreateTable(spec, options, Fulfilling(result));
+  return result;
 }
 
 std::future<absl::StatusOr<Table>> Client::OpenTable(const std::string& name, const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<Table>>();
+  std::future<absl::StatusOr<Table>> result;
   CallScheduler<ListTablesResponse, absl::StatusOr<Table>>(
-      *core_, "ListTables", ListTablesRequest(), options, std::move(done),
+      *core_, "ListTables", ListTablesRequest(), options, Fulfilling(result),
       [name](const ListTablesResponse& response) -> absl::StatusOr<Table> {
         for (const TableSpec& spec : response.tables()) {
           if (spec.name() == name) return Table(spec);
         }
         return absl::NotFoundError(absl::StrCat("the job has no table `", name, "`; CreateTable makes one"));
       });
-  return std::move(future);
+  return result;
 }
 
 std::future<absl::StatusOr<std::vector<Table>>> Client::ListTables(const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<std::vector<Table>>>();
+  std::future<absl::StatusOr<std::vector<Table>>> result;
   CallScheduler<ListTablesResponse, absl::StatusOr<std::vector<Table>>>(
-      *core_, "ListTables", ListTablesRequest(), options, std::move(done),
+      *core_, "ListTables", ListTablesRequest(), options, Fulfilling(result),
       [](const ListTablesResponse& response) -> absl::StatusOr<std::vector<Table>> {
         return std::vector<Table>(response.tables().begin(), response.tables().end());
       });
-  return std::move(future);
+  return result;
 }
 
 void Client::Barrier(const std::string& name, uint32_t parties, uint32_t party, const CallOptions& options, Callback done) {
@@ -206,15 +199,15 @@ void Client::Barrier(const std::string& name, uint32_t parties, uint32_t party, 
 
 std::future<absl::Status> Client::Barrier(const std::string& name, uint32_t parties, uint32_t party,
                                           const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::Status>();
-  Barrier(name, parties, party, options, std::move(done));
-  return std::move(future);
+  std::future<absl::Status> result;
+  Barrier(name, parties, party, options, Fulfilling(result));
+  return result;
 }
 
 std::future<absl::StatusOr<GetAssignmentResponse>> Client::Assignment(const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<GetAssignmentResponse>>();
-  Assignment(GetAssignmentRequest(), options, std::move(done));
-  return std::move(future);
+  std::future<absl::StatusOr<GetAssignmentResponse>> result;
+  Assignment(GetAssignmentRequest(), options, Fulfilling(result));
+  return result;
 }
 
 void Client::Assignment(GetAssignmentRequest request, const CallOptions& options,
@@ -225,28 +218,28 @@ void Client::Assignment(GetAssignmentRequest request, const CallOptions& options
 }
 
 std::future<absl::Status> Client::GiveUpRanks(GiveUpRanksRequest request, const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::Status>();
+  std::future<absl::Status> result;
   Sign(*core_, request);
-  CallScheduler<GiveUpRanksResponse, absl::Status>(*core_, "GiveUpRanks", std::move(request), options, std::move(done),
+  CallScheduler<GiveUpRanksResponse, absl::Status>(*core_, "GiveUpRanks", std::move(request), options, Fulfilling(result),
                                                    Nothing());
-  return std::move(future);
+  return result;
 }
 
 std::future<absl::StatusOr<JoinGroupResponse>> Client::JoinGroup(JoinGroupRequest request, const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<JoinGroupResponse>>();
+  std::future<absl::StatusOr<JoinGroupResponse>> result;
   Sign(*core_, request);
   CallScheduler<JoinGroupResponse, absl::StatusOr<JoinGroupResponse>>(*core_, "JoinGroup", std::move(request), options,
-                                                                      std::move(done), Whole());
-  return std::move(future);
+                                                                      Fulfilling(result), Whole());
+  return result;
 }
 
 std::future<absl::StatusOr<ExchangeInGroupResponse>> Client::ExchangeInGroup(ExchangeInGroupRequest request,
                                                                              const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<ExchangeInGroupResponse>>();
+  std::future<absl::StatusOr<ExchangeInGroupResponse>> result;
   Sign(*core_, request);
   CallScheduler<ExchangeInGroupResponse, absl::StatusOr<ExchangeInGroupResponse>>(
-      *core_, "ExchangeInGroup", std::move(request), options, std::move(done), Whole());
-  return std::move(future);
+      *core_, "ExchangeInGroup", std::move(request), options, Fulfilling(result), Whole());
+  return result;
 }
 
 void Client::WatchGroup(WatchGroupRequest request, const CallOptions& options,
@@ -257,45 +250,46 @@ void Client::WatchGroup(WatchGroupRequest request, const CallOptions& options,
 }
 
 std::future<absl::StatusOr<WatchGroupResponse>> Client::WatchGroup(WatchGroupRequest request, const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<WatchGroupResponse>>();
-  WatchGroup(std::move(request), options, std::move(done));
-  return std::move(future);
+  std::future<absl::StatusOr<WatchGroupResponse>> result;
+  WatchGroup(std::move(request), options, Fulfilling(result));
+  return result;
 }
 
 std::future<absl::StatusOr<ReportEvaluationResponse>> Client::ReportEvaluation(ReportEvaluationRequest request,
                                                                                const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<ReportEvaluationResponse>>();
+  std::future<absl::StatusOr<ReportEvaluationResponse>> result;
   Sign(*core_, request);
   CallScheduler<ReportEvaluationResponse, absl::StatusOr<ReportEvaluationResponse>>(
-      *core_, "ReportEvaluation", std::move(request), options, std::move(done), Whole());
-  return std::move(future);
+      *core_, "ReportEvaluation", std::move(request), options, Fulfilling(result), Whole());
+  return result;
 }
 
 std::future<absl::Status> Client::FinishWork(const WorkerProgress& progress, const CallOptions& options,
                                              absl::Span<const uint32_t> ranks) {
-  auto [future, done] = NewFuture<absl::Status>();
+  std::future<absl::Status> result;
   FinishWorkRequest request;
   Sign(*core_, request);
   *request.mutable_progress() = progress;
   request.mutable_logical_workers()->Assign(ranks.begin(), ranks.end());
-  CallScheduler<FinishWorkResponse, absl::Status>(*core_, "FinishWork", std::move(request), options, std::move(done),
+  CallScheduler<FinishWorkResponse, absl::Status>(*core_, "FinishWork", std::move(request), options, Fulfilling(result),
                                                   Nothing());
-  return std::move(future);
+  return result;
 }
 
 std::future<absl::StatusOr<GetStatusResponse>> Client::GetStatus(const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::StatusOr<GetStatusResponse>>();
+  std::future<absl::StatusOr<GetStatusResponse>> result;
   CallScheduler<GetStatusResponse, absl::StatusOr<GetStatusResponse>>(*core_, "GetStatus", GetStatusRequest(), options,
-                                                                      std::move(done), Whole());
-  return std::move(future);
+                                                                      Fulfilling(result), Whole());
+  return result;
 }
 
 std::future<absl::Status> Client::StopJob(const std::string& reason, const CallOptions& options) {
-  auto [future, done] = NewFuture<absl::Status>();
+  std::future<absl::Status> result;
   StopJobRequest request;
   request.set_reason(reason);
-  CallScheduler<StopJobResponse, absl::Status>(*core_, "StopJob", std::move(request), options, std::move(done), Nothing());
-  return std::move(future);
+  CallScheduler<StopJobResponse, absl::Status>(*core_, "StopJob", std::move(request), options, Fulfilling(result),
+                                               Nothing());
+  return result;
 }
 
 }  // namespace pawl

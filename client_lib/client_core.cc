@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/random_number.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/resumption.h"
@@ -61,9 +62,9 @@ bool ClientCore::is_sync() const {
 }
 
 absl::Status ClientCore::Join() {
-  std::promise<absl::Status> joined;
-  Join([&joined](absl::Status status) { joined.set_value(std::move(status)); });
-  return joined.get_future().get();
+  std::future<absl::Status> joined;
+  Join(Fulfilling(joined));
+  return joined.get();
 }
 
 void ClientCore::Join(Callback done) {

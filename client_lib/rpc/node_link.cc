@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/random_number.h"
 #include "client_lib/rpc/codec.h"
@@ -119,10 +121,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     if (registering != nullptr) (*registering)(LinkClosed());
     if (!goodbye.node().empty()) {
-      auto answered = std::make_shared<std::promise<absl::Status>>();
-      std::future<absl::Status> answer = answered->get_future();
+      std::future<absl::Status> answer;
       channel_.Call("/pawl.Scheduler/Goodbye", EncodeSmall(goodbye), kGoodbyeAttempt,
-                    [answered](absl::Status status, IncomingMessage) { answered->set_value(std::move(status)); });
+                    [done = Fulfilling(answer)](absl::Status status, IncomingMessage) mutable { done(std::move(status)); });
       // Nobody minds if it is lost: the lease runs out.
       if (answer.wait_for(2 * kGoodbyeAttempt) == std::future_status::ready) {
         if (const absl::Status status = answer.get(); !status.ok()) {
@@ -150,10 +151,6 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   MonotonicDuration silence() const {
     MutexLock lock(mu_);
     return heard_ ? clock_.Now() - last_answer_ : MonotonicDuration::zero();
-  }
-  JobState job_state() const {
-    MutexLock lock(mu_);
-    return job_state_;
   }
 
  private:
@@ -464,20 +461,10 @@ void NodeLink::Register(RegisterRequest request, MonotonicTime deadline, Registe
   state_->Register(std::move(request), deadline, std::move(done));
 }
 
-std::future<absl::StatusOr<RegisterResponse>> NodeLink::Register(RegisterRequest request, MonotonicTime deadline) {
-  std::promise<absl::StatusOr<RegisterResponse>> promise;
-  std::future<absl::StatusOr<RegisterResponse>> future = promise.get_future();
-  Register(std::move(request), deadline, [promise = std::move(promise)](absl::StatusOr<RegisterResponse> answer) mutable {
-    promise.set_value(std::move(answer));
-  });
-  return future;
-}
-
 void NodeLink::Start() { state_->Start(); }
 void NodeLink::Close() { state_->Close(); }
 RegisterResponse NodeLink::registration() const { return state_->registration(); }
 MonotonicTime NodeLink::lease_until() const { return state_->lease_until(); }
 MonotonicDuration NodeLink::silence() const { return state_->silence(); }
-JobState NodeLink::job_state() const { return state_->job_state(); }
 
 }  // namespace pawl

@@ -2,9 +2,10 @@
 //
 //   GrpcControlChannel channel(scheduler);   // of the link's own: heartbeats wait behind nothing
 //   NodeLink link(channel, Clock::Real(), scheduler, {.fill_heartbeat = ..., .routing = ..., ...});
-//   auto registered = link.Register(request, deadline);   // a future
-//   ... begin to be what the answer says ...
-//   link.Start();                                          // heartbeats and routing from here on
+//   link.Register(request, deadline, [&](absl::StatusOr<RegisterResponse> registered) {
+//     ... begin to be what the answer says ...
+//     link.Start();                                        // heartbeats and routing from here on
+//   });
 //   ...
 //   link.Close();                                          // good-bye
 #ifndef PAWL_CLIENT_LIB_RPC_NODE_LINK_H_
@@ -12,7 +13,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <future>
 #include <memory>
 #include <string>
 
@@ -68,8 +68,6 @@ class NodeLink {
   // scheduler says. Ends the life before, if there was one. `done` runs once, as an event; with CANCELLED on the thread of
   // the Close or Register that is the reason.
   void Register(RegisterRequest request, MonotonicTime deadline, Registered done);
-  // The same for a thread that can wait. Not for one of the channel's.
-  std::future<absl::StatusOr<RegisterResponse>> Register(RegisterRequest request, MonotonicTime deadline);
 
   // Begins to heartbeat (the first at once) and to wait for routing. REQUIRES: Register has succeeded, and this was not
   // called since.
@@ -87,8 +85,6 @@ class NodeLink {
   MonotonicTime lease_until() const;
   // How long ago the last answer came; zero before the first registration.
   MonotonicDuration silence() const;
-  // JOB_STATE_UNSPECIFIED before the first heartbeat.
-  JobState job_state() const;
 
  private:
   class State;
