@@ -114,10 +114,11 @@ void Client::SetProgress(const WorkerProgress& progress) { core_->SetProgress(pr
 
 ClientCounters Client::counters() const {
   const MessengerCounters& from = core_->messenger().counters();
+  const SegmentCounters& segments = core_->segment_counters();
   ClientCounters counters;
-  counters.segments_accepted = from.segments_accepted;
-  counters.segments_deduplicated = from.segments_deduplicated;
-  counters.segments_late = from.segments_late;
+  counters.segments_accepted = segments.accepted;
+  counters.segments_deduplicated = segments.deduplicated;
+  counters.segments_late = segments.late;
   counters.messages = from.messages;
   counters.retries = from.retries;
   counters.routing_changes = from.routing_changes;

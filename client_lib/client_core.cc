@@ -15,6 +15,7 @@
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/retry.h"
 #include "client_lib/sender_session.h"
+#include "client_lib/step_calls.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -355,26 +356,25 @@ void ClientCore::TakeOver(uint32_t rank, const CallOptions& options,
   header.set_job_id(registration_.job_id());
   header.set_incarnation(incarnation != 0 ? incarnation : registration_.incarnation());
   header.set_logical_worker(rank);
-  messenger_->TakeOver(header, deadline,
-                       [self = shared_from_this(), header, deadline, rank, step,
-                        done = std::move(done)](absl::StatusOr<std::vector<uint64_t>> clocks) mutable {
-                         if (!clocks.ok()) {
-                           done(clocks.status());
-                           return;
-                         }
-                         absl::StatusOr<Resumption> at =
-                             ResumptionAt(*clocks, self->registration_.job().consistency().mode());
-                         if (!at.ok() || at->behind.empty()) {
-                           if (at.ok()) *step = at->step;
-                           done(at.status());
-                           return;
-                         }
-                         *step = at->step;
-                         header.set_step(at->step - 1);
-                         spdlog::info("logical worker {} had ended step {} in {} of {} partitions; ending it in the others",
-                                      rank, at->step - 1, clocks->size() - at->behind.size(), clocks->size());
-                         self->messenger_->EndStep(header, std::move(at->behind), {}, deadline, std::move(done));
-                       });
+  pawl::TakeOver(*messenger_, header, router_->current()->partitions(), deadline,
+                 [self = shared_from_this(), header, deadline, rank, step,
+                  done = std::move(done)](absl::StatusOr<std::vector<uint64_t>> clocks) mutable {
+                   if (!clocks.ok()) {
+                     done(clocks.status());
+                     return;
+                   }
+                   absl::StatusOr<Resumption> at = ResumptionAt(*clocks, self->registration_.job().consistency().mode());
+                   if (!at.ok() || at->behind.empty()) {
+                     if (at.ok()) *step = at->step;
+                     done(at.status());
+                     return;
+                   }
+                   *step = at->step;
+                   header.set_step(at->step - 1);
+                   spdlog::info("logical worker {} had ended step {} in {} of {} partitions; ending it in the others", rank,
+                                at->step - 1, clocks->size() - at->behind.size(), clocks->size());
+                   EndStep(*self->messenger_, header, std::move(at->behind), {}, deadline, std::move(done));
+                 });
 }
 
 void ClientCore::CloseLogicalWorker(uint32_t rank) {

@@ -2,6 +2,7 @@
 #ifndef PAWL_CLIENT_LIB_CLIENT_CORE_H_
 #define PAWL_CLIENT_LIB_CLIENT_CORE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,11 +23,25 @@
 #include "client_lib/rpc/node_link.h"
 #include "client_lib/rpc/transport.h"
 #include "client_lib/segments.h"
+#include "proto/parameter.pb.h"
 #include "proto/scheduler.pb.h"
 
 namespace pawl {
 
 class SenderSession;
+
+// What the servers have said to pushes.
+struct SegmentCounters {
+  std::atomic<uint64_t> accepted{0};
+  std::atomic<uint64_t> deduplicated{0};
+  std::atomic<uint64_t> late{0};
+
+  void Add(const PushResponse& response) {
+    accepted.fetch_add(response.accepted(), std::memory_order_relaxed);
+    deduplicated.fetch_add(response.deduplicated(), std::memory_order_relaxed);
+    late.fetch_add(response.late(), std::memory_order_relaxed);
+  }
+};
 
 // A client's membership in its job, its failure, and the count of calls under way. Thread-safe. Owned by shared_ptr,
 // which calls under way share.
@@ -83,6 +98,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   FlowControl& push_flow() { return *push_flow_; }
   FlowControl& pull_flow() { return *pull_flow_; }
   TableCutsPool& cuts_pool() { return cuts_pool_; }
+  SegmentCounters& segment_counters() { return segment_counters_; }
 
  private:
   // The scheduler has taken this client for dead.
@@ -110,6 +126,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   std::shared_ptr<FlowControl> push_flow_;
   std::shared_ptr<FlowControl> pull_flow_;
   TableCutsPool cuts_pool_;
+  SegmentCounters segment_counters_;
 
   mutable Mutex mu_;
   mutable CondVar changed_;

@@ -1,4 +1,4 @@
-// Gets segments to the servers that they belong to, whatever it takes.
+// Gets messages to the servers that they belong to, whatever it takes.
 #ifndef PAWL_CLIENT_LIB_MESSENGER_H_
 #define PAWL_CLIENT_LIB_MESSENGER_H_
 
@@ -6,28 +6,21 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/call.h"
 #include "client_lib/deadline_queue.h"
 #include "client_lib/flow_control.h"
 #include "client_lib/routing.h"
-#include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/retry.h"
 #include "client_lib/rpc/transport.h"
 
 namespace pawl {
 
-// Keys and values in one message: large enough to make the costs of a message small, small enough that
-// encoding, sending and applying overlap.
-inline constexpr size_t kMessageBytes = size_t{4} << 20;
-// Segments in one message.
-inline constexpr size_t kMessageSegments = 4096;
 // Keys and values under way to one server, in pushes and likewise in pulls.
 inline constexpr size_t kMaxBytesInFlightPerServer = size_t{32} << 20;
 // Messages under way to one server for the same step or earlier ones, in pushes and likewise in pulls. Those of a later
@@ -42,59 +35,11 @@ inline constexpr std::chrono::milliseconds kBulkDeadline{1000};
 inline constexpr std::chrono::milliseconds kParkedDeadline{10000};
 
 struct MessengerCounters {
-  std::atomic<uint64_t> segments_accepted{0};
-  std::atomic<uint64_t> segments_deduplicated{0};
-  std::atomic<uint64_t> segments_late{0};
+  // Each time that one was sent.
   std::atomic<uint64_t> messages{0};
+  // Of failed ones: those that were to be sent again.
   std::atomic<uint64_t> retries{0};
   std::atomic<uint64_t> routing_changes{0};
-};
-
-// A segment on its way. Keys and values lie in memory of the call's.
-struct Segment {
-  uint32_t table = 0;
-  uint32_t partition = 0;
-  uint64_t ordinal = 0;
-  ByteView keys;
-  // Of a push.
-  ElementType element_type = FLOAT32;
-  ByteView values;
-  int32_t exponent = 0;
-  // Bytes of keys and values, sent or to be answered.
-  size_t bytes = 0;
-  // Of a pull: for the call's use.
-  uint32_t item = 0;
-  uint32_t cut = 0;
-};
-
-// One Push or Pull of the user's, in as many messages as it takes. Done when all of them are.
-class Call {
- public:
-  Call(Method method, RequestHeader header, MonotonicTime deadline, uint64_t flow_step, bool may_park)
-      : method(method), header(std::move(header)), deadline(deadline), flow_step(flow_step), may_park(may_park) {}
-  virtual ~Call() = default;
-
-  // Takes the answer to a message of a pull. Runs on any thread, for different segments at once.
-  virtual absl::Status TakeAnswer(absl::Span<const Segment> segments, const PullResponseView& answer) = 0;
-  // Every message that was added is done. `status` is the first error.
-  virtual void Finish(const absl::Status& status) = 0;
-
-  // The call begins with one message, which stands for the one who makes the others.
-  void AddMessages(int count) { messages_.fetch_add(count, std::memory_order_relaxed); }
-  void MessageDone(const absl::Status& status);
-
-  const Method method;
-  // Without its epoch.
-  const RequestHeader header;
-  const MonotonicTime deadline;
-  const uint64_t flow_step;
-  // Whether the server may keep the message until others have done something.
-  const bool may_park;
-
- private:
-  std::atomic<int> messages_{1};
-  Mutex mu_;
-  absl::Status error_ PAWL_GUARDED_BY(mu_);
 };
 
 // Sends messages: chooses the server, keeps the bounds on bytes under way, sets
@@ -102,29 +47,12 @@ class Call {
 // goes on as soon as there is newer routing. Thread-safe. Owned by shared_ptr, which what is under way shares.
 class Messenger : public std::enable_shared_from_this<Messenger> {
  public:
-  struct Message {
-    std::shared_ptr<Call> call;
-    std::vector<Segment> segments;
-    size_t bytes = 0;
-    int retries = 0;
-    absl::Status last_error;
-  };
-
   Messenger(Transport& transport, const Clock& clock, Router& router, std::shared_ptr<DeadlineQueue> deadlines)
       : transport_(transport), clock_(clock), router_(router), deadlines_(std::move(deadlines)) {}
 
-  // Sends the segments, by as many messages as there are servers to go to, and calls
-  // call->MessageDone for each. REQUIRES: message->call counts one message for this one.
+  // Sends what is for the message's partitions, by as many messages as there are servers to go to, and calls
+  // call->MessageDone for each. REQUIRES: it has partitions, and message->call counts one message for this one.
   void Send(std::shared_ptr<Message> message);
-
-  // Ends `header.step` in the partitions, each by its primary. `segments`: see EndStepRequest; one for each or none.
-  // `done` gets OK when every partition has confirmed it, under whatever routing.
-  void EndStep(const RequestHeader& header, std::vector<uint32_t> partitions, std::vector<uint64_t> segments,
-               MonotonicTime deadline, absl::AnyInvocable<void(absl::Status)> done);
-
-  // Takes the logical worker over in all partitions; `done` gets its clock in each of them.
-  void TakeOver(const RequestHeader& header, MonotonicTime deadline,
-                absl::AnyInvocable<void(absl::StatusOr<std::vector<uint64_t>>)> done);
 
   // Takes the table if it is newer than the current one, and lets what waits for that go on. Calls under way to servers
   // that are no primaries any more are given up, and sent by the new table; what is kept for addresses that it does not name
@@ -143,14 +71,6 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
     std::shared_ptr<FlowControl> push;
     std::shared_ptr<FlowControl> pull;
   };
-  struct Round;
-  // Some partitions of a round, on their way to one server.
-  struct RoundPart {
-    std::shared_ptr<Round> round;
-    std::vector<uint32_t> partitions;
-    int retries = 0;
-    absl::Status last_error;
-  };
 
   void SendTo(const std::string& address, uint64_t epoch, std::shared_ptr<Message> message);
   void Transmit(const std::string& address, uint64_t epoch, std::shared_ptr<FlowControl> flow,
@@ -158,13 +78,13 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   // `sent`: when the attempt began.
   void OnAnswer(uint64_t epoch, MonotonicTime sent, std::shared_ptr<Message> message, absl::Status status,
                 IncomingMessage answer);
-  absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer);
   // Adopts the routing that came with `error`; true if what is current now is newer than `epoch`.
   bool AdoptRouting(const absl::Status& error, uint64_t epoch);
   // Runs `again`, which looks for the deadline and for failure() itself: at `until`, or as soon as there is routing newer
   // than `epoch`, or the messenger has failed.
   void WaitForRouting(MonotonicTime until, uint64_t epoch, absl::AnyInvocable<void()> again);
-  void WakeWaiting();
+  // Those that wait for something newer than an epoch below this one.
+  void WakeWaiting(uint64_t epoch);
   std::shared_ptr<FlowControl> FlowTo(const std::string& address, Method method);
   // Those that `now` does not name any more.
   void ForgetServers(const Routing& before, const Routing& now);
@@ -172,10 +92,6 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   // By the routing of that epoch. Leaves no connection to a server that has gone meanwhile.
   void CallServer(std::string address, uint64_t epoch, Method method, OutgoingMessage request, MonotonicDuration timeout,
                   Transport::Done done);
-
-  void SendPart(std::shared_ptr<RoundPart> part);
-  void TransmitPart(const std::string& address, uint64_t epoch, std::shared_ptr<RoundPart> part);
-  void OnPartAnswer(uint64_t epoch, std::shared_ptr<RoundPart> part, absl::Status status, IncomingMessage answer);
 
   Transport& transport_;
   const Clock& clock_;
@@ -189,6 +105,7 @@ class Messenger : public std::enable_shared_from_this<Messenger> {
   absl::btree_map<std::string, Flows> flows_ PAWL_GUARDED_BY(mu_);  // by address
   struct Waiting {
     DeadlineQueue::Id timer;
+    uint64_t epoch;
     absl::AnyInvocable<void()> again;
   };
   // Belong to calls, whose number is bounded.

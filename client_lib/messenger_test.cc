@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client_lib/base/simulated_clock.h"
+#include "client_lib/call.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -52,8 +53,10 @@ class HeldTransport final : public Transport {
 
 class CountedCall final : public Call {
  public:
-  CountedCall(MonotonicTime deadline, bool may_park) : Call(Method::kPush, RequestHeader(), deadline, 0, may_park) {}
-  absl::Status TakeAnswer(absl::Span<const Segment>, const PullResponseView&) override { return absl::OkStatus(); }
+  CountedCall(MonotonicTime deadline, bool may_park)
+      : Call({.method = Method::kPush, .name = "the push", .deadline = deadline, .may_park = may_park}, RequestHeader()) {}
+  OutgoingMessage Encode(const Message&, const RequestHeader&) const override { return {}; }
+  absl::Status TakeAnswer(const Message&, const IncomingMessage&) override { return absl::OkStatus(); }
   void Finish(const absl::Status& status) override { statuses.push_back(status); }
 
   std::vector<absl::Status> statuses;
@@ -73,10 +76,10 @@ class MessengerTest : public testing::Test {
 
   std::shared_ptr<CountedCall> Push(uint32_t partition, size_t bytes = 1, bool may_park = false) {
     auto call = std::make_shared<CountedCall>(clock_.Now() + seconds(3600), may_park);
-    auto message = std::make_shared<Messenger::Message>();
+    auto message = std::make_shared<Message>();
     message->call = call;
+    message->partitions = {partition};
     message->segments.resize(1);
-    message->segments[0].partition = partition;
     message->segments[0].bytes = bytes;
     message->bytes = bytes;
     messenger_->Send(std::move(message));
@@ -127,6 +130,25 @@ TEST_F(MessengerTest, WhatWaitsForItsTurnGoesWhereTheServerIsNow) {
   EXPECT_EQ(Addresses(), std::vector<std::string>{"c"});
   transport_.EndFirst(absl::OkStatus());
   for (const auto& call : {first, second}) EXPECT_EQ(call->statuses, std::vector<absl::Status>{absl::OkStatus()});
+}
+
+TEST_F(MessengerTest, AFailureUnderAnOldEpochWakesNobodyWhoseAttemptWasUnderTheNewest) {
+  Adopt(1, {"a", "b"});
+  Push(0);
+  Adopt(2, {"a", "b"});
+  Push(1);
+  Push(0);
+  std::swap(transport_.calls[0], transport_.calls[1]);
+  transport_.EndFirst(absl::UnavailableError("busy"));
+  EXPECT_EQ(Addresses(), (std::vector<std::string>{"a", "a"}));
+  transport_.EndFirst(absl::UnavailableError("gone"));
+  // It goes at once, by the newer routing; the one to b stays in its pause.
+  EXPECT_EQ(Addresses(), (std::vector<std::string>{"a", "a"}));
+  transport_.EndFirst(absl::UnavailableError("busy"));
+  EXPECT_EQ(Addresses(), std::vector<std::string>{"a"});
+  // Whatever has tried the routing before goes when there is newer one.
+  Adopt(3, {"c", "d"});
+  EXPECT_EQ(Addresses(), (std::vector<std::string>{"a", "d", "c"}));
 }
 
 TEST_F(MessengerTest, WhatHasWaitedOnTheServerForOthersIsAskedAgainAtOnceAndSpendsNoRetry) {

@@ -5,15 +5,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/elements.h"
+#include "client_lib/base/status_macros.h"
 #include "client_lib/outbox.h"
+#include "client_lib/rpc/codec.h"
 
 namespace pawl {
 
 SenderSession::PushCall::PushCall(std::shared_ptr<SenderSession> session, absl::Span<const PushItem> items, uint64_t step,
                                   MonotonicTime deadline, Callback done)
     // In SYNC it waits at the server until the step before has closed.
-    : Call(Method::kPush, session->Header(step), deadline, step,
-           session->identity_.rank.has_value() && session->core_->is_sync()),
+    : Call({.method = Method::kPush,
+            .name = "the push",
+            .deadline = deadline,
+            .flow_step = step,
+            .may_park = session->identity_.rank.has_value() && session->core_->is_sync()},
+           session->Header(step)),
       session_(std::move(session)),
       items_(items.begin(), items.end()),
       done_(std::move(done)) {
@@ -63,14 +69,28 @@ void SenderSession::PushCall::SendSegments(std::vector<uint64_t>& next_ordinal) 
   outbox.Close();
 }
 
-absl::Status SenderSession::PushCall::TakeAnswer(absl::Span<const Segment> segments, const PullResponseView& answer) {
-  return absl::InternalError("the answer to a push has no values");
+OutgoingMessage SenderSession::PushCall::Encode(const Message& message, const RequestHeader& header) const {
+  std::vector<PushSegmentView> views;
+  views.reserve(message.segments.size());
+  for (size_t i = 0; i < message.segments.size(); ++i) {
+    const Segment& segment = message.segments[i];
+    views.push_back({segment.table, message.partitions[i], segment.ordinal, segment.element_type, segment.keys,
+                     segment.values, segment.exponent});
+  }
+  return EncodePushRequest(header, views);
+}
+
+absl::Status SenderSession::PushCall::TakeAnswer(const Message& message, const IncomingMessage& answer) {
+  PushResponse response;
+  PAWL_RETURN_IF_ERROR(DecodeSmall(answer.bytes, response));
+  session_->core_->segment_counters().Add(response);
+  return absl::OkStatus();
 }
 
 void SenderSession::PushCall::Finish(const absl::Status& status) {
   for (std::unique_ptr<TableCuts>& cuts : cuts_) session_->core_->cuts_pool().Put(std::move(cuts));
   cuts_.clear();
-  if (granted_) session_->core_->push_flow().Release(flow_step, bytes_);
+  if (granted_) session_->core_->push_flow().Release(terms.flow_step, bytes_);
   session_->OnPushDone(ahead_, status);
   done_(status);
   done_ = nullptr;
@@ -79,7 +99,12 @@ void SenderSession::PushCall::Finish(const absl::Status& status) {
 
 SenderSession::PullCall::PullCall(std::shared_ptr<SenderSession> session, absl::Span<const PullItem> items, uint64_t step,
                                   MonotonicTime deadline, Callback done)
-    : Call(Method::kPull, session->Header(step), deadline, step, session->identity_.rank.has_value()),
+    : Call({.method = Method::kPull,
+            .name = "the pull",
+            .deadline = deadline,
+            .flow_step = step,
+            .may_park = session->identity_.rank.has_value()},
+           session->Header(step)),
       session_(std::move(session)),
       items_(items.begin(), items.end()),
       done_(std::move(done)) {
@@ -115,17 +140,32 @@ void SenderSession::PullCall::SendSegments() {
   outbox.Close();
 }
 
-absl::Status SenderSession::PullCall::TakeAnswer(absl::Span<const Segment> segments, const PullResponseView& answer) {
+OutgoingMessage SenderSession::PullCall::Encode(const Message& message, const RequestHeader& header) const {
+  std::vector<PullSegmentView> views;
+  views.reserve(message.segments.size());
+  for (size_t i = 0; i < message.segments.size(); ++i) {
+    views.push_back({message.segments[i].table, message.partitions[i], message.segments[i].keys});
+  }
+  return EncodePullRequest(header, views);
+}
+
+absl::Status SenderSession::PullCall::TakeAnswer(const Message& message, const IncomingMessage& answer) {
+  const std::vector<Segment>& segments = message.segments;
+  PAWL_ASSIGN_OR_RETURN(const PullResponseView view, DecodePullResponse(answer.bytes));
+  if (view.results.size() != segments.size()) {
+    return absl::InternalError(absl::StrCat("the server answered ", view.results.size(), " segments of the ",
+                                            segments.size(), " that were asked for"));
+  }
   for (size_t i = 0; i < segments.size(); ++i) {
     const PullItem& item = items_[segments[i].item];
     const TableCuts& cuts = *cuts_[segments[i].item];
     const KeyRange& cut = cuts.cuts()[segments[i].cut];
-    if (answer.results[i].size() != cuts.ValueBytes(item.table, cut)) {
-      return absl::InternalError(absl::StrCat("the server answered ", answer.results[i].size(), " bytes for ", cut.count,
+    if (view.results[i].size() != cuts.ValueBytes(item.table, cut)) {
+      return absl::InternalError(absl::StrCat("the server answered ", view.results[i].size(), " bytes for ", cut.count,
                                               " keys of table `", item.table.name(), "`, which have ",
                                               cuts.ValueBytes(item.table, cut)));
     }
-    cuts.Scatter(item.table, cut, answer.results[i], item.values.data());
+    cuts.Scatter(item.table, cut, view.results[i], item.values.data());
   }
   return absl::OkStatus();
 }
@@ -133,7 +173,7 @@ absl::Status SenderSession::PullCall::TakeAnswer(absl::Span<const Segment> segme
 void SenderSession::PullCall::Finish(const absl::Status& status) {
   for (std::unique_ptr<TableCuts>& cuts : cuts_) session_->core_->cuts_pool().Put(std::move(cuts));
   cuts_.clear();
-  if (granted_) session_->core_->pull_flow().Release(flow_step, bytes_);
+  if (granted_) session_->core_->pull_flow().Release(terms.flow_step, bytes_);
   done_(status);
   done_ = nullptr;
 }

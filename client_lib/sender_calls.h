@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "client_lib/messenger.h"
+#include "client_lib/call.h"
 #include "client_lib/segments.h"
 #include "client_lib/sender_session.h"
 
@@ -31,8 +31,8 @@ class SenderSession::PushCall final : public Call, public std::enable_shared_fro
   // Numbers the segments and sends them; gathering the rows of one message while the one before is on its way.
   void SendSegments(std::vector<uint64_t>& next_ordinal);
 
-  absl::Status TakeAnswer(absl::Span<const Segment> segments, const PullResponseView& answer) override;
-
+  OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override;
+  absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer) override;
   void Finish(const absl::Status& status) override;
 
  private:
@@ -56,8 +56,8 @@ class SenderSession::PullCall final : public Call, public std::enable_shared_fro
 
   void SendSegments();
 
-  absl::Status TakeAnswer(absl::Span<const Segment> segments, const PullResponseView& answer) override;
-
+  OutgoingMessage Encode(const Message& message, const RequestHeader& header) const override;
+  absl::Status TakeAnswer(const Message& message, const IncomingMessage& answer) override;
   void Finish(const absl::Status& status) override;
 
  private:

@@ -10,6 +10,7 @@
 #include "client_lib/call_items.h"
 #include "client_lib/messenger.h"
 #include "client_lib/sender_calls.h"
+#include "client_lib/step_calls.h"
 
 namespace pawl {
 namespace {
@@ -118,7 +119,7 @@ void SenderSession::Pull(absl::Span<const PullItem> items, const CallOptions& op
       if (waits) {
         const uint64_t id = next_id_++;
         const DeadlineQueue::Id timer =
-            core_->deadlines().Add(pull->deadline, [self = shared_from_this(), id] { self->ExpirePull(id); });
+            core_->deadlines().Add(pull->terms.deadline, [self = shared_from_this(), id] { self->ExpirePull(id); });
         waiting_pulls_.push_back({std::move(pull), id, timer});
         return;
       }
@@ -149,15 +150,15 @@ void SenderSession::PushPull(absl::Span<const PushItem> pushes, absl::Span<const
 }
 
 void SenderSession::StartPull(std::shared_ptr<PullCall> pull) {
-  const bool granted =
-      core_->pull_flow().Acquire(pull->flow_step, pull->bytes(), pull->deadline, [pull](const absl::Status& status) {
-        if (status.ok()) {
-          pull->set_granted();
-          pull->SendSegments();
-        } else {
-          pull->MessageDone(status);
-        }
-      });
+  const bool granted = core_->pull_flow().Acquire(pull->terms.flow_step, pull->bytes(), pull->terms.deadline,
+                                                  [pull](const absl::Status& status) {
+                                                    if (status.ok()) {
+                                                      pull->set_granted();
+                                                      pull->SendSegments();
+                                                    } else {
+                                                      pull->MessageDone(status);
+                                                    }
+                                                  });
   if (!granted) return;
   pull->set_granted();
   pull->SendSegments();
@@ -209,18 +210,18 @@ bool SenderSession::PumpOne() {
     BeginOrdinals(operation.step);
     std::vector<uint32_t> partitions(next_ordinal_.size());
     std::iota(partitions.begin(), partitions.end(), 0);
-    core_->messenger().EndStep(Header(operation.step), std::move(partitions), next_ordinal_, operation.deadline,
-                               [self = shared_from_this(), step = operation.step,
-                                done = std::move(operation.done)](const absl::Status& status) mutable {
-                                 self->OnStepEnded(step, status);
-                                 done(status);
-                                 done = nullptr;
-                                 self->Pump();
-                               });
+    pawl::EndStep(core_->messenger(), Header(operation.step), std::move(partitions), next_ordinal_, operation.deadline,
+                  [self = shared_from_this(), step = operation.step,
+                   done = std::move(operation.done)](const absl::Status& status) mutable {
+                    self->OnStepEnded(step, status);
+                    done(status);
+                    done = nullptr;
+                    self->Pump();
+                  });
     return true;
   }
   const std::shared_ptr<PushCall> push = operation.push;
-  if (core_->push_flow().Acquire(push->flow_step, push->bytes(), push->deadline,
+  if (core_->push_flow().Acquire(push->terms.flow_step, push->bytes(), push->terms.deadline,
                                  [self = shared_from_this(), push](const absl::Status& status) {
                                    self->OnPushGranted(status, push);
                                    self->Pump();
@@ -260,7 +261,7 @@ bool SenderSession::SendGranted(const std::shared_ptr<PushCall>& push) {
     } else if (!ahead_.empty() && segments_ahead_ + segments > kMaxSegmentsAhead) {
       if (!granted_timer_.has_value()) {
         granted_timer_ =
-            core_->deadlines().Add(push->deadline, [self = shared_from_this(), push] { self->ExpireGranted(push); });
+            core_->deadlines().Add(push->terms.deadline, [self = shared_from_this(), push] { self->ExpireGranted(push); });
       }
       return false;
     } else {
@@ -274,7 +275,7 @@ bool SenderSession::SendGranted(const std::shared_ptr<PushCall>& push) {
     push->MessageDone(refused);
     return true;
   }
-  if (identity_.rank) BeginOrdinals(push->flow_step);
+  if (identity_.rank) BeginOrdinals(push->terms.flow_step);
   push->SendSegments(next_ordinal_);
   return true;
 }
@@ -312,7 +313,7 @@ void SenderSession::OnStepEnded(uint64_t step, const absl::Status& status) {
     active_step_ = step + 1;
     const auto first_ready =
         std::stable_partition(waiting_pulls_.begin(), waiting_pulls_.end(),
-                              [step](const WaitingPull& pull) { return pull.pull->flow_step > step + 1; });
+                              [step](const WaitingPull& pull) { return pull.pull->terms.flow_step > step + 1; });
     std::move(first_ready, waiting_pulls_.end(), std::back_inserter(ready));
     waiting_pulls_.erase(first_ready, waiting_pulls_.end());
   }
