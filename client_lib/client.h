@@ -240,8 +240,9 @@ struct ClientCounters {
   uint64_t segments_accepted = 0;
   uint64_t segments_deduplicated = 0;
   uint64_t segments_late = 0;
-  // Messages sent, and of those again.
+  // Messages to servers, each time that they were sent.
   uint64_t messages = 0;
+  // How often one that had failed was to be sent again; what has only waited long on a server for others has not.
   uint64_t retries = 0;
   // Times a newer routing table was adopted.
   uint64_t routing_changes = 0;
@@ -258,7 +259,9 @@ class Client {
                                                          std::shared_ptr<ControlChannel> control,
                                                          std::shared_ptr<ControlChannel> link = nullptr);
 
-  // Ends pending calls with CANCELLED, waits for their callbacks, and says good-bye to the scheduler.
+  // Ends pending calls with CANCELLED, waits for their callbacks, and says good-bye to the scheduler. A callback that has
+  // not returned after a minute ends the process (std::abort), with a line in the log: it waits for something that will not
+  // come.
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -267,7 +270,7 @@ class Client {
   const std::string& node() const;
   uint64_t incarnation() const;
   uint64_t job_id() const;
-  // RegisterResponse.patience_ms.
+  // How long the job may stand still before the scheduler ends it: a call that waits for other workers should wait longer.
   MonotonicDuration patience() const;
   const Job& job() const;
 
@@ -303,7 +306,7 @@ class Client {
   // The same for a rank of Assignment: in the incarnation that it has in this process's hands.
   std::future<absl::StatusOr<LogicalWorker*>> TakeOver(const LogicalWorkerAssignment& rank, const CallOptions& options = {});
   // The process hosts the rank no more: the session goes as soon as its calls under way have ended, and the rank may be
-  // opened or taken over again. REQUIRES: it is open, and nobody makes further calls through its session.
+  // opened or taken over again. Without effect if it is not open. REQUIRES: nobody makes further calls through its session.
   void CloseLogicalWorker(uint32_t rank);
 
   // Done when all `parties` have called it with this name; ABORTED for all if one of

@@ -1,7 +1,5 @@
 #include "client_lib/client_core.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <future>
@@ -9,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/futures.h"
+#include "client_lib/base/process_description.h"
 #include "client_lib/base/random_number.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/resumption.h"
@@ -29,12 +28,6 @@ constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
 MonotonicTime DeadlineIn(const Clock& clock, MonotonicDuration timeout) {
   return clock.Now() + std::min<MonotonicDuration>(timeout, kLongestTimeout);
-}
-
-std::string DefaultDescription() {
-  char host[256] = "unknown";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", getpid());
 }
 
 }  // namespace
@@ -91,7 +84,7 @@ void ClientCore::Join(Callback done) {
   request.set_role(options_.role);
   request.set_node(options_.node);
   request.set_job_id(options_.node_job_id);
-  request.set_description(options_.description.empty() ? DefaultDescription() : options_.description);
+  request.set_description(options_.description.empty() ? ProcessDescription() : options_.description);
   for (const uint32_t rank : options_.logical_workers) request.add_logical_workers(rank);
   request.set_follows_assignment(options_.role == WORKER_ROLE && options_.follows_assignment);
   {
@@ -123,7 +116,7 @@ void ClientCore::OnDisowned(const absl::Status& why) {
   // Nobody else is to have the number that it goes on to push under.
   request.set_node(registration_.node());
   request.set_job_id(registration_.job_id());
-  request.set_description(options_.description.empty() ? DefaultDescription() : options_.description);
+  request.set_description(options_.description.empty() ? ProcessDescription() : options_.description);
   link_->Register(std::move(request), MonotonicTime::max(), [this](absl::StatusOr<RegisterResponse> registered) {
     if (registered.ok() && registered->job_id() != registration_.job_id()) {
       registered = absl::AbortedError(absl::StrCat("the scheduler at ", options_.scheduler, " directs another job now"));
@@ -255,7 +248,7 @@ void ClientCore::Control(const std::string& method, std::shared_ptr<const google
   // Holds itself as long as it has attempts to make.
   struct Attempt {
     static void Make(const std::shared_ptr<ClientCore>& core, const std::shared_ptr<State>& state) {
-      const absl::Status why = core->messenger_ == nullptr ? absl::OkStatus() : core->failure();
+      const absl::Status why = core->failure();
       const MonotonicDuration left = state->deadline - core->clock_.Now();
       if (!why.ok() || left <= MonotonicDuration::zero()) {
         state->done(why.ok()
@@ -269,15 +262,10 @@ void ClientCore::Control(const std::string& method, std::shared_ptr<const google
     static void End(const std::shared_ptr<ClientCore>& core, const std::shared_ptr<State>& state, absl::Status status,
                     const IncomingMessage& answer) {
       if (status.ok()) {
-        std::string bytes(answer.bytes.size(), '\0');
-        answer.bytes.CopyTo(bytes.data());
-        if (!state->response->ParseFromString(bytes)) {
-          status = absl::InternalError(absl::StrCat(state->name, ": the scheduler's answer is malformed"));
-        }
-        state->done(status);
+        state->done(DecodeControl(answer.bytes, *state->response));
         return;
       }
-      const absl::Status why = core->messenger_ == nullptr ? absl::OkStatus() : core->failure();
+      const absl::Status why = core->failure();
       const MonotonicDuration delay = Backoff(state->retries, RandomNumber());
       if (!why.ok() || !IsPassing(status) || core->clock_.Now() + delay >= state->deadline) {
         state->done(why.ok() ? status : why);

@@ -1,4 +1,4 @@
-// What the sessions of one client share.
+// A client's membership in its job, and what its sessions share.
 #ifndef PAWL_CLIENT_LIB_CLIENT_CORE_H_
 #define PAWL_CLIENT_LIB_CLIENT_CORE_H_
 
@@ -43,7 +43,7 @@ struct SegmentCounters {
   }
 };
 
-// A client's membership in its job, its failure, and the count of calls under way. Thread-safe. Owned by shared_ptr,
+// Also its failure, after which nothing is sent, and the count of calls under way. Thread-safe. Owned by shared_ptr,
 // which calls under way share.
 class ClientCore : public std::enable_shared_from_this<ClientCore> {
  public:
@@ -54,9 +54,10 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
 
   // Registers, fetches the routing and begins to send heartbeats; blocks.
   absl::Status Join();
-  // The same without blocking. `done` runs once, unless Close comes before.
+  // The same without blocking. `done` runs once, on a thread of the link's, unless Close comes before.
   void Join(Callback done);
-  // Ends everything under way with CANCELLED, waits for it, and says good-bye; blocks.
+  // Ends everything under way with CANCELLED, waits for it, and says good-bye; blocks. To be called once, and not by a
+  // callback.
   void Close();
 
   // The first: servers and sessions know the client by it.
@@ -72,7 +73,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   MonotonicTime Deadline(const CallOptions& options) const;
 
   // Calls the scheduler's `method` ("Register") until `deadline`, again where it is UNAVAILABLE. An attempt
-  // takes at most `attempt`. Fails with failure() if there is one.
+  // takes at most `attempt`: the simulation's, whose answers may be lost without a trace. Fails with failure() if there is
+  // one.
   void Control(const std::string& method, std::shared_ptr<const google::protobuf::MessageLite> request,
                std::shared_ptr<google::protobuf::MessageLite> response, MonotonicTime deadline, MonotonicDuration attempt,
                Callback done);
@@ -80,7 +82,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // Every call of the user's is counted, from before it begins until its callback has returned.
   Callback Count(Callback done);
 
-  // `incarnation`: of the rank in this process's hands; 0: that of the process.
+  // `incarnation`: of the rank in this process's hands; 0: that of the process. The session is the core's until
+  // CloseLogicalWorker or Close.
   absl::StatusOr<LogicalWorker*> OpenLogicalWorker(uint32_t rank, uint64_t first_step, uint64_t incarnation = 0);
   void TakeOver(uint32_t rank, const CallOptions& options, absl::AnyInvocable<void(absl::StatusOr<LogicalWorker*>)> done,
                 uint64_t incarnation = 0);
@@ -91,6 +94,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // The job's consistency mode is SYNC.
   bool is_sync() const;
   const Clock& clock() const { return clock_; }
+  // REQUIRES of these two: the client has joined.
   Router& router() { return *router_; }
   Messenger& messenger() { return *messenger_; }
   DeadlineQueue& deadlines() { return *deadlines_; }

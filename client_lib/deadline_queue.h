@@ -1,4 +1,4 @@
-// Ends what waits for its turn when its deadline passes.
+// Runs actions at their time, unless they are taken back: deadlines, and pauses before the next attempt.
 #ifndef PAWL_CLIENT_LIB_DEADLINE_QUEUE_H_
 #define PAWL_CLIENT_LIB_DEADLINE_QUEUE_H_
 
@@ -14,7 +14,7 @@
 
 namespace pawl {
 
-// Many deadlines on few timers: a wait that ends in time, as nearly all do, leaves no
+// Many of them on few timers: a wait that ends in time, as nearly all do, leaves no
 // timer behind. Thread-safe. Owned by shared_ptr, which its timers share.
 class DeadlineQueue : public std::enable_shared_from_this<DeadlineQueue> {
  public:
@@ -28,7 +28,8 @@ class DeadlineQueue : public std::enable_shared_from_this<DeadlineQueue> {
   Id Add(MonotonicTime deadline, absl::AnyInvocable<void()> expire);
   // False if `expire` has run, or is about to.
   bool Remove(const Id& id);
-  // Nothing expires from now on. To be called before the transport is shut down, which hurries all timers.
+  // Nothing expires from now on: whoever has added something, or still does, takes it back, or it is kept with all that it
+  // refers to. To be called before the transport is shut down, which hurries all timers.
   void Close();
 
  private:

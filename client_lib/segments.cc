@@ -15,14 +15,7 @@ namespace {
 // Rows ahead of the one being copied whose memory is asked for.
 constexpr uint32_t kPrefetchRows = 8;
 
-}  // namespace
-
-size_t BlockElements(const Table& table, uint64_t block) {
-  return std::min<uint64_t>(kBlockElements, table.elements() - block * kBlockElements);
-}
-
-uint64_t BlockCount(const Table& table) { return (table.elements() + kBlockElements - 1) / kBlockElements; }
-
+// Cuts every group into runs of at most `keys_per_segment`, in order.
 void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<KeyRange>* cuts) {
   cuts->clear();
   for (const KeyGroups::Group& group : groups.groups()) {
@@ -32,10 +25,19 @@ void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<K
   }
 }
 
+// Of the rows or blocks of a table.
 uint32_t KeysPerSegment(const Table& table) {
   const size_t bytes = (table.dense() ? kBlockElements : table.row_width()) * sizeof(float);
   return static_cast<uint32_t>(std::max<size_t>(1, kMaxSegmentValueBytes / bytes));
 }
+
+}  // namespace
+
+size_t BlockElements(const Table& table, uint64_t block) {
+  return std::min<uint64_t>(kBlockElements, table.elements() - block * kBlockElements);
+}
+
+uint64_t BlockCount(const Table& table) { return (table.elements() + kBlockElements - 1) / kBlockElements; }
 
 void TableCuts::BuildSparse(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions, bool distinct) {
   groups_.Build(table.id(), keys, partitions, distinct);

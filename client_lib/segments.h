@@ -29,15 +29,9 @@ struct KeyRange {
   uint32_t count;
 };
 
-// Cuts every group into runs of at most `keys_per_segment`, in order.
-void CutGroups(const KeyGroups& groups, uint32_t keys_per_segment, std::vector<KeyRange>* cuts);
-
 uint64_t BlockCount(const Table& table);
 // Elements of a block. REQUIRES: block < BlockCount(table).
 size_t BlockElements(const Table& table, uint64_t block);
-
-// Of the rows or blocks of a table.
-uint32_t KeysPerSegment(const Table& table);
 
 // The cuts of one table in one call, and memory to gather its rows. Reusable; not thread-safe.
 class TableCuts {

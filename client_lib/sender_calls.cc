@@ -11,6 +11,9 @@
 
 namespace pawl {
 
+static_assert(kMaxMessageSegments <= kMaxSegmentsInMessage, "servers refuse more");
+static_assert(kMessageBytesAimedAt <= kMaxMessageBytes / 2, "servers refuse more than that with its headers");
+
 SenderSession::PushCall::PushCall(std::shared_ptr<SenderSession> session, absl::Span<const PushItem> items, uint64_t step,
                                   MonotonicTime deadline, Callback done)
     // In SYNC it waits at the server until the step before has closed.

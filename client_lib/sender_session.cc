@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/limits.h"
-#include "client_lib/call_items.h"
+#include "client_lib/check_items.h"
 #include "client_lib/messenger.h"
 #include "client_lib/sender_calls.h"
 #include "client_lib/step_calls.h"

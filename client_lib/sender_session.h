@@ -1,4 +1,5 @@
-// One sender of pushes and pulls: what is behind Session and LogicalWorker.
+// One sender of pushes and pulls: what is behind Session and LogicalWorker. A free-running sender is one too, whose
+// EndStep is refused.
 #ifndef PAWL_CLIENT_LIB_SENDER_SESSION_H_
 #define PAWL_CLIENT_LIB_SENDER_SESSION_H_
 
@@ -50,6 +51,7 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
   void PushPull(absl::Span<const PushItem> pushes, absl::Span<const PullItem> pulls, const CallOptions& options,
                 Callback done) override;
   void EndStep(const CallOptions& options, Callback done) override;
+  // 0 if it has none.
   uint32_t rank() const override { return identity_.rank.value_or(0); }
   uint64_t step() const override;
 

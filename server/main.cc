@@ -23,6 +23,7 @@
 #include "client_lib/base/env.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/local_address.h"
+#include "client_lib/base/process_description.h"
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "client_lib/rpc/grpc_transport.h"

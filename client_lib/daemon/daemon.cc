@@ -19,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
-#include "client_lib/base/bounded_text.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/malloc_tuning.h"
 #include "client_lib/base/status_macros.h"
@@ -154,12 +153,6 @@ absl::Status CheckSchedulerAddress(const std::string& address) {
     }
   }
   return absl::OkStatus();
-}
-
-std::string ProcessDescription() {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(BoundedText(host, sizeof(host)), ":", getpid());
 }
 
 }  // namespace pawl

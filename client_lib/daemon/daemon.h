@@ -54,9 +54,6 @@ absl::Status CheckAddressFlags(const std::string& listen, const std::string& adv
 // INVALID_ARGUMENT unless it is host:port, or several of them separated by commas.
 absl::Status CheckSchedulerAddress(const std::string& address);
 
-// "host:pid", by which logs and `pawlctl nodes` name this process.
-std::string ProcessDescription();
-
 }  // namespace pawl
 
 #endif  // PAWL_CLIENT_LIB_DAEMON_DAEMON_H_

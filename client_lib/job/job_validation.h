@@ -23,7 +23,7 @@ struct JobValidationOptions {
 bool IsServeOnly(const Job& job);
 
 // INVALID_ARGUMENT naming the first impossible field, its value and the way out; NOT_FOUND naming a
-// missing data file; UNIMPLEMENTED for what Pawl cannot do yet. Accepts a job with and without its defaults filled in.
+// missing data file. Accepts a job with and without its defaults filled in.
 absl::Status ValidateJob(const Job& job, const JobValidationOptions& options);
 
 }  // namespace pawl

@@ -44,6 +44,12 @@ size_t ContentSize(const PullSegmentView& segment) {
   return VarintFieldSize(segment.table) + VarintFieldSize(segment.partition) + BytesFieldSize(segment.keys.size());
 }
 
+bool Parse(const ByteView& message, google::protobuf::MessageLite& out) {
+  std::string bytes(message.size(), '\0');
+  message.CopyTo(bytes.data());
+  return out.ParseFromString(bytes);
+}
+
 absl::Status Malformed(absl::string_view message) {
   return absl::InvalidArgumentError(absl::StrCat(message, " is not a valid protobuf message; see proto/parameter.proto"));
 }
@@ -282,10 +288,12 @@ absl::Status DecodeSmall(const ByteView& message, google::protobuf::MessageLite&
     return absl::InvalidArgumentError(
         absl::StrCat(out.GetTypeName(), " has ", message.size(), " bytes; the limit is ", kMaxSmallMessageBytes));
   }
-  std::string bytes(message.size(), '\0');
-  message.CopyTo(bytes.data());
-  if (!out.ParseFromString(bytes)) return Malformed(out.GetTypeName());
-  return absl::OkStatus();
+  return Parse(message, out) ? absl::OkStatus() : Malformed(out.GetTypeName());
+}
+
+absl::Status DecodeControl(const ByteView& message, google::protobuf::MessageLite& out) {
+  if (Parse(message, out)) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("the scheduler's answer, a ", out.GetTypeName(), ", is malformed"));
 }
 
 }  // namespace pawl

@@ -71,6 +71,8 @@ absl::StatusOr<PullRequestView> DecodePullRequest(const ByteView& message);
 absl::StatusOr<PullResponseView> DecodePullResponse(const ByteView& message);
 // Copies the bytes (at most 1 MiB) and lets protobuf parse them.
 absl::Status DecodeSmall(const ByteView& message, google::protobuf::MessageLite& out);
+// The same for an answer of the scheduler's, of whatever size the channel takes; INTERNAL if it is malformed.
+absl::Status DecodeControl(const ByteView& message, google::protobuf::MessageLite& out);
 
 }  // namespace pawl
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "proto/scheduler.pb.h"
 
 namespace pawl {
 namespace {
@@ -418,6 +419,15 @@ TEST(CodecTest, SmallMessagesTravelAndAreBounded) {
   EXPECT_EQ(read.partitions(), 5);
   EXPECT_EQ(DecodeSmall(View("\xff"), read).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DecodeSmall(View(std::string((1 << 20) + 1, '\0')), read).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(CodecTest, AnAnswerOfTheSchedulersMayBeLarge) {
+  RoutingTable table;
+  table.add_servers()->set_address(std::string(2 << 20, 'a'));
+  RoutingTable read;
+  ASSERT_TRUE(DecodeControl(EncodeSmall(table).bytes, read).ok());
+  EXPECT_EQ(read.servers(0).address(), table.servers(0).address());
+  EXPECT_EQ(DecodeControl(View("\xff"), read).code(), absl::StatusCode::kInternal);
 }
 
 }  // namespace

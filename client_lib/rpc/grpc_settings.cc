@@ -1,7 +1,11 @@
 #include "client_lib/rpc/grpc_settings.h"
 
+#include "client_lib/rpc/codec.h"
+
 namespace pawl {
 namespace {
+
+static_assert(kMaxBulkMessageBytes == kMaxMessageBytes, "what the one takes the other should too");
 
 int Milliseconds(std::chrono::milliseconds duration) { return static_cast<int>(duration.count()); }
 

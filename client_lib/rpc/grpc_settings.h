@@ -21,7 +21,7 @@ enum class ChannelKind {
   kControl,
 };
 
-// The largest message that a bulk endpoint takes; the codec's limit is the same.
+// The largest message that a bulk endpoint takes; codec.h's limit is the same.
 inline constexpr int kMaxBulkMessageBytes = 64 << 20;
 // The same for control messages; the largest is a server's digests (16 bytes for
 // each partition of each table).

@@ -42,14 +42,6 @@ bool MayBeOfTheDead(const absl::Status& status) { return absl::IsAlreadyExists(s
 // Longer than any sensible lease: who has an address or a rank for so long lives.
 constexpr std::chrono::seconds kOthersLeaseLimit{30};
 
-template <typename Message>
-absl::Status Decode(const IncomingMessage& answer, Message& message) {
-  std::string bytes(answer.bytes.size(), '\0');
-  answer.bytes.CopyTo(bytes.data());
-  if (message.ParseFromString(bytes)) return absl::OkStatus();
-  return absl::InternalError("the scheduler's answer is malformed");
-}
-
 absl::Status LinkClosed() { return absl::CancelledError("the link to the scheduler is closed"); }
 
 bool IsEnd(JobState state) { return state == COMPLETED || state == FAILED || state == STOPPED; }
@@ -230,7 +222,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   void OnRegistration(const std::shared_ptr<Registration>& attempts, MonotonicTime sent, absl::Status status,
                       const IncomingMessage& answer) {
     RegisterResponse response;
-    if (status.ok()) status = Decode(answer, response);
+    if (status.ok()) status = DecodeControl(answer.bytes, response);
     if (status.ok()) {
       {
         MutexLock lock(mu_);
@@ -308,7 +300,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
 
   void OnBeat(uint64_t life, MonotonicTime sent, absl::Status status, const IncomingMessage& answer) {
     HeartbeatResponse response;
-    if (status.ok()) status = Decode(answer, response);
+    if (status.ok()) status = DecodeControl(answer.bytes, response);
     if (absl::IsFailedPrecondition(status)) {
       // As every call of a failed job: the words are the failure's.
       response.set_job_state(FAILED);
@@ -377,7 +369,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   void OnRouting(uint64_t life, int retries, MonotonicTime sent, absl::Status status, const IncomingMessage& answer) {
     auto table = std::make_shared<RoutingTable>();
     bool is_newer = false;
-    if (status.ok()) status = Decode(answer, *table);
+    if (status.ok()) status = DecodeControl(answer.bytes, *table);
     if (status.ok() && table->since_epoch() != 0) status = Complete(*table);
     {
       MutexLock lock(mu_);

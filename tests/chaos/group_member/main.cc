@@ -207,7 +207,6 @@ int Run(EndSignal& signal) {
   options.follows_assignment = true;
   options.node = absl::GetFlag(FLAGS_node);
   options.node_job_id = absl::GetFlag(FLAGS_node_job_id);
-  options.description = ProcessDescription();
   const bool complete = !options.scheduler.empty() && !absl::GetFlag(FLAGS_notes).empty();
   if (!complete) return UsageError("--scheduler and --notes are needed");
   const auto host = LocalAddressTowards(options.scheduler);

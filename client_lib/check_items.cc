@@ -1,4 +1,4 @@
-#include "client_lib/call_items.h"
+#include "client_lib/check_items.h"
 
 #include <string>
 
@@ -11,7 +11,7 @@
 namespace pawl {
 namespace {
 
-// `floats` is the length of the item's gradients or values, `field` its name.
+// An item of rows or of a whole tensor. `floats` is the length of its gradients or values, `field` their name.
 absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64_t> keys, size_t floats,
                        absl::string_view field) {
   if (!table) {
@@ -22,7 +22,7 @@ absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64
   if (table.dense()) {
     if (!keys.empty()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(where, keys.size(), " keys given; a dense table takes none, the whole tensor is meant"));
+          absl::StrCat(where, keys.size(), " keys given; a dense table is pulled as a whole, without keys"));
     }
     if (floats != table.elements()) {
       return absl::InvalidArgumentError(
@@ -46,7 +46,7 @@ absl::Status CheckItem(size_t index, const Table& table, absl::Span<const uint64
   return absl::OkStatus();
 }
 
-// Some blocks of a dense table.
+// A push of some blocks of a dense table.
 absl::Status CheckBlocks(size_t index, const Table& table, absl::Span<const uint64_t> blocks, size_t floats) {
   const std::string where = absl::StrCat("items[", index, "] for table `", table.name(), "`: ");
   size_t elements = 0;

@@ -1,6 +1,6 @@
-// What a call of a session is about, checked before anything of it is sent.
-#ifndef PAWL_CLIENT_LIB_CALL_ITEMS_H_
-#define PAWL_CLIENT_LIB_CALL_ITEMS_H_
+// Looks at what a call of a session is about before anything of it is sent.
+#ifndef PAWL_CLIENT_LIB_CHECK_ITEMS_H_
+#define PAWL_CLIENT_LIB_CHECK_ITEMS_H_
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -14,4 +14,4 @@ absl::Status CheckItems(absl::Span<const PullItem> items);
 
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_CALL_ITEMS_H_
+#endif  // PAWL_CLIENT_LIB_CHECK_ITEMS_H_
