@@ -23,8 +23,7 @@ void CallScheduler(ClientCore& core, const char* method, Request request, const 
       done(T(std::move(status)));
     }
   });
-  core.Control(method, std::make_shared<Request>(std::move(request)), response, deadline, MonotonicDuration::max(),
-               std::move(counted));
+  core.scheduler_calls().Call(method, std::make_shared<Request>(std::move(request)), response, deadline, std::move(counted));
 }
 
 // As this process in its present life.

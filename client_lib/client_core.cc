@@ -8,11 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/futures.h"
 #include "client_lib/base/process_description.h"
-#include "client_lib/base/random_number.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/resumption.h"
-#include "client_lib/rpc/codec.h"
-#include "client_lib/rpc/retry.h"
 #include "client_lib/sender_session.h"
 #include "client_lib/step_calls.h"
 #include "spdlog/spdlog.h"
@@ -96,6 +93,8 @@ void ClientCore::Join(Callback done) {
     registration_ = *std::move(registration);
     router_ = std::make_unique<Router>(registration_.job_id());
     messenger_ = std::make_shared<Messenger>(transport_, clock_, *router_, deadlines_);
+    scheduler_calls_ =
+        std::make_shared<SchedulerCalls>(control_, clock_, [messenger = messenger_] { return messenger->failure(); });
     {
       MutexLock lock(mu_);
       join_timer_ = deadlines_->Add(deadline, [self = shared_from_this()] {
@@ -229,53 +228,6 @@ void ClientCore::OnJobState(JobState state, const std::string& failure) {
   MutexLock lock(mu_);
   job_state_ = std::max(job_state_, state);
   changed_.NotifyAll();
-}
-
-void ClientCore::Control(const std::string& method, std::shared_ptr<const google::protobuf::MessageLite> request,
-                         std::shared_ptr<google::protobuf::MessageLite> response, MonotonicTime deadline,
-                         MonotonicDuration attempt, Callback done) {
-  struct State {
-    std::string name;
-    std::shared_ptr<const google::protobuf::MessageLite> request;
-    std::shared_ptr<google::protobuf::MessageLite> response;
-    MonotonicTime deadline;
-    MonotonicDuration attempt;
-    Callback done;
-    int retries = 0;
-  };
-  auto state = std::make_shared<State>(
-      State{"/pawl.Scheduler/" + method, std::move(request), std::move(response), deadline, attempt, std::move(done)});
-  // Holds itself as long as it has attempts to make.
-  struct Attempt {
-    static void Make(const std::shared_ptr<ClientCore>& core, const std::shared_ptr<State>& state) {
-      const absl::Status why = core->failure();
-      const MonotonicDuration left = state->deadline - core->clock_.Now();
-      if (!why.ok() || left <= MonotonicDuration::zero()) {
-        state->done(why.ok()
-                        ? absl::DeadlineExceededError(absl::StrCat(state->name, ": the scheduler did not answer in time"))
-                        : why);
-        return;
-      }
-      core->control_.Call(state->name, EncodeSmall(*state->request), std::min(state->attempt, left),
-                          [core, state](absl::Status status, IncomingMessage answer) { End(core, state, status, answer); });
-    }
-    static void End(const std::shared_ptr<ClientCore>& core, const std::shared_ptr<State>& state, absl::Status status,
-                    const IncomingMessage& answer) {
-      if (status.ok()) {
-        state->done(DecodeControl(answer.bytes, *state->response));
-        return;
-      }
-      const absl::Status why = core->failure();
-      const MonotonicDuration delay = Backoff(state->retries, RandomNumber());
-      if (!why.ok() || !IsPassing(status) || core->clock_.Now() + delay >= state->deadline) {
-        state->done(why.ok() ? status : why);
-        return;
-      }
-      ++state->retries;
-      core->control_.After(delay, [core, state] { Make(core, state); });
-    }
-  };
-  Attempt::Make(shared_from_this(), state);
 }
 
 Callback ClientCore::Count(Callback done) {

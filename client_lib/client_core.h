@@ -22,6 +22,7 @@
 #include "client_lib/rpc/control_channel.h"
 #include "client_lib/rpc/node_link.h"
 #include "client_lib/rpc/transport.h"
+#include "client_lib/scheduler_calls.h"
 #include "client_lib/segments.h"
 #include "proto/parameter.pb.h"
 #include "proto/scheduler.pb.h"
@@ -72,13 +73,6 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
 
   MonotonicTime Deadline(const CallOptions& options) const;
 
-  // Calls the scheduler's `method` ("Register") until `deadline`, again where it is UNAVAILABLE. An attempt
-  // takes at most `attempt`: the simulation's, whose answers may be lost without a trace. Fails with failure() if there is
-  // one.
-  void Control(const std::string& method, std::shared_ptr<const google::protobuf::MessageLite> request,
-               std::shared_ptr<google::protobuf::MessageLite> response, MonotonicTime deadline, MonotonicDuration attempt,
-               Callback done);
-
   // Every call of the user's is counted, from before it begins until its callback has returned.
   Callback Count(Callback done);
 
@@ -94,7 +88,8 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // The job's consistency mode is SYNC.
   bool is_sync() const;
   const Clock& clock() const { return clock_; }
-  // REQUIRES of these two: the client has joined.
+  // REQUIRES of these three: the client has joined.
+  SchedulerCalls& scheduler_calls() { return *scheduler_calls_; }
   Router& router() { return *router_; }
   Messenger& messenger() { return *messenger_; }
   DeadlineQueue& deadlines() { return *deadlines_; }
@@ -127,6 +122,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   std::unique_ptr<Router> router_;
   std::shared_ptr<DeadlineQueue> deadlines_;
   std::shared_ptr<Messenger> messenger_;
+  std::shared_ptr<SchedulerCalls> scheduler_calls_;
   std::shared_ptr<FlowControl> push_flow_;
   std::shared_ptr<FlowControl> pull_flow_;
   TableCutsPool cuts_pool_;

@@ -61,12 +61,13 @@ void SimulatedSender::CreateTable() {
   auto request = std::make_shared<CreateTableRequest>();
   *request->mutable_table() = LedgerTable("ledger", 1);
   auto response = std::make_shared<CreateTableResponse>();
-  core_->Control("CreateTable", std::move(request), response, core_->Deadline({}), kCreateTableAttempt,
-                 core_->Count(InThisLife([this, response](absl::Status status) {
-                   if (!status.ok()) return Exit(status);
-                   table_ = Table(response->table());
-                   Later([this] { Begin(); });
-                 })));
+  core_->scheduler_calls().Call("CreateTable", std::move(request), response, core_->Deadline({}),
+                                core_->Count(InThisLife([this, response](absl::Status status) {
+                                  if (!status.ok()) return Exit(status);
+                                  table_ = Table(response->table());
+                                  Later([this] { Begin(); });
+                                })),
+                                kCreateTableAttempt);
 }
 
 void SimulatedSender::Kill() {
