@@ -142,7 +142,7 @@ class Cluster {
   std::unique_ptr<FakeRendezvous> rendezvous_;
   std::unique_ptr<ProgressBoard> progress_;
   FakeGroups groups_{kRanks};
-  Interrupt interrupt_;
+  Interrupt leave_;
   Interrupt abandon_;
 
  private:
@@ -219,14 +219,13 @@ class Cluster {
                                      .replica = process.replica.get(),
                                      .store = process.store.get(),
                                      .rendezvous = *rendezvous_,
-                                     .progress = *progress_,
-                                     .interrupt = interrupt_,
-                                     .abandon = abandon_};
+                                     .progress = *progress_};
     for (const uint32_t rank : ranks) {
       sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank, 0));
       progress_->Begin(rank, 0, 0);
       trainers_[rank] = std::make_unique<RankTrainer>(
-          shared, *sessions_.back(), TrainingModel::Create(job_, train_->shape(), *device_, false, StaysOnDevice()).value());
+          shared, Interrupts{leave_, abandon_}, *sessions_.back(),
+          TrainingModel::Create(job_, train_->shape(), *device_, false, StaysOnDevice()).value());
       if (process.replica != nullptr) process.replica->Expect(rank, 1);
     }
     for (const uint32_t rank : ranks) {

@@ -17,13 +17,13 @@
 
 namespace pawl {
 
-// Thread-safe.
+// Somebody is to end. Thread-safe.
 class Interrupt {
  public:
   // One that is set also while `parent`, which outlives it, is.
   explicit Interrupt(const Interrupt* parent = nullptr) : parent_(parent) {}
 
-  // Everybody is to end, for this reason; the first one stays. REQUIRES: !reason.ok().
+  // To end, for this reason; the first one stays. REQUIRES: !reason.ok().
   void Set(absl::Status reason);
   // OK until Set.
   absl::Status reason() const;
@@ -36,6 +36,19 @@ class Interrupt {
   mutable Mutex mu_;
   CondVar set_;
   absl::Status reason_ PAWL_GUARDED_BY(mu_);
+};
+
+// The two of a process, or of a rank, which has the process's as parents. Who sets them:
+//
+//   the process's leave     EndWatcher: the process is to leave, or the job is over; RankCrew: a rank has failed
+//   the process's abandon   main.cc, some time after a signal; EndWatcher: the job is over; RankCrew: a rank has failed
+//   a rank's leave          RankCrew: the rank is another's; the rank: a call of it has failed
+//   a rank's abandon        the rank: a call of it has failed
+struct Interrupts {
+  // Nothing is begun or waited for any more, but a step of which something was pushed is ended.
+  Interrupt& leave;
+  // That is not waited for either.
+  Interrupt& abandon;
 };
 
 // A thread that waits for an answer looks so often whether it is to end.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
@@ -21,8 +22,8 @@ constexpr std::chrono::milliseconds kRetryInterval{500};
 
 absl::Status RankCrew::Run() {
   AskForAssignment();
-  Interrupt& interrupt = options_.shared.interrupt;
-  while (interrupt.reason().ok()) {
+  const auto& [leave, abandon] = options_.interrupts;
+  while (leave.reason().ok()) {
     WaitForChange();
     absl::Status status = HandleEnded();
     DropIdle();
@@ -34,18 +35,18 @@ absl::Status RankCrew::Run() {
     if (status.ok() && answer.has_value()) {
       if (answer->ok()) status = Adopt(**answer);
       // Whatever was wrong: if it is more than a matter of the moment, the client notices by itself.
-      if (!answer->ok() && !absl::IsDeadlineExceeded(answer->status())) interrupt.SleepFor(kRetryInterval).IgnoreError();
+      if (!answer->ok() && !absl::IsDeadlineExceeded(answer->status())) leave.SleepFor(kRetryInterval).IgnoreError();
       AskForAssignment();
     }
     // A rank that ends because all are to end says nothing new.
-    if (!status.ok() && interrupt.reason().ok()) {
-      interrupt.Set(status);
-      options_.shared.abandon.Set(status);
+    if (!status.ok() && leave.reason().ok()) {
+      leave.Set(status);
+      abandon.Set(status);
     }
   }
   for (const auto& [rank, hosted] : hosted_) hosted->ended.wait();
   if (client_.job_state() == COMPLETED && client_.status().ok() && hosted_.empty()) return absl::OkStatus();
-  return interrupt.reason();
+  return leave.reason();
 }
 
 void RankCrew::AskForAssignment() {
@@ -83,12 +84,18 @@ absl::Status RankCrew::Adopt(const GetAssignmentResponse& assignment) {
                                    [&, rank = rank](const LogicalWorkerAssignment& other) { return other.rank() == rank; });
     if (stays) continue;
     lost.push_back(rank);
-    hosted->interrupt.Set(absl::CancelledError("another worker is to have the rank"));
+    hosted->is_lost = true;
+    hosted->leave.Set(absl::CancelledError("another worker is to have the rank"));
   }
   std::vector<LogicalWorkerAssignment> new_ranks;
   for (const LogicalWorkerAssignment& rank : assignment.logical_workers()) {
     // One that has ended here since the scheduler wrote this.
     if (const auto it = begun_.find(rank.rank()); it != begun_.end() && it->second >= rank.incarnation()) continue;
+    if (hosted_.contains(rank.rank())) {
+      return absl::InternalError(absl::StrCat("logical worker ", rank.rank(),
+                                              " was assigned to this process as incarnation ", rank.incarnation(),
+                                              ", though it has not given up the one before"));
+    }
     begun_[rank.rank()] = rank.incarnation();
     new_ranks.push_back(rank);
     // All before the first one begins: a group is to be formed once for all of them.
@@ -97,7 +104,7 @@ absl::Status RankCrew::Adopt(const GetAssignmentResponse& assignment) {
   std::vector<uint32_t> gained;
   for (const LogicalWorkerAssignment& rank : new_ranks) {
     gained.push_back(rank.rank());
-    auto hosted = std::make_unique<Hosted>(rank, options_.shared.interrupt);
+    auto hosted = std::make_unique<Hosted>(rank, options_.interrupts);
     PAWL_ASSIGN_OR_RETURN(hosted->model, options_.make_model());
     Hosted& life = *hosted;
     hosted_[rank.rank()] = std::move(hosted);
@@ -126,15 +133,15 @@ absl::Status RankCrew::Host(Hosted& hosted) {
   auto taken_over = client_.TakeOver(hosted.assignment, {.timeout = options_.call_timeout});
   // To its end also if the rank is to be given up: nobody else can have it before.
   PAWL_ASSIGN_OR_RETURN(
-      session, Await(taken_over, options_.call_timeout + kLibraryGrace, options_.shared.interrupt, "taking a rank over"));
+      session, Await(taken_over, options_.call_timeout + kLibraryGrace, options_.interrupts.leave, "taking a rank over"));
   const uint64_t step = session->step();
   if (options_.shared.replica != nullptr) PAWL_RETURN_IF_ERROR(options_.shared.replica->Begin(rank, step));
   const Sampler& sampler = options_.shared.sampler;
   const uint64_t counted_from = std::min(options_.counted_from_step, step);
   options_.shared.progress.Begin(rank, step, sampler.SamplesBefore(step, rank) - sampler.SamplesBefore(counted_from, rank));
   if (step > 0) spdlog::info("logical worker {} goes on from step {}", rank, step);
-  RankTrainer::Shared shared = options_.shared.With(hosted.interrupt);
-  hosted.trainer = std::make_unique<RankTrainer>(shared, *session, std::move(hosted.model));
+  hosted.trainer = std::make_unique<RankTrainer>(options_.shared, Interrupts{hosted.leave, hosted.abandon}, *session,
+                                                 std::move(hosted.model));
   return hosted.trainer->Run();
 }
 
@@ -143,19 +150,22 @@ absl::Status RankCrew::HandleEnded() {
   GiveUpRanksRequest given_up;
   for (auto it = hosted_.begin(); it != hosted_.end();) {
     Hosted& hosted = *it->second;
-    if (hosted.ended.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    if (!IsReady(hosted.ended)) {
       ++it;
       continue;
     }
     const absl::Status status = hosted.ended.get();
     if (status.ok()) {
       finished.push_back(it->first);
-    } else if (!options_.shared.interrupt.reason().ok() || hosted.interrupt.reason().ok()) {
-      // All are to end, or it has failed.
+    } else if (!options_.interrupts.leave.reason().ok() || !hosted.is_lost || hosted.trainer == nullptr) {
+      // All are to end, or it has failed, or has never begun.
       ended_.push_back(std::move(it->second));
       hosted_.erase(it);
       return status;
     } else {
+      if (!absl::IsCancelled(status)) {
+        spdlog::warn("logical worker {} is given up with a step that is not ended: {}", it->first, status.ToString());
+      }
       *given_up.add_logical_workers() = hosted.assignment;
       options_.shared.progress.End(it->first);
     }
@@ -163,17 +173,18 @@ absl::Status RankCrew::HandleEnded() {
     ended_.push_back(std::move(it->second));
     it = hosted_.erase(it);
   }
-  const Interrupt& interrupt = options_.shared.interrupt;
+  const CallOptions options{.timeout = options_.call_timeout};
   if (given_up.logical_workers_size() > 0) {
     *given_up.mutable_progress() = options_.shared.progress.progress();
-    auto told = client_.GiveUpRanks(std::move(given_up), {.timeout = options_.call_timeout});
-    PAWL_RETURN_IF_ERROR(Await(told, options_.call_timeout + kLibraryGrace, interrupt, "giving ranks up"));
+    told_.push_back(client_.GiveUpRanks(std::move(given_up), options));
   }
-  if (!finished.empty()) {
-    auto told = client_.FinishWork(options_.shared.progress.progress(), {.timeout = options_.call_timeout}, finished);
-    PAWL_RETURN_IF_ERROR(Await(told, options_.call_timeout + kLibraryGrace, interrupt, "end of the work"));
-  }
-  return absl::OkStatus();
+  if (!finished.empty()) told_.push_back(client_.FinishWork(options_.shared.progress.progress(), options, finished));
+  // Nobody waits for them: a rank that fails meanwhile is to be seen at once.
+  const auto answered = std::partition(told_.begin(), told_.end(), [](const auto& answer) { return !IsReady(answer); });
+  absl::Status status;
+  std::for_each(answered, told_.end(), [&](std::future<absl::Status>& answer) { status.Update(answer.get()); });
+  told_.erase(answered, told_.end());
+  return status;
 }
 
 void RankCrew::DropIdle() {

@@ -31,14 +31,16 @@ inline constexpr size_t kMaxHostedRanks = 256;
 
 // Follows the assignment of this process as it changes: takes over the ranks that are new in it, each from the step that
 // the servers say and on a thread of its own, ends those that are in it no more with the step that they have begun, and
-// gives them up. Says which have done all their steps. Without any rank it stands by.
+// gives them up. Says which have done all their steps. Without any rank it stands by. A rank that fails, and is not one to
+// give up, ends all.
 //
 // Used by one thread. It must outlive the client, whose calls borrow memory of its ranks.
 class RankCrew {
  public:
   struct Options {
-    // `interrupt`: all ranks are to end.
     RankTrainer::Shared shared;
+    // All ranks are to end.
+    Interrupts interrupts;
     std::function<absl::StatusOr<std::unique_ptr<TrainingModel>>()> make_model;
     // Samples count from this step on.
     uint64_t counted_from_step = 0;
@@ -50,20 +52,24 @@ class RankCrew {
   RankCrew(const RankCrew&) = delete;
   RankCrew& operator=(const RankCrew&) = delete;
 
-  // Until the interrupt, whose reason it returns when all ranks have ended, or OK if that is the job's completion. A rank
-  // that fails sets both interrupts. To be called once.
+  // Until all are to leave: returns the reason when they have ended, or OK if that is the job's completion. Sets both
+  // interrupts if a rank has failed. To be called once.
   absl::Status Run();
 
  private:
   struct Hosted {
-    Hosted(LogicalWorkerAssignment a, const Interrupt& all) : assignment(std::move(a)), interrupt(&all) {}
+    Hosted(LogicalWorkerAssignment a, const Interrupts& all)
+        : assignment(std::move(a)), leave(&all.leave), abandon(&all.abandon) {}
     ~Hosted() {
       if (thread.joinable()) thread.join();
     }
 
     const LogicalWorkerAssignment assignment;
-    // The rank is to be given up.
-    Interrupt interrupt;
+    // The rank is to be given up, or has failed.
+    Interrupt leave;
+    Interrupt abandon;
+    // The rank is to be given up: the assignment has it no more. Of the crew's thread.
+    bool is_lost = false;
     std::unique_ptr<TrainingModel> model;
     // Made by its thread, and left to it until that has ended.
     std::unique_ptr<RankTrainer> trainer;
@@ -76,7 +82,7 @@ class RankCrew {
   absl::Status Adopt(const GetAssignmentResponse& assignment);
   // The life of a rank; on its own thread.
   absl::Status Host(Hosted& hosted);
-  // Takes note of ranks whose threads have ended, and tells the scheduler.
+  // Takes note of ranks whose threads have ended, and tells the scheduler, whose answers it looks for at later times.
   absl::Status HandleEnded();
   // Frees the memory of ranks that have ended, as far as no call borrows it.
   void DropIdle();
@@ -88,6 +94,8 @@ class RankCrew {
   // By rank.
   std::map<uint32_t, std::unique_ptr<Hosted>> hosted_;
   std::vector<std::unique_ptr<Hosted>> ended_;
+  // What the scheduler was told of ranks that have ended, until it has answered.
+  std::vector<std::future<absl::Status>> told_;
   // The newest incarnation of each rank that was begun here.
   std::map<uint32_t, uint64_t> begun_;
   uint64_t version_ = 0;

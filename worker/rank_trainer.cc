@@ -31,8 +31,10 @@ bool DenseStaysOnDevice(const Job& job, const Device& device) {
          !job.all_reduce().sharded_optimizer();
 }
 
-RankTrainer::RankTrainer(const Shared& shared, LogicalWorker& session, std::unique_ptr<TrainingModel> model)
+RankTrainer::RankTrainer(const Shared& shared, Interrupts interrupts, LogicalWorker& session,
+                         std::unique_ptr<TrainingModel> model)
     : shared_(shared),
+      interrupts_(interrupts),
       rank_(session.rank()),
       session_(session),
       model_(std::move(model)),
@@ -101,14 +103,14 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
   PAWL_RETURN_IF_ERROR(StartPull(slots_[begin % kSlots], *train_stream_, begin));
   if (shared_.replica != nullptr) {
     PAWL_RETURN_IF_ERROR(
-        Wait([&] { return shared_.replica->AwaitTakenIn(rank_, shared_.step_timeout, shared_.interrupt); }));
+        Wait([&] { return shared_.replica->AwaitTakenIn(rank_, shared_.step_timeout, interrupts_.leave); }));
   }
   for (uint64_t step = begin; step < end; ++step) {
     Slot& slot = slots_[step % kSlots];
     const MonotonicTime began = Clock::Real().Now();
     PAWL_RETURN_IF_ERROR(AwaitPull(slot, &parameters_));
     // Where nothing is waited for nobody has looked.
-    PAWL_RETURN_IF_ERROR(shared_.interrupt.reason());
+    PAWL_RETURN_IF_ERROR(interrupts_.leave.reason());
     const Batch* next = nullptr;
     if (step + 1 < end) {
       Slot& ahead = slots_[(step + 1) % kSlots];
@@ -125,7 +127,7 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
     const bool is_write_back = shared_.replica != nullptr && shared_.plan.IsWriteBack(step + 1);
     if (is_write_back) PAWL_RETURN_IF_ERROR(WriteBack(slot, step));
     absl::Status interrupted;
-    if (shared_.step_delay > MonotonicDuration::zero()) interrupted = shared_.interrupt.SleepFor(shared_.step_delay);
+    if (shared_.step_delay > MonotonicDuration::zero()) interrupted = interrupts_.leave.SleepFor(shared_.step_delay);
     EndStep(slot, step, loss);
     // A successor that begins with this step must be able to write back the same. It cannot if this rank's gradients have
     // taken the others further.
@@ -139,7 +141,7 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
 
 absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t step) {
   PAWL_RETURN_IF_ERROR(Finish(slot));
-  PAWL_ASSIGN_OR_RETURN(slot.batch, stream.Next(shared_.interrupt));
+  PAWL_ASSIGN_OR_RETURN(slot.batch, stream.Next(interrupts_.leave));
   slot.stream = &stream;
   if (source_ != nullptr) {
     // Also for an empty share, since asking is what keeps a rank from running ahead.
@@ -169,9 +171,9 @@ absl::Status RankTrainer::StartPull(Slot& slot, BatchStream& stream, uint64_t st
 
 absl::Status RankTrainer::AwaitPull(Slot& slot, std::vector<absl::Span<const float>>* parameters) {
   PAWL_RETURN_IF_ERROR(Wait([&] {
-    if (slot.dense != nullptr) PAWL_RETURN_IF_ERROR(slot.dense->Await(shared_.interrupt));
+    if (slot.dense != nullptr) PAWL_RETURN_IF_ERROR(slot.dense->Await(interrupts_.leave));
     if (!slot.pulled.valid()) return absl::OkStatus();
-    return Await(slot.pulled, shared_.step_timeout + kLibraryGrace, shared_.interrupt, "pull");
+    return Await(slot.pulled, shared_.step_timeout + kLibraryGrace, interrupts_.leave, "pull");
   }));
   parameters->clear();
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
@@ -183,7 +185,7 @@ absl::Status RankTrainer::AwaitPull(Slot& slot, std::vector<absl::Span<const flo
 absl::Status RankTrainer::GiveNothing(Slot& slot, uint64_t step) {
   for (size_t t = 0; t < shared_.tables.size(); ++t) {
     if (!IsReplicated(t)) continue;
-    PAWL_RETURN_IF_ERROR(Wait([&] { return slot.dense->AwaitTable(dense_index_[t], shared_.interrupt); }));
+    PAWL_RETURN_IF_ERROR(Wait([&] { return slot.dense->AwaitTable(dense_index_[t], interrupts_.leave); }));
   }
   shared_.replica->GiveNothing(rank_, step);
   return absl::OkStatus();
@@ -195,15 +197,15 @@ absl::StatusOr<LossSum> RankTrainer::Compute(Slot& slot, uint64_t step, float sc
   const auto delay = [&](size_t table, int passes) {
     if (shared_.element_delay == MonotonicDuration::zero() || !shared_.tables[table].dense()) return;
     const auto elements = static_cast<int64_t>(gradients_[table].size());
-    shared_.interrupt.SleepFor(shared_.element_delay * passes * elements).IgnoreError();
+    interrupts_.leave.SleepFor(shared_.element_delay * passes * elements).IgnoreError();
   };
   const ParameterGate gate = [&](size_t table) {
     if (!IsShared(table)) return absl::OkStatus();
-    PAWL_RETURN_IF_ERROR(Wait([&] { return slot.dense->AwaitTable(dense_index_[table], shared_.interrupt); }));
+    PAWL_RETURN_IF_ERROR(Wait([&] { return slot.dense->AwaitTable(dense_index_[table], interrupts_.leave); }));
     delay(table, /*passes=*/1);
     return absl::OkStatus();
   };
-  const TryGate try_gate = [&] { return shared_.interrupt.reason(); };
+  const TryGate try_gate = [&] { return interrupts_.leave.reason(); };
   const auto hand_in = [&](size_t table) {
     delay(table, /*passes=*/2);
     if (IsReplicated(table)) shared_.replica->Give(rank_, step, dense_index_[table]);
@@ -246,12 +248,12 @@ absl::Status RankTrainer::WriteBack(Slot& slot, uint64_t step) {
   // is to take over another rank of this process may be needed for what it waits for.
   absl::Status status;
   do {
-    if (!shared_.interrupt.reason().ok()) {
-      status = Wait([&] { return shared_.replica->AwaitSteps(step + 1, kHandOverLimit, shared_.abandon); });
+    if (!interrupts_.leave.reason().ok()) {
+      status = Wait([&] { return shared_.replica->AwaitSteps(step + 1, kHandOverLimit, interrupts_.abandon); });
       break;
     }
-    status = Wait([&] { return shared_.replica->AwaitSteps(step + 1, shared_.step_timeout, shared_.interrupt); });
-  } while (!status.ok() && !shared_.interrupt.reason().ok() && shared_.abandon.reason().ok());
+    status = Wait([&] { return shared_.replica->AwaitSteps(step + 1, shared_.step_timeout, interrupts_.leave); });
+  } while (!status.ok() && !interrupts_.leave.reason().ok() && interrupts_.abandon.reason().ok());
   PAWL_RETURN_IF_ERROR(status);
   PAWL_ASSIGN_OR_RETURN(slot.share, shared_.replica->WriteBack(*shared_.store, step + 1, rank_));
   if (!slot.share.has_value()) {
@@ -264,7 +266,7 @@ absl::Status RankTrainer::WriteBack(Slot& slot, uint64_t step) {
   if (slot.share->items.empty()) return absl::OkStatus();
   CallOptions options;
   options.timeout = shared_.step_timeout;
-  session_.Push(slot.share->items, options, FulfilOrEndAll(slot.written_back, "write-back", step));
+  session_.Push(slot.share->items, options, FulfilOrEnd(slot.written_back, "write-back", step));
   return absl::OkStatus();
 }
 
@@ -307,16 +309,16 @@ absl::Status RankTrainer::ComputeAndPush(Slot& slot, uint64_t step, const Batch*
   if (push_items_.empty()) return absl::OkStatus();
   CallOptions options;
   options.timeout = shared_.step_timeout;
-  session_.Push(push_items_, options, FulfilOrEndAll(slot.pushed, "push", step));
+  session_.Push(push_items_, options, FulfilOrEnd(slot.pushed, "push", step));
   return absl::OkStatus();
 }
 
-Callback RankTrainer::FulfilOrEndAll(std::future<absl::Status>& future, absl::string_view what, uint64_t step) {
+Callback RankTrainer::FulfilOrEnd(std::future<absl::Status>& future, absl::string_view what, uint64_t step) {
   return [this, what, step, done = Fulfilling(future)](absl::Status status) mutable {
     if (!status.ok()) {
       status = Annotate(status, absl::StrCat(what, " of logical worker ", rank_, " at step ", step));
-      shared_.interrupt.Set(status);
-      shared_.abandon.Set(status);
+      interrupts_.leave.Set(status);
+      interrupts_.abandon.Set(status);
     }
     done(std::move(status));
   };
@@ -325,7 +327,7 @@ Callback RankTrainer::FulfilOrEndAll(std::future<absl::Status>& future, absl::st
 void RankTrainer::EndStep(Slot& slot, uint64_t step, const LossSum& loss) {
   CallOptions options;
   options.timeout = shared_.step_timeout;
-  auto done = FulfilOrEndAll(slot.ended, "end", step);
+  auto done = FulfilOrEnd(slot.ended, "end", step);
   session_.EndStep(options, [this, loss, done = std::move(done)](absl::Status status) mutable {
     if (status.ok()) shared_.progress.StepEnded(rank_, loss.samples, loss.loss_sum);
     done(std::move(status));
@@ -338,7 +340,7 @@ absl::Status RankTrainer::Finish(Slot& slot) {
   for (const auto& [call, what] : calls) {
     if (!call->valid()) continue;
     PAWL_RETURN_IF_ERROR(Wait([&, call = call, what = what] {
-      return Await(*call, shared_.step_timeout + kLibraryGrace, shared_.interrupt, what);
+      return Await(*call, shared_.step_timeout + kLibraryGrace, interrupts_.leave, what);
     }));
   }
   slot.share.reset();
@@ -351,12 +353,12 @@ void RankTrainer::EndStepsUnderWay() {
   for (Slot& slot : slots_) {
     for (std::future<absl::Status>* call : {&slot.pushed, &slot.written_back, &slot.ended}) {
       if (call->valid())
-        AwaitReady(*call, shared_.step_timeout + kLibraryGrace, shared_.abandon, "end of the step").IgnoreError();
+        AwaitReady(*call, shared_.step_timeout + kLibraryGrace, interrupts_.abandon, "end of the step").IgnoreError();
     }
   }
   // What this rank has given to a dense step goes with this process, unless the others have taken it up.
   if (shared_.replica != nullptr) {
-    shared_.replica->AwaitSteps(session_.step(), kHandOverLimit, shared_.abandon).IgnoreError();
+    shared_.replica->AwaitSteps(session_.step(), kHandOverLimit, interrupts_.abandon).IgnoreError();
   }
 }
 
@@ -366,7 +368,7 @@ absl::Status RankTrainer::Meet(absl::string_view place) {
     // One that dies while it waits fails the barrier for all. They, and its successor, meet again under the next name.
     auto all_there = shared_.rendezvous.Barrier(absl::StrCat(place, attempt == 0 ? "" : absl::StrCat("-again-", attempt)),
                                                 shared_.logical_workers, rank_);
-    status = Await(all_there, kRendezvousTimeout + kLibraryGrace, shared_.interrupt, absl::StrCat("barrier `", place, "`"));
+    status = Await(all_there, kRendezvousTimeout + kLibraryGrace, interrupts_.leave, absl::StrCat("barrier `", place, "`"));
     if (!absl::IsAborted(status)) break;
   }
   return status;
@@ -378,7 +380,7 @@ absl::StatusOr<ReportEvaluationResponse> RankTrainer::Report(const std::vector<R
     // Only the last one waits for the other ranks.
     for (const ReportEvaluationRequest& part : parts) {
       auto answer = shared_.rendezvous.ReportEvaluation(part);
-      response = Await(answer, kRendezvousTimeout + kLibraryGrace, shared_.interrupt, "report of the evaluation");
+      response = Await(answer, kRendezvousTimeout + kLibraryGrace, interrupts_.leave, "report of the evaluation");
       if (!response.ok()) break;
     }
     // A scheduler that was restarted meanwhile lacks the parts before, and wants all of them again.
@@ -410,7 +412,7 @@ absl::StatusOr<bool> RankTrainer::Evaluate(uint64_t step) {
   for (uint64_t i = 0; i < batches; ++i) {
     Slot& slot = slots_[i % kSlots];
     PAWL_RETURN_IF_ERROR(AwaitPull(slot, &parameters_));
-    PAWL_RETURN_IF_ERROR(shared_.interrupt.reason());
+    PAWL_RETURN_IF_ERROR(interrupts_.leave.reason());
     if (i + ahead < batches) PAWL_RETURN_IF_ERROR(StartPull(slots_[(i + ahead) % kSlots], *eval_stream_, step));
     PAWL_RETURN_IF_ERROR(model_->Predict(*slot.batch, parameters_, &predictions));
     if (const absl::Status status = report.Add(*slot.batch, predictions); !status.ok()) {

@@ -97,10 +97,6 @@ class RankTrainer {
     const DenseStore* store = nullptr;
     Rendezvous& rendezvous;
     ProgressBoard& progress;
-    // The ranks are to end: nothing is begun or waited for any more, but a step of which something was pushed is ended.
-    Interrupt& interrupt;
-    // They are not to wait for that either.
-    Interrupt& abandon;
     // Waited in each step before it is ended, to play a slow worker.
     MonotonicDuration step_delay = MonotonicDuration::zero();
     // For each element of a dense table in the forward pass, twice as long in the backward pass: to play a slow model. With
@@ -108,22 +104,16 @@ class RankTrainer {
     MonotonicDuration element_delay = MonotonicDuration::zero();
     // Longer than the scheduler lets the job stand still: it is the scheduler that gives the job up.
     MonotonicDuration step_timeout = kStepTimeout;
-
-    // The same with an interrupt of the rank's own.
-    Shared With(Interrupt& own) const {
-      return {job,     logical_workers, sampler,    plan,     train, eval,    tables,     dense,         evaluation_dense,
-              replica, store,           rendezvous, progress, own,   abandon, step_delay, element_delay, step_timeout};
-    }
   };
 
-  // REQUIRES: the rank is on the progress board.
-  RankTrainer(const Shared& shared, LogicalWorker& session, std::unique_ptr<TrainingModel> model);
+  // `interrupts`: the rank's; they outlive it. REQUIRES: the rank is on the progress board.
+  RankTrainer(const Shared& shared, Interrupts interrupts, LogicalWorker& session, std::unique_ptr<TrainingModel> model);
   ~RankTrainer();
   RankTrainer(const RankTrainer&) = delete;
   RankTrainer& operator=(const RankTrainer&) = delete;
 
-  // From the session's step to the end of the job, or until an evaluation says stop, or until the interrupt: then it
-  // returns its reason. To be called once. An error leaves calls under way.
+  // From the session's step to the end of the job, or until an evaluation says stop, or until it is to leave: then it
+  // returns the reason. To be called once. An error leaves calls under way.
   absl::Status Run();
 
   // After Run: no call borrows its memory any more, so that it may go before the client does.
@@ -169,9 +159,9 @@ class RankTrainer {
   // Pushes the rank's part of the dense parameters as they are after the step.
   absl::Status WriteBack(Slot& slot, uint64_t step);
   void EndStep(Slot& slot, uint64_t step, const LossSum& loss);
-  // A callback that makes `future` ready, and that sets both interrupts if the call has failed: this rank
-  // and its peers may be waiting for pulls that only this call would have let through.
-  Callback FulfilOrEndAll(std::future<absl::Status>& future, absl::string_view what, uint64_t step);
+  // A callback that makes `future` ready, and that sets the rank's interrupts if the call has failed: the rank may be
+  // waiting for a pull that only this call would have let through. So may its peers, whom its crew ends.
+  Callback FulfilOrEnd(std::future<absl::Status>& future, absl::string_view what, uint64_t step);
   // Waits until the calls of the slot are done, and gives its batch back.
   absl::Status Finish(Slot& slot);
   // Waits until the steps are ended of which something was pushed, as far as it is not to abandon them.
@@ -185,6 +175,7 @@ class RankTrainer {
   bool IsReplicated(size_t table) const { return shared_.replica != nullptr && shared_.tables[table].dense(); }
 
   const Shared shared_;
+  const Interrupts interrupts_;
   const uint32_t rank_;
   LogicalWorker& session_;
   const std::unique_ptr<TrainingModel> model_;

@@ -338,13 +338,12 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
                                    .store = training.dense_store.get(),
                                    .rendezvous = *training.rendezvous,
                                    .progress = *training.progress,
-                                   .interrupt = training.interrupt,
-                                   .abandon = abandon,
                                    .step_delay = options.step_delay,
                                    .element_delay = options.element_delay,
                                    .step_timeout = AtLeastPatience(kStepTimeout, client)};
   training.crew =
       std::make_unique<RankCrew>(client, RankCrew::Options{.shared = shared,
+                                                           .interrupts = {training.interrupt, abandon},
                                                            .make_model = make_model,
                                                            .counted_from_step = assignment.counted_from_step(),
                                                            .call_timeout = AtLeastPatience(kCallTimeout, client)});

@@ -133,6 +133,26 @@ TEST_F(DeathTest, AMalformedLineOfDataFailsTheJobNamingFileAndLine) {
   }
 }
 
+// Whoever is given the rank next is refused the same.
+TEST_F(DeathTest, APushThatAServerRefusesFailsTheJobInItsWords) {
+  ProcessClusterOptions options;
+  options.job = absl::StrCat("name: 'full' seed: 1 data { train: '", TrainFile(), "' format: LIBSVM } ",
+                             "model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } consistency { mode: SYNC } ",
+                             "batch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
+  options.flags["server-0"] = {"--max_rows_per_partition=1"};
+  options.expected_workers = 1;
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  // It may have failed before it is seen.
+  cluster->AddWorker().IgnoreError();
+  const absl::Status ended = cluster->WaitUntilAllEnded(kEndTimeout);
+  ASSERT_TRUE(ended.ok()) << ended;
+  for (const std::string& name : cluster->names()) {
+    EXPECT_FALSE(cluster->node(name).Succeeded()) << name;
+    EXPECT_NE(cluster->Log(name).find("rows of at most 1"), std::string::npos) << name << ":\n" << cluster->Log(name);
+  }
+}
+
 TEST_F(DeathTest, AMissingDataFileFailsTheJobNamingIt) {
   ProcessClusterOptions options;
   options.job =
