@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
@@ -51,12 +52,11 @@ absl::StatusOr<std::unique_ptr<DenseView>> DenseSnapshots::At(uint64_t step, Ses
         absl::StrCat("the dense parameters of step ", step, " are gone: those of step ", *place.step, " have their place"));
   }
   // Ranks that were given up may have left a pull behind that nobody waits for.
-  if (place.step.has_value() && place.ready.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
-    place.values = NewValues();
-  }
-  std::promise<absl::Status> promise;
+  if (place.step.has_value() && !IsReady(place.ready)) place.values = NewValues();
   place.step = step;
-  place.ready = promise.get_future().share();
+  std::future<absl::Status> pulled;
+  auto done = Fulfilling(pulled);
+  place.ready = pulled.share();
   std::vector<PullItem> items;
   for (size_t i = 0; i < tables_.size(); ++i) {
     items.push_back({.table = tables_[i], .values = absl::MakeSpan((*place.values)[i])});
@@ -64,9 +64,8 @@ absl::StatusOr<std::unique_ptr<DenseView>> DenseSnapshots::At(uint64_t step, Ses
   CallOptions options;
   options.timeout = timeout;
   options.step = step;
-  session.Pull(items, options, [promise = std::move(promise), values = place.values](absl::Status status) mutable {
-    promise.set_value(std::move(status));
-  });
+  session.Pull(items, options,
+               [done = std::move(done), values = place.values](absl::Status status) mutable { done(std::move(status)); });
   return std::make_unique<SnapshotView>(place.values, place.ready, timeout);
 }
 

@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
-#include <utility>
 
-#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -56,13 +54,6 @@ inline constexpr std::chrono::milliseconds kInterruptInterval{50};
 // The client library ends every call by its deadline, and a collective every operation; who waits for so much longer is
 // right to say that the library itself is at fault.
 inline constexpr std::chrono::seconds kLibraryGrace{30};
-
-// A callback that makes `future` ready.
-inline absl::AnyInvocable<void(absl::Status)> Fulfilling(std::future<absl::Status>& future) {
-  std::promise<absl::Status> promise;
-  future = promise.get_future();
-  return [promise = std::move(promise)](absl::Status status) mutable { promise.set_value(std::move(status)); };
-}
 
 // Waits until `future` (std::future or std::shared_future) is ready: OK. The interrupt's reason if that is set
 // first, DEADLINE_EXCEEDED, naming `what`, after `limit`.

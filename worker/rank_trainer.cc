@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
 #include "spdlog/spdlog.h"
 #include "worker/data/batch_slice.h"
@@ -69,7 +70,7 @@ absl::Status RankTrainer::Run() {
 bool RankTrainer::Idle() const {
   for (const Slot& slot : slots_) {
     for (const std::future<absl::Status>* call : {&slot.pulled, &slot.pushed, &slot.written_back, &slot.ended}) {
-      if (call->valid() && call->wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+      if (call->valid() && !IsReady(*call)) return false;
     }
   }
   return true;

@@ -2,6 +2,7 @@
 #ifndef PAWL_WORKER_COLLECTIVE_MEMBERS_IN_THREADS_H_
 #define PAWL_WORKER_COLLECTIVE_MEMBERS_IN_THREADS_H_
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
@@ -13,18 +14,22 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client_lib/base/futures.h"
 #include "gtest/gtest.h"
 #include "worker/collective/gloo/collective.h"
 
 namespace pawl {
 
 inline constexpr std::chrono::seconds kTestTimeout{30};
+// Operations have ended by then.
+inline constexpr std::chrono::seconds kEndLimit{2 * kTestTimeout};
 
 // The status of the operation that `call` begins, with the Done that it is given.
 inline absl::Status Wait(const std::function<void(Collective::Done)>& call) {
-  auto promise = std::make_shared<std::promise<absl::Status>>();
-  call([promise](absl::Status status) { promise->set_value(std::move(status)); });
-  return promise->get_future().get();
+  std::future<absl::Status> ended;
+  call(Fulfilling(ended));
+  if (ended.wait_for(kEndLimit) == std::future_status::ready) return ended.get();
+  return absl::DeadlineExceededError("the operation has not ended long after its own deadline");
 }
 
 template <typename Member>

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/status_macros.h"
 #include "spdlog/spdlog.h"
@@ -186,11 +187,9 @@ absl::StatusOr<Group> SchedulerGroupFormer::Connect(const JoinGroupResponse& for
   PAWL_ASSIGN_OR_RETURN(
       std::vector<std::string> introductions,
       Exchange(formed.generation(), kIntroductions, collective->introduction(), kind.connect_timeout, interrupt));
-  auto connected = std::make_shared<std::promise<absl::Status>>();
-  std::future<absl::Status> ready = connected->get_future();
-  collective->Connect(std::move(introductions), kind.connect_timeout,
-                      [connected](absl::Status status) { connected->set_value(std::move(status)); });
-  absl::Status status = Await(ready, kind.connect_timeout + kLibraryGrace, interrupt, "connection of the members");
+  std::future<absl::Status> connected;
+  collective->Connect(std::move(introductions), kind.connect_timeout, Fulfilling(connected));
+  absl::Status status = Await(connected, kind.connect_timeout + kLibraryGrace, interrupt, "connection of the members");
   if (!status.ok()) return status;
   spdlog::info("group {:x}: {} members do collective operations by {}", formed.generation(), size, kind.name);
 

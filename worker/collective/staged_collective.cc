@@ -7,6 +7,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
 
 namespace pawl {
@@ -15,13 +16,6 @@ namespace {
 constexpr size_t kLargestElementBytes = 8;
 // Because of a member that has not come, or the device.
 constexpr char kNotInTime[] = "the operation did not end in time";
-
-// Fulfils `end` with how an operation ends.
-Collective::Done Fulfil(std::future<absl::Status>& end) {
-  auto promise = std::make_shared<std::promise<absl::Status>>();
-  end = promise->get_future();
-  return [promise](absl::Status status) { promise->set_value(std::move(status)); };
-}
 
 // Waits until the deadline, after which `inner` is aborted: the operation has ended in any case.
 absl::Status AwaitUntil(std::future<absl::Status>& end, MonotonicTime deadline, Collective& inner) {
@@ -76,7 +70,7 @@ void StagedCollective::Connect(std::vector<std::string> introductions, Monotonic
       timeout,
       [this, introductions = std::move(introductions)](MonotonicTime deadline) mutable {
         std::future<absl::Status> end;
-        inner_->Connect(std::move(introductions), deadline - Clock::Real().Now(), Fulfil(end));
+        inner_->Connect(std::move(introductions), deadline - Clock::Real().Now(), Fulfilling(end));
         const absl::Status status = AwaitUntil(end, deadline, *inner_);
         connected_ = status.ok();
         return status;
@@ -121,7 +115,7 @@ absl::Status StagedCollective::RunPieces(size_t count, size_t piece_count, Monot
     PAWL_RETURN_IF_ERROR(Copy(stages.copy_in, piece));
     const MonotonicDuration left = deadline - Clock::Real().Now();
     if (left <= MonotonicDuration::zero()) return absl::DeadlineExceededError(kNotInTime);
-    stages.start(piece, left, Fulfil(ends[number % 2]));
+    stages.start(piece, left, Fulfilling(ends[number % 2]));
     return absl::OkStatus();
   };
   const auto end_piece = [&](size_t number) -> absl::Status {
@@ -263,7 +257,7 @@ void StagedCollective::Barrier(MonotonicDuration timeout, Done done) {
       timeout,
       [this](MonotonicTime deadline) {
         std::future<absl::Status> end;
-        inner_->Barrier(deadline - Clock::Real().Now(), Fulfil(end));
+        inner_->Barrier(deadline - Clock::Real().Now(), Fulfilling(end));
         return AwaitUntil(end, deadline, *inner_);
       },
       std::move(done));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 
@@ -128,11 +129,9 @@ absl::StatusOr<uint64_t> DenseStore::Load(Session& session, MonotonicDuration ti
   for (size_t i = 0; i < tables_.size(); ++i) {
     items.push_back({.table = tables_[i], .values = absl::MakeSpan((*values)[i])});
   }
-  std::promise<absl::Status> promise;
-  std::future<absl::Status> pulled = promise.get_future();
-  session.Pull(items, CallOptions{.timeout = timeout}, [values, promise = std::move(promise)](absl::Status status) mutable {
-    promise.set_value(std::move(status));
-  });
+  std::future<absl::Status> pulled;
+  session.Pull(items, CallOptions{.timeout = timeout},
+               [values, done = Fulfilling(pulled)](absl::Status status) mutable { done(std::move(status)); });
   PAWL_RETURN_IF_ERROR(
       Await(pulled, timeout + kLibraryGrace, interrupt, "pull of the dense parameters that the servers keep"));
   PAWL_ASSIGN_OR_RETURN(const uint64_t steps, GetPair(values->back().data()));

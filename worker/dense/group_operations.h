@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/futures.h"
 #include "worker/collective/collective.h"
 #include "worker/interrupt.h"
 
@@ -64,7 +65,8 @@ class GroupOperations {
     return end;
   }
 
-  // Waits for the end of an operation, and aborts the collective if the member is to leave the group meanwhile.
+  // Waits for the end of an operation, and aborts the collective if the member is to leave the group meanwhile. It waits for
+  // the end even so, unlike AwaitReady: until then the operation uses its memory.
   absl::Status Await(End end);
 
  private:

@@ -26,6 +26,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/futures.h"
 #include "client_lib/base/local_address.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
@@ -59,7 +60,7 @@ class HostedRanks {
   explicit HostedRanks(Client& client) : client_(client) { Ask(); }
 
   // Whether there is a newer assignment that Adopt would take.
-  bool HaveChanged() const { return next_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+  bool HaveChanged() const { return IsReady(next_); }
 
   // Waits for one until `limit`; gives up the ranks that are not in it.
   absl::Status Adopt(MonotonicDuration limit, const Interrupt& interrupt) {
@@ -106,10 +107,7 @@ class HostedRanks {
     GetAssignmentRequest request;
     request.set_newer_than_version(version_);
     request.set_ready(true);
-    auto promise = std::make_shared<std::promise<absl::StatusOr<GetAssignmentResponse>>>();
-    next_ = promise->get_future();
-    client_.Assignment(std::move(request), {.timeout = kAssignmentTimeout},
-                       [promise](absl::StatusOr<GetAssignmentResponse> answer) { promise->set_value(std::move(answer)); });
+    client_.Assignment(std::move(request), {.timeout = kAssignmentTimeout}, Fulfilling(next_));
   }
 
   Client& client_;
@@ -173,10 +171,10 @@ class Member {
       std::iota(all.begin(), all.end(), 0);
       const std::vector<float> input = Values(own, step);
       for (uint64_t i = 0; i < values_.size(); ++i) values_[i] = input[i % kPeriod];
-      auto ended = std::make_shared<std::promise<absl::Status>>();
+      std::future<absl::Status> ended;
       group.collective->AllReduce(values_.data(), sums_.data(), values_.size(), CollectiveType::kFloat32, Reduction::kSum,
-                                  kOperationTimeout, [ended](absl::Status status) { ended->set_value(std::move(status)); });
-      PAWL_RETURN_IF_ERROR(ended->get_future().get());
+                                  kOperationTimeout, Fulfilling(ended));
+      PAWL_RETURN_IF_ERROR(ended.get());
       const std::vector<float> expected = Values(all, step);
       for (uint64_t i = 0; i < sums_.size(); ++i) {
         if (sums_[i] == expected[i % kPeriod]) continue;
