@@ -10,6 +10,7 @@
 // usage, or this worker cannot do the job: its data, its model or the device is at fault.
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
@@ -47,17 +48,20 @@ ABSL_FLAG(
     std::string, collectives, "auto",
     "how dense gradients travel between workers (dense_path: ALLREDUCE): gloo, by TCP; nccl, by NVIDIA's NCCL, which "
     "needs --device=cuda:N, libpawl_nccl.so and NCCL; or auto: by NCCL if all workers can, of one version and each with a "
-    "GPU "
-    "of its own, else by Gloo, also where NCCL fails to connect them. Who has no way in common with the others is refused");
+    "GPU of its own, else by Gloo, also where NCCL fails to connect them. Who has no way in common with the others is "
+    "refused");
 ABSL_FLAG(std::string, collective_host, "",
           "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "
           "the address on the way to the scheduler, which on the scheduler's own machine may be one that others cannot "
-          "reach. NCCL "
-          "does not ask for it: its own environment variable NCCL_SOCKET_IFNAME says which network it takes");
+          "reach. NCCL does not ask for it: its own environment variable NCCL_SOCKET_IFNAME says which network it takes");
 ABSL_FLAG(std::string, data_dir, "",
           "folder in which it keeps who it is, made if missing: started again with it, it is the same worker and has its "
           "ranks back at once; default: none, and then it is a new one, which gets them when it is noticed that the old "
           "one died");
+ABSL_FLAG(uint64_t, max_data_bytes, 0,
+          "how much memory the job's data may take, the evaluation's included: a job with more fails, naming the file; "
+          "default: what the machine has. Set it where this worker is not alone on its machine, or is allowed less, as in a "
+          "container");
 ABSL_FLAG(int, connect_timeout_s, 300, "how long to try to reach the scheduler and to wait for the job's servers");
 ABSL_FLAG(
     int, element_delay_ns, 0,
@@ -171,6 +175,7 @@ int Main(int argc, char** argv) {
   if (absl::StrContains(options.collective_host, "://") || absl::StrContains(options.collective_host, ' ')) {
     return UsageError(absl::StrCat("--collective_host=", options.collective_host, " is no IP address or name"));
   }
+  options.max_data_bytes = absl::GetFlag(FLAGS_max_data_bytes);
   if (absl::GetFlag(FLAGS_connect_timeout_s) < 1) return UsageError("--connect_timeout_s must be at least 1");
   options.connect_timeout = std::chrono::seconds(absl::GetFlag(FLAGS_connect_timeout_s));
   if (absl::GetFlag(FLAGS_element_delay_ns) < 0) return UsageError("--element_delay_ns must not be negative");

@@ -109,6 +109,8 @@ absl::Status RankTrainer::Train(uint64_t begin, uint64_t end) {
   for (uint64_t step = begin; step < end; ++step) {
     Slot& slot = slots_[step % kSlots];
     const MonotonicTime began = Clock::Real().Now();
+    // What was waited for between steps is no time of training.
+    waiting_s_ = 0;
     PAWL_RETURN_IF_ERROR(AwaitPull(slot, &parameters_));
     // Where nothing is waited for nobody has looked.
     PAWL_RETURN_IF_ERROR(interrupts_.leave.reason());

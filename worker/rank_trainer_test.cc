@@ -233,6 +233,15 @@ TEST(RankTrainerTest, TimeOfTrainingAndOfWaitingIsCounted) {
   EXPECT_LE(progress.waiting_s(), progress.training_s() - 3 * Seconds(kDelay) + 1e-3);
 }
 
+TEST(RankTrainerTest, WhatIsWaitedForBetweenStepsIsNoTimeOfTraining) {
+  // Three ranks wait in the evaluation after step 2 for the fourth one's push, and go on then.
+  Cluster cluster({.logical_workers = 4, .batch_size = 12, .train_samples = 36, .eval_samples = 8});
+  cluster.servers_->AtPush(0, 2, [&] { cluster.abandon_.SleepFor(std::chrono::milliseconds(100)).IgnoreError(); });
+  cluster.RunAllOk();
+  const WorkerProgress progress = cluster.progress_->progress();
+  EXPECT_LE(progress.waiting_s(), progress.training_s());
+}
+
 TEST(RankTrainerTest, ARankWithoutSamplesEndsItsStepsAndPushesNothing) {
   // Steps of 3 samples for 4 ranks, the last one of 2.
   Cluster cluster({.logical_workers = 4, .batch_size = 3, .train_samples = 5, .epochs = 1});

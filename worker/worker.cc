@@ -27,13 +27,13 @@
 #include "worker/collective/nccl_loader.h"
 #include "worker/collective/open_collectives.h"
 #include "worker/collective/scheduler_group_former.h"
-#include "worker/data/dataset.h"
 #include "worker/data/sampler.h"
 #include "worker/dense/dense_replica.h"
 #include "worker/dense/dense_store.h"
 #include "worker/dense_snapshots.h"
 #include "worker/dense_source.h"
 #include "worker/device/open_device.h"
+#include "worker/job_data.h"
 #include "worker/last_words.h"
 #include "worker/model/training_model.h"
 #include "worker/progress_board.h"
@@ -72,55 +72,13 @@ class ClientRendezvous final : public Rendezvous {
   Client& client_;
 };
 
-struct LoadedData {
-  std::unique_ptr<Dataset> train;
-  std::unique_ptr<Dataset> eval;
-};
-
-// Labels that the loss cannot take are refused before the training begins. `field` is the job file's.
-absl::Status CheckLabels(const Job& job, const Dataset& data, absl::string_view field, const std::string& path) {
-  const LabelSummary labels = data.labels();
-  const auto refuse = [&](absl::string_view wanted) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, ": the labels of ", path, " go from ", labels.min, " to ", labels.max, "; ", wanted));
-  };
-  const bool has_classes = job.model().has_mlp() && job.model().mlp().classes() > 1;
-  const bool squared =
-      job.model().loss() == SQUARED || (job.model().loss() == LOSS_UNSPECIFIED && job.model().has_matrix_factorization());
-  if (has_classes) {
-    if (labels.integers && labels.min >= 0 && labels.max < static_cast<float>(job.model().mlp().classes())) {
-      return absl::OkStatus();
-    }
-    return refuse(absl::StrCat("model.mlp.classes says 0 to ", job.model().mlp().classes() - 1));
-  }
-  if (squared || (labels.integers && labels.min >= -1 && labels.max <= 1)) return absl::OkStatus();
-  return refuse(
-      "logistic loss takes 1 for yes and 0 or -1 for no: set label { greater_than } of the CSV column, or model.loss: "
-      "SQUARED");
-}
-
-absl::StatusOr<LoadedData> Load(const Job& job) {
-  const MonotonicTime begin = Clock::Real().Now();
-  LoadedData data;
-  PAWL_ASSIGN_OR_RETURN(data.train, Dataset::Load(job.data(), job.data().train()));
-  PAWL_RETURN_IF_ERROR(CheckLabels(job, *data.train, "data.train", job.data().train()));
-  if (!job.data().eval().empty()) {
-    DatasetOptions options;
-    options.shape = data.train->shape();
-    PAWL_ASSIGN_OR_RETURN(data.eval, Dataset::Load(job.data(), job.data().eval(), options));
-    PAWL_RETURN_IF_ERROR(CheckLabels(job, *data.eval, "data.eval", job.data().eval()));
-  }
-  spdlog::info("read {} training and {} evaluation samples with {} distinct keys in {:.1f} s", data.train->size(),
-               data.eval == nullptr ? 0 : data.eval->size(), data.train->distinct_keys(),
-               Seconds(Clock::Real().Now() - begin));
-  return data;
-}
-
 // Reads the data on a thread that nobody has to wait for: an interrupt must not wait for a large file.
-std::future<absl::StatusOr<LoadedData>> StartLoading(const Job& job) {
-  std::promise<absl::StatusOr<LoadedData>> promise;
-  std::future<absl::StatusOr<LoadedData>> future = promise.get_future();
-  std::thread([job, promise = std::move(promise)]() mutable { promise.set_value(Load(job)); }).detach();
+std::future<absl::StatusOr<JobData>> StartLoading(const Job& job, uint64_t max_bytes) {
+  std::promise<absl::StatusOr<JobData>> promise;
+  std::future<absl::StatusOr<JobData>> future = promise.get_future();
+  std::thread([job, max_bytes, promise = std::move(promise)]() mutable {
+    promise.set_value(LoadJobData(job, max_bytes));
+  }).detach();
   return future;
 }
 
@@ -145,7 +103,7 @@ struct Training {
 
   const Job job;
   const std::unique_ptr<Device> device;
-  LoadedData data;
+  JobData data;
   std::optional<Sampler> sampler;
   std::optional<StepPlan> plan;
   std::vector<Table> tables;
@@ -293,7 +251,7 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
   // Decided when the job's first workers are there.
   const MonotonicDuration assignment_timeout = AtLeastPatience(options.assignment_timeout, client);
   auto assigned = client.Assignment({.timeout = assignment_timeout});
-  auto loaded = StartLoading(job);
+  auto loaded = StartLoading(job, options.max_data_bytes == 0 ? MachineMemoryBytes() : options.max_data_bytes);
   while (loaded.wait_for(kInterruptInterval) != std::future_status::ready) {
     PAWL_RETURN_IF_ERROR(training.interrupt.reason());
   }

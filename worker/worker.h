@@ -3,6 +3,7 @@
 #define PAWL_WORKER_WORKER_H_
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -32,6 +33,8 @@ struct WorkerOptions {
   std::string collective_host;
   // Where it keeps who it is, so that it is the same worker when it is started again; empty: nowhere.
   std::string data_dir;
+  // Of memory for the job's data; a job that needs more is refused. 0: what the machine has.
+  uint64_t max_data_bytes = 0;
   // How long to try to reach the scheduler, and to wait for the job's servers.
   MonotonicDuration connect_timeout = std::chrono::minutes(5);
   // How long to wait for the job's first workers before the ranks are given out, if that is longer than the scheduler waits.

@@ -20,8 +20,7 @@ namespace pawl {
 absl::Status ValidateData(const Data& spec);
 
 struct DatasetOptions {
-  // A file that needs more is refused with RESOURCE_EXHAUSTED. The default is
-  // above what a worker's machine holds; set it to what the worker may use.
+  // A file that needs more memory is refused with RESOURCE_EXHAUSTED.
   uint64_t max_bytes = uint64_t{64} << 30;
   // The shape of the training data, for the evaluation file: LIBSVM with
   // automatic fields takes its number of fields from it, and a file of another

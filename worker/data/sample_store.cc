@@ -22,7 +22,7 @@ absl::Status SampleStore::CheckLimits(absl::string_view file) const {
   if (const uint64_t bytes = memory_bytes(); bytes > max_bytes_) {
     return absl::ResourceExhaustedError(absl::StrCat(file, ": its samples take ", bytes, " bytes of memory after ", size(),
                                                      " of them, the limit is ", max_bytes_,
-                                                     "; split the file or use a machine with more memory"));
+                                                     "; split the file, or give the worker more memory (--max_data_bytes)"));
   }
   if (size() > kMaxSamples) {
     return absl::ResourceExhaustedError(absl::StrCat(file, ": has more than ", kMaxSamples, " samples; split it"));

@@ -1,0 +1,62 @@
+#include "worker/job_data.h"
+
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client_lib/base/clock.h"
+#include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
+
+namespace pawl {
+namespace {
+
+// Labels that the loss cannot take are refused before the training begins. `field` is the job file's.
+absl::Status CheckLabels(const Job& job, const Dataset& data, absl::string_view field, const std::string& path) {
+  const LabelSummary labels = data.labels();
+  const auto refuse = [&](absl::string_view wanted) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": the labels of ", path, " go from ", labels.min, " to ", labels.max, "; ", wanted));
+  };
+  const bool has_classes = job.model().has_mlp() && job.model().mlp().classes() > 1;
+  const bool squared =
+      job.model().loss() == SQUARED || (job.model().loss() == LOSS_UNSPECIFIED && job.model().has_matrix_factorization());
+  if (has_classes) {
+    if (labels.integers && labels.min >= 0 && labels.max < static_cast<float>(job.model().mlp().classes())) {
+      return absl::OkStatus();
+    }
+    return refuse(absl::StrCat("model.mlp.classes says 0 to ", job.model().mlp().classes() - 1));
+  }
+  if (squared || (labels.integers && labels.min >= -1 && labels.max <= 1)) return absl::OkStatus();
+  return refuse(
+      "logistic loss takes 1 for yes and 0 or -1 for no: set label { greater_than } of the CSV column, or model.loss: "
+      "SQUARED");
+}
+
+}  // namespace
+
+uint64_t MachineMemoryBytes() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+absl::StatusOr<JobData> LoadJobData(const Job& job, uint64_t max_bytes) {
+  const MonotonicTime begin = Clock::Real().Now();
+  JobData data;
+  DatasetOptions options{.max_bytes = max_bytes};
+  PAWL_ASSIGN_OR_RETURN(data.train, Dataset::Load(job.data(), job.data().train(), options));
+  PAWL_RETURN_IF_ERROR(CheckLabels(job, *data.train, "data.train", job.data().train()));
+  if (!job.data().eval().empty()) {
+    options.max_bytes -= data.train->memory_bytes();
+    options.shape = data.train->shape();
+    PAWL_ASSIGN_OR_RETURN(data.eval, Dataset::Load(job.data(), job.data().eval(), options));
+    PAWL_RETURN_IF_ERROR(CheckLabels(job, *data.eval, "data.eval", job.data().eval()));
+  }
+  spdlog::info("read {} training and {} evaluation samples with {} distinct keys in {:.1f} s", data.train->size(),
+               data.eval == nullptr ? 0 : data.eval->size(), data.train->distinct_keys(),
+               Seconds(Clock::Real().Now() - begin));
+  return data;
+}
+
+}  // namespace pawl
