@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "worker/collective/fake_group.h"
+#include "worker/dense/dense_memory.h"
 #include "worker/dense/dense_replica.h"
 #include "worker/dense/dense_store.h"
 #include "worker/dense_snapshots.h"
@@ -207,19 +208,19 @@ class Cluster {
     }
     DenseSource* source = process.snapshots.get();
     if (process.replica != nullptr) source = process.replica.get();
-    const RankTrainer::Shared shared{.job = job_,
-                                     .logical_workers = kRanks,
-                                     .sampler = *sampler_,
-                                     .plan = *plan_,
-                                     .train = *train_,
-                                     .eval = eval_.get(),
-                                     .tables = tables_,
-                                     .dense = source,
-                                     .evaluation_dense = process.snapshots.get(),
-                                     .replica = process.replica.get(),
-                                     .store = process.store.get(),
-                                     .rendezvous = *rendezvous_,
-                                     .progress = *progress_};
+    const RankShared shared{.job = job_,
+                            .logical_workers = kRanks,
+                            .sampler = *sampler_,
+                            .plan = *plan_,
+                            .train = *train_,
+                            .eval = eval_.get(),
+                            .tables = tables_,
+                            .dense = source,
+                            .evaluation_dense = process.snapshots.get(),
+                            .replica = process.replica.get(),
+                            .store = process.store.get(),
+                            .rendezvous = *rendezvous_,
+                            .progress = *progress_};
     for (const uint32_t rank : ranks) {
       sessions_.push_back(std::make_unique<FakeLogicalWorker>(*servers_, rank, 0));
       progress_->Begin(rank, 0, 0);

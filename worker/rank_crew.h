@@ -22,6 +22,7 @@
 #include "proto/scheduler.pb.h"
 #include "worker/interrupt.h"
 #include "worker/model/training_model.h"
+#include "worker/rank_shared.h"
 #include "worker/rank_trainer.h"
 
 namespace pawl {
@@ -38,7 +39,7 @@ inline constexpr size_t kMaxHostedRanks = 256;
 class RankCrew {
  public:
   struct Options {
-    RankTrainer::Shared shared;
+    RankShared shared;
     // All ranks are to end.
     Interrupts interrupts;
     std::function<absl::StatusOr<std::unique_ptr<TrainingModel>>()> make_model;

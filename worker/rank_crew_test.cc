@@ -176,15 +176,15 @@ class RankCrewTest : public testing::Test {
     const auto make_model = [this] { return TrainingModel::Create(job_, train_->shape(), device_); };
     const std::unique_ptr<TrainingModel> model = make_model().value();
     for (const TableSpec& spec : model->tables()) tables_.push_back(client_->CreateTable(spec).get().value());
-    const RankTrainer::Shared shared{.job = job_,
-                                     .logical_workers = kRanks,
-                                     .sampler = *sampler_,
-                                     .plan = *plan_,
-                                     .train = *train_,
-                                     .tables = tables_,
-                                     .rendezvous = rendezvous_,
-                                     .progress = progress_,
-                                     .step_delay = std::chrono::milliseconds(1)};
+    const RankShared shared{.job = job_,
+                            .logical_workers = kRanks,
+                            .sampler = *sampler_,
+                            .plan = *plan_,
+                            .train = *train_,
+                            .tables = tables_,
+                            .rendezvous = rendezvous_,
+                            .progress = progress_,
+                            .step_delay = std::chrono::milliseconds(1)};
     crew_ = std::make_unique<RankCrew>(
         *client_, RankCrew::Options{.shared = shared, .interrupts = {leave_, abandon_}, .make_model = make_model});
     ended_ = std::async(std::launch::async, [this] { return crew_->Run(); });

@@ -91,7 +91,7 @@ class Cluster {
     }
   }
 
-  RankTrainer::Shared SharedFor(const Setting& setting) {
+  RankShared SharedFor(const Setting& setting) {
     return {.job = job_,
             .logical_workers = setting.logical_workers,
             .sampler = *sampler_,

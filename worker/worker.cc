@@ -28,6 +28,7 @@
 #include "worker/collective/open_collectives.h"
 #include "worker/collective/scheduler_group_former.h"
 #include "worker/data/sampler.h"
+#include "worker/dense/dense_memory.h"
 #include "worker/dense/dense_replica.h"
 #include "worker/dense/dense_store.h"
 #include "worker/dense_snapshots.h"
@@ -38,7 +39,7 @@
 #include "worker/model/training_model.h"
 #include "worker/progress_board.h"
 #include "worker/rank_crew.h"
-#include "worker/rank_trainer.h"
+#include "worker/rank_shared.h"
 #include "worker/rendezvous.h"
 #include "worker/step_plan.h"
 #include "worker/worker_identity.h"
@@ -283,22 +284,22 @@ absl::Status Prepare(const WorkerOptions& options, Client& client, Training& tra
       training.plan->total_steps(), [&client](const WorkerProgress& progress) { client.SetProgress(progress); });
   DenseSource* dense = training.dense.get();
   if (training.replica != nullptr) dense = training.replica.get();
-  const RankTrainer::Shared shared{.job = job,
-                                   .logical_workers = logical_workers,
-                                   .sampler = *training.sampler,
-                                   .plan = *training.plan,
-                                   .train = *training.data.train,
-                                   .eval = training.data.eval.get(),
-                                   .tables = training.tables,
-                                   .dense = dense,
-                                   .evaluation_dense = training.dense.get(),
-                                   .replica = training.replica.get(),
-                                   .store = training.dense_store.get(),
-                                   .rendezvous = *training.rendezvous,
-                                   .progress = *training.progress,
-                                   .step_delay = options.step_delay,
-                                   .element_delay = options.element_delay,
-                                   .step_timeout = AtLeastPatience(kStepTimeout, client)};
+  const RankShared shared{.job = job,
+                          .logical_workers = logical_workers,
+                          .sampler = *training.sampler,
+                          .plan = *training.plan,
+                          .train = *training.data.train,
+                          .eval = training.data.eval.get(),
+                          .tables = training.tables,
+                          .dense = dense,
+                          .evaluation_dense = training.dense.get(),
+                          .replica = training.replica.get(),
+                          .store = training.dense_store.get(),
+                          .rendezvous = *training.rendezvous,
+                          .progress = *training.progress,
+                          .step_delay = options.step_delay,
+                          .element_delay = options.element_delay,
+                          .step_timeout = AtLeastPatience(kStepTimeout, client)};
   training.crew =
       std::make_unique<RankCrew>(client, RankCrew::Options{.shared = shared,
                                                            .interrupts = {training.interrupt, abandon},

@@ -39,7 +39,7 @@ struct WorkerOptions {
   MonotonicDuration connect_timeout = std::chrono::minutes(5);
   // How long to wait for the job's first workers before the ranks are given out, if that is longer than the scheduler waits.
   MonotonicDuration assignment_timeout = std::chrono::minutes(10);
-  // See RankTrainer::Shared.
+  // See RankShared.
   MonotonicDuration step_delay = MonotonicDuration::zero();
   // In each step, for each element of a dense table: so long before the forward pass reads it, and twice as long before its
   // gradient is handed in. With dense_path: ALLREDUCE and without micro-batches.

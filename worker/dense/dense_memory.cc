@@ -9,6 +9,11 @@
 
 namespace pawl {
 
+bool DenseStaysOnDevice(const Job& job, const Device& device) {
+  return job.dense_path() == ALLREDUCE && !device.SharesHostMemory() && job.micro_batches() <= 1 &&
+         !job.all_reduce().sharded_optimizer();
+}
+
 absl::StatusOr<std::unique_ptr<DenseMemory>> DenseMemory::Create(Device& device) {
   auto memory = absl::WrapUnique(new DenseMemory(device, nullptr));
   PAWL_RETURN_IF_ERROR(memory->CreateStreams());

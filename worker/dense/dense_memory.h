@@ -10,9 +10,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/mutex.h"
+#include "proto/job.pb.h"
 #include "worker/device/device.h"
 
 namespace pawl {
+
+// Whether the dense parameters, their slots and their gradients stay in the memory of the device, which then is not the
+// host's: with dense_path: ALLREDUCE, but not where the host adds up micro-batches, or makes the updates of shares.
+bool DenseStaysOnDevice(const Job& job, const Device& device);
 
 // Memory of a device, and streams on it: of the host's processor, so that it is the host's memory and a stream's work is
 // done in the call, or of a GPU. What is allocated is freed with its last holder, but what is lost never, and nothing after

@@ -94,6 +94,15 @@ absl::Status WrongSize(absl::string_view what, size_t expected, size_t actual) {
 
 }  // namespace
 
+std::string OverflowHint(const Job& job) {
+  return job.precision().compute() == FLOAT16 ? absl::StrCat("; or ", kBeyondFloat16) : "";
+}
+
+float FirstLossScale(const Precision& precision) {
+  constexpr float kDefault = 32768;
+  return precision.loss_scale() == 0 ? kDefault : precision.loss_scale();
+}
+
 absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& job, const DataShape& shape, Device& device,
                                                                      bool records_steps, bool dense_on_device) {
   if (job.optimizer().kind_case() == Optimizer::KIND_NOT_SET) {
@@ -107,7 +116,7 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
   options.factors = FactorsOf(job.precision().compute());
   options.recomputes = RecomputedWeights(job.model(), tables.specs());
   if (options.factors == Factors::kFloat16) {
-    options.loss_scale = job.precision().loss_scale() == 0 ? kDefaultLossScale : job.precision().loss_scale();
+    options.loss_scale = FirstLossScale(job.precision());
   }
   options.records_steps = records_steps && !device.SharesHostMemory() &&
                           std::all_of(tables.specs().begin(), tables.specs().end(),

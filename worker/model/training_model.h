@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,8 +47,11 @@ inline constexpr char kBeyondFloat16[] =
     "a feature, weight, activation or gradient may be beyond 65504, the largest number of FLOAT16; scale the data or set "
     "precision.compute to BFLOAT16";
 
-// Of precision.loss_scale.
-inline constexpr float kDefaultLossScale = 32768;
+// The same, to be added to what is told; empty for another job.
+std::string OverflowHint(const Job& job);
+
+// precision.loss_scale, or what it is where the job has none.
+float FirstLossScale(const Precision& precision);
 
 // Called with the index of a table when its gradient is final, once for each
 // table, by the thread that computes. Of layers the last one comes first, so that

@@ -85,7 +85,7 @@ TEST_P(TrainingPrecisionTest, FactorsOf16BitsGiveNearlyTheSameGradientsAndTheSam
       EXPECT_GT(Difference(exact, gradients), 0);
     }
     EXPECT_TRUE(Gradients(JobWith(type), 0.05f) == gradients);
-    EXPECT_EQ(loss.loss_scale, type == FLOAT16 ? kDefaultLossScale : 1);
+    EXPECT_EQ(loss.loss_scale, type == FLOAT16 ? FirstLossScale(Precision()) : 1);
   }
 }
 
