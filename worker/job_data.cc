@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -9,30 +10,16 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
 #include "spdlog/spdlog.h"
+#include "worker/model/loss_function.h"
 
 namespace pawl {
 namespace {
 
 // Labels that the loss cannot take are refused before the training begins. `field` is the job file's.
 absl::Status CheckLabels(const Job& job, const Dataset& data, absl::string_view field, const std::string& path) {
-  const LabelSummary labels = data.labels();
-  const auto refuse = [&](absl::string_view wanted) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(field, ": the labels of ", path, " go from ", labels.min, " to ", labels.max, "; ", wanted));
-  };
-  const bool has_classes = job.model().has_mlp() && job.model().mlp().classes() > 1;
-  const bool squared =
-      job.model().loss() == SQUARED || (job.model().loss() == LOSS_UNSPECIFIED && job.model().has_matrix_factorization());
-  if (has_classes) {
-    if (labels.integers && labels.min >= 0 && labels.max < static_cast<float>(job.model().mlp().classes())) {
-      return absl::OkStatus();
-    }
-    return refuse(absl::StrCat("model.mlp.classes says 0 to ", job.model().mlp().classes() - 1));
-  }
-  if (squared || (labels.integers && labels.min >= -1 && labels.max <= 1)) return absl::OkStatus();
-  return refuse(
-      "logistic loss takes 1 for yes and 0 or -1 for no: set label { greater_than } of the CSV column, or model.loss: "
-      "SQUARED");
+  PAWL_ASSIGN_OR_RETURN(const LossFunction loss,
+                        LossFunction::Create(job.model(), std::max(job.model().mlp().classes(), 1u)));
+  return loss.CheckLabels(data.labels(), absl::StrCat(field, ": the labels of ", path));
 }
 
 }  // namespace

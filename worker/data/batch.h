@@ -34,6 +34,13 @@ struct DataShape {
   uint32_t field_count = 0;
 };
 
+// The labels of all samples in brief, to check whether a loss can take them.
+struct LabelSummary {
+  float min = 0;
+  float max = 0;
+  bool integers = true;
+};
+
 }  // namespace pawl
 
 #endif  // PAWL_WORKER_DATA_BATCH_H_

@@ -28,13 +28,6 @@ struct DatasetOptions {
   std::optional<DataShape> shape = std::nullopt;
 };
 
-// The labels of all samples in brief, to check whether a loss can take them.
-struct LabelSummary {
-  float min = 0;
-  float max = 0;
-  bool integers = true;
-};
-
 // All samples of one file: labels, numbers, and the numbers of their keys.
 // Batches are made of it by a BatchAssembler.
 //

@@ -10,58 +10,10 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/model_layers.h"
 #include "server/optimizer/finite.h"
-#include "worker/model/deep_fm.h"
-#include "worker/model/dlrm.h"
-#include "worker/model/factorization_machine.h"
-#include "worker/model/logistic_regression.h"
-#include "worker/model/matrix_factorization.h"
-#include "worker/model/mlp_classifier.h"
-#include "worker/model/wide_deep.h"
+#include "worker/model/networks.h"
 
 namespace pawl {
 namespace {
-
-absl::StatusOr<std::unique_ptr<Network>> CreateNetwork(const Model& spec, const DataShape& shape, TableList& tables) {
-  switch (spec.kind_case()) {
-    case Model::kLogisticRegression:
-      return LogisticRegressionNetwork::Create(spec.logistic_regression(), shape, tables);
-    case Model::kFm:
-      return FactorizationMachineNetwork::Create(spec.fm(), shape, tables);
-    case Model::kWideDeep:
-      return WideDeepNetwork::Create(spec.wide_deep(), shape, tables);
-    case Model::kDeepfm:
-      return DeepFmNetwork::Create(spec.deepfm(), shape, tables);
-    case Model::kDlrm:
-      return DlrmNetwork::Create(spec.dlrm(), shape, tables);
-    case Model::kMlp:
-      return MlpClassifierNetwork::Create(spec.mlp(), shape, tables);
-    case Model::kMatrixFactorization:
-      return MatrixFactorizationNetwork::Create(spec.matrix_factorization(), shape, tables);
-    case Model::KIND_NOT_SET:
-      break;
-  }
-  return absl::InvalidArgumentError(
-      "model: must be one of logistic_regression, fm, wide_deep, deepfm, dlrm, mlp, matrix_factorization");
-}
-
-absl::StatusOr<Loss> ChooseLoss(const Model& spec, uint32_t output_count) {
-  const bool has_classes = output_count > 1;
-  switch (spec.loss()) {
-    case LOSS_UNSPECIFIED:
-      if (has_classes) return SOFTMAX_CROSS_ENTROPY;
-      return spec.has_matrix_factorization() ? SQUARED : LOGISTIC;
-    case LOGISTIC:
-    case SQUARED:
-      if (!has_classes) return spec.loss();
-      return absl::InvalidArgumentError(absl::StrCat("model.loss: must be SOFTMAX_CROSS_ENTROPY for ", output_count,
-                                                     " classes, is ", Loss_Name(spec.loss())));
-    case SOFTMAX_CROSS_ENTROPY:
-      if (has_classes) return spec.loss();
-      return absl::InvalidArgumentError("model.loss: SOFTMAX_CROSS_ENTROPY needs model.mlp with classes > 1");
-    default:
-      return absl::InvalidArgumentError(absl::StrCat("model.loss: ", spec.loss(), " is no loss"));
-  }
-}
 
 size_t TableWidth(const TableSpec& table) {
   if (table.kind() == SPARSE) return table.row_width();
@@ -110,7 +62,7 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
   }
   TableList tables(job.optimizer(), job.has_sparse_optimizer() ? job.sparse_optimizer() : job.optimizer());
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Network> network, CreateNetwork(job.model(), shape, tables));
-  PAWL_ASSIGN_OR_RETURN(const Loss loss, ChooseLoss(job.model(), network->output_count()));
+  PAWL_ASSIGN_OR_RETURN(const LossFunction loss, LossFunction::Create(job.model(), network->output_count()));
   PAWL_RETURN_IF_ERROR(ValidateRecompute(job.model()));
   Options options;
   options.factors = FactorsOf(job.precision().compute());
@@ -134,7 +86,7 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
       new TrainingModel(shape, loss, tables.specs(), std::move(options), std::move(network), device, std::move(streams)));
 }
 
-TrainingModel::TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables, Options options,
+TrainingModel::TrainingModel(const DataShape& shape, LossFunction loss, std::vector<TableSpec> tables, Options options,
                              std::unique_ptr<Network> network, Device& device, Streams streams)
     : shape_(shape),
       loss_(loss),
@@ -187,32 +139,12 @@ absl::Status TrainingModel::CheckInputs(const Batch& batch, absl::Span<const abs
           absl::StrCat("batch.entry_key[", e, "]: must be less than ", keys, ", is ", batch.entry_key[e]));
     }
   }
-  PAWL_RETURN_IF_ERROR(CheckLabels(batch));
+  PAWL_RETURN_IF_ERROR(loss_.CheckLabels(batch));
 
   if (parameters.size() != tables_.size()) return WrongSize("parameters", tables_.size(), parameters.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
     if (parameters[t].size() != SpanSize(t, keys)) {
       return WrongSize(absl::StrCat("parameters of ", tables_[t].name()), SpanSize(t, keys), parameters[t].size());
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TrainingModel::CheckLabels(const Batch& batch) const {
-  for (size_t s = 0; s < batch.samples; ++s) {
-    const float label = batch.labels[s];
-    switch (loss_) {
-      case LOGISTIC:
-        if (label == 0 || label == 1 || label == -1) continue;
-        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be 0 or -1, or 1, for LOGISTIC, is ",
-                                                       label, "; label { greater_than } of a CSV column makes it so"));
-      case SOFTMAX_CROSS_ENTROPY:
-        if (label >= 0 && label < network_->output_count() && label == std::floor(label)) continue;
-        return absl::InvalidArgumentError(
-            absl::StrCat("label of sample ", s, ": must be a class, 0 to ", network_->output_count() - 1, ", is ", label));
-      default:
-        if (std::isfinite(label)) continue;
-        return absl::InvalidArgumentError(absl::StrCat("label of sample ", s, ": must be finite, is ", label));
     }
   }
   return absl::OkStatus();
@@ -391,7 +323,10 @@ absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Spa
   }
   status.Update(Synchronize());
   PAWL_RETURN_IF_ERROR(status);
-  RememberStep(batch.samples, gradient_scale, layout_of_step_);
+  // One that made the workspace grow had its memory elsewhere than the next one will.
+  if (options_.records_steps && layout_of_step_ == workspace_.layout()) {
+    recorded_steps_.Remember(KeyOfStep(batch.samples, gradient_scale));
+  }
   return result;
 }
 
@@ -428,7 +363,7 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
   };
 
   double* loss_sum = nullptr;
-  PAWL_ASSIGN_OR_RETURN(const RecordedStep* const recorded, Record(step, gradient_scale, gate_status));
+  PAWL_ASSIGN_OR_RETURN(const RecordedSteps::Step* const recorded, Record(step, gradient_scale, gate_status));
   if (recorded != nullptr) {
     streams_.compute->Play(*recorded->recording);
     ++played_steps_;
@@ -443,20 +378,20 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
   return absl::OkStatus();
 }
 
-TrainingModel::RecordedStep* TrainingModel::FindRecorded(size_t samples, float gradient_scale) {
+StepKey TrainingModel::KeyOfStep(size_t samples, float gradient_scale) const {
   const DeviceBatch& batch = batches_[present_];
-  const auto known = std::find_if(recorded_steps_.begin(), recorded_steps_.end(), [&](const RecordedStep& recorded) {
-    return recorded.numerics == batch.numerics().data && recorded.labels == batch.labels() && recorded.samples == samples &&
-           recorded.gradient_scale == gradient_scale && recorded.layout == workspace_.layout() &&
-           recorded.staying == staying_;
-  });
-  return known == recorded_steps_.end() ? nullptr : &*known;
+  return {.numerics = batch.numerics().data,
+          .labels = batch.labels(),
+          .samples = samples,
+          .gradient_scale = gradient_scale,
+          .layout = workspace_.layout(),
+          .staying = staying_};
 }
 
-absl::StatusOr<const TrainingModel::RecordedStep*> TrainingModel::Record(ModelStep& step, float gradient_scale,
-                                                                         const absl::Status& gate_status) {
+absl::StatusOr<const RecordedSteps::Step*> TrainingModel::Record(ModelStep& step, float gradient_scale,
+                                                                 const absl::Status& gate_status) {
   if (!options_.records_steps) return nullptr;
-  RecordedStep* const known = FindRecorded(step.samples, gradient_scale);
+  RecordedSteps::Step* const known = recorded_steps_.Find(KeyOfStep(step.samples, gradient_scale));
   if (known == nullptr) return nullptr;
   for (size_t table = 0; table < tables_.size(); ++table) step.await(table);
   PAWL_RETURN_IF_ERROR(gate_status);
@@ -480,22 +415,6 @@ absl::StatusOr<const TrainingModel::RecordedStep*> TrainingModel::Record(ModelSt
   return absl::UnimplementedError("the device records nothing");
 }
 
-void TrainingModel::RememberStep(size_t samples, float gradient_scale, uint64_t layout_before) {
-  if (!options_.records_steps) return;
-  while (!recorded_steps_.empty() && recorded_steps_.front().layout != workspace_.layout()) recorded_steps_.pop_front();
-  const DeviceBatch& batch = batches_[present_];
-  // One that made the workspace grow had its memory elsewhere than the next one will.
-  if (layout_before != workspace_.layout() || FindRecorded(samples, gradient_scale) != nullptr) return;
-  if (recorded_steps_.size() == kMaxRecordedSteps) recorded_steps_.pop_front();
-  RecordedStep& recorded = recorded_steps_.emplace_back();
-  recorded.numerics = batch.numerics().data;
-  recorded.labels = batch.labels();
-  recorded.samples = samples;
-  recorded.gradient_scale = gradient_scale;
-  recorded.layout = workspace_.layout();
-  recorded.staying = staying_;
-}
-
 absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_scale, const absl::Status& gate_status,
                                                double** loss_sum) {
   const float* const labels = batches_[present_].labels();
@@ -504,17 +423,7 @@ absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_s
   PAWL_ASSIGN_OR_RETURN(const Matrix output_gradients, step.Allocate(network_->output_count()));
   PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
   PAWL_RETURN_IF_ERROR(gate_status);
-  switch (loss_) {
-    case SOFTMAX_CROSS_ENTROPY:
-      streams_.compute->SoftmaxLoss(outputs, labels, gradient_scale, output_gradients, *loss_sum);
-      break;
-    case SQUARED:
-      streams_.compute->SquaredLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, *loss_sum);
-      break;
-    default:
-      streams_.compute->LogisticLoss(step.samples, outputs.data, labels, gradient_scale, output_gradients.data, *loss_sum);
-      break;
-  }
+  loss_.Enqueue(*streams_.compute, outputs, labels, gradient_scale, output_gradients, *loss_sum);
   return network_->Backward(step, output_gradients);
 }
 
@@ -527,7 +436,7 @@ absl::Status TrainingModel::Predict(const Batch& batch, absl::Span<const absl::S
   status.Update(Synchronize());
   batches_[present_].Forget();
   PAWL_RETURN_IF_ERROR(status);
-  Evaluate(batch, outputs, predictions);
+  *predictions = loss_.Judge(batch, outputs);
   return absl::OkStatus();
 }
 
@@ -539,48 +448,6 @@ absl::Status TrainingModel::EnqueueOutputs(const Batch& batch, absl::Span<const 
   PAWL_RETURN_IF_ERROR(network_->Forward(step, outputs));
   streams_.compute->CopyToHost(outputs.data, host_outputs.size() * sizeof(float), host_outputs.data());
   return absl::OkStatus();
-}
-
-void TrainingModel::Evaluate(const Batch& batch, absl::Span<const float> outputs, Predictions* predictions) const {
-  *predictions = Predictions();
-  EvaluationSums& sums = predictions->sums;
-  sums.samples = batch.samples;
-  const size_t output_count = network_->output_count();
-  for (size_t s = 0; s < batch.samples; ++s) {
-    const float* output = outputs.data() + s * output_count;
-    const float label = batch.labels[s];
-    switch (loss_) {
-      case SOFTMAX_CROSS_ENTROPY: {
-        const size_t best = std::max_element(output, output + output_count) - output;
-        double normalizer = 0;
-        for (size_t c = 0; c < output_count; ++c) normalizer += std::exp(static_cast<double>(output[c]) - output[best]);
-        for (size_t c = 0; c < output_count; ++c) {
-          predictions->probabilities.push_back(
-              static_cast<float>(std::exp(static_cast<double>(output[c]) - output[best]) / normalizer));
-        }
-        const size_t label_class = static_cast<size_t>(label);
-        sums.logloss_sum += std::log(normalizer) - (static_cast<double>(output[label_class]) - output[best]);
-        sums.correct += best == label_class;
-        predictions->scores.push_back(static_cast<float>(best));
-        break;
-      }
-      case SQUARED: {
-        const double error = static_cast<double>(output[0]) - label;
-        sums.squared_error_sum += error * error;
-        predictions->scores.push_back(output[0]);
-        break;
-      }
-      default: {
-        const double logit = output[0];
-        const double e = std::exp(-std::abs(logit));
-        sums.logloss_sum += std::log1p(e) + std::max(label > 0 ? -logit : logit, 0.0);
-        sums.correct += (logit > 0) == (label > 0);
-        predictions->scores.push_back(output[0]);
-        predictions->probabilities.push_back(static_cast<float>((logit < 0 ? e : 1.0) / (1.0 + e)));
-        break;
-      }
-    }
-  }
 }
 
 }  // namespace pawl

@@ -11,7 +11,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,9 +26,11 @@
 #include "worker/device/matrix_pool.h"
 #include "worker/device/workspace.h"
 #include "worker/model/device_batch.h"
+#include "worker/model/loss_function.h"
 #include "worker/model/model_step.h"
 #include "worker/model/network.h"
 #include "worker/model/predictions.h"
+#include "worker/model/recorded_steps.h"
 #include "worker/model/table_list.h"
 
 namespace pawl {
@@ -70,8 +71,7 @@ using TryGate = std::function<absl::Status()>;
 // holds the rows of batch.keys in that order, [keys, row_width]. Spans are of the host's memory; but of dense tables those
 // that ComputeGradients takes are of the device's, parameters and gradients, if the model was made so: they stay there then.
 //
-// Labels: LOGISTIC takes 1 for yes and 0 or -1 for no, SOFTMAX_CROSS_ENTROPY the
-// class, 0 to classes - 1, SQUARED any finite number. Others are refused.
+// Labels that the loss does not take (LossFunction::CheckLabels) are refused.
 //
 // With job.precision.compute FLOAT16 the loss is multiplied by precision.loss_scale, and by a quarter of that, and so on,
 // at last by 1, until its gradients are finite; they are divided by it again, and go to the sink together then. All
@@ -100,7 +100,7 @@ class TrainingModel {
   // for sparse tables job.sparse_optimizer if set. Ids are not set.
   const std::vector<TableSpec>& tables() const { return tables_; }
   // The job's, or the model's own where the job has none.
-  Loss loss() const { return loss_; }
+  Loss loss() const { return loss_.kind(); }
   // Elements of a table's span for a batch with so many keys.
   size_t SpanSize(size_t table, size_t keys) const;
 
@@ -139,26 +139,6 @@ class TrainingModel {
     // By table: whether ComputeGradients' spans of it are of the device's memory, and that is not the host's.
     std::vector<bool> stays;
   };
-  // The computation of a step: all that its operations were given.
-  struct RecordedStep {
-    const float* numerics = nullptr;
-    const float* labels = nullptr;
-    size_t samples = 0;
-    float gradient_scale = 0;
-    // Of the workspace, which gave the rest of the memory.
-    uint64_t layout = 0;
-    // The spans that stay on the device: those of parameters take turns.
-    std::vector<const float*> staying;
-    // Null when there was one such step yet, which was not recorded: the first one of a size makes the workspace grow, and
-    // the device prepare what its operations need.
-    std::unique_ptr<Recording> recording;
-    double* loss_sum = nullptr;
-    // Tables in the order in which their gradients are final.
-    std::vector<size_t> finished;
-  };
-  // Of two batches' places, two of the parameters, steps of two sizes (the last of an epoch is shorter) and a dozen loss
-  // scales.
-  static constexpr size_t kMaxRecordedSteps = 96;
   // What a device does at a time, each a stream of its own: what comes next is copied there, and what is done is copied
   // back, while it computes.
   struct Streams {
@@ -174,11 +154,10 @@ class TrainingModel {
     Stream::Mark mark;
   };
 
-  TrainingModel(const DataShape& shape, Loss loss, std::vector<TableSpec> tables, Options options,
+  TrainingModel(const DataShape& shape, LossFunction loss, std::vector<TableSpec> tables, Options options,
                 std::unique_ptr<Network> network, Device& device, Streams streams);
 
   absl::Status CheckInputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const;
-  absl::Status CheckLabels(const Batch& batch) const;
   // A step with the batch in device memory, and the parameters when the gate has let them in; *gate_status is its first
   // error.
   // `stays`: by table, whether the parameters are there already; empty: none are.
@@ -210,18 +189,14 @@ class TrainingModel {
   absl::Status EnqueueComputation(ModelStep& step, float gradient_scale, const absl::Status& gate_status, double** loss_sum);
   // The recording of such a step, made if need be; all parameters are on their way to the device then. Null: the step is to
   // be given to the device as it is, and, if that has gone well, remembered.
-  absl::StatusOr<const RecordedStep*> Record(ModelStep& step, float gradient_scale, const absl::Status& gate_status);
-  // Of the present batch; null if there is none.
-  RecordedStep* FindRecorded(size_t samples, float gradient_scale);
-  // To be called after such a step has been done without a recording, which began with this layout of the workspace: the
-  // next one is recorded.
-  void RememberStep(size_t samples, float gradient_scale, uint64_t layout_before);
+  absl::StatusOr<const RecordedSteps::Step*> Record(ModelStep& step, float gradient_scale, const absl::Status& gate_status);
+  // The step under way, with the workspace as it is by now.
+  StepKey KeyOfStep(size_t samples, float gradient_scale) const;
   absl::Status EnqueueOutputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                               absl::Span<float> host_outputs);
-  void Evaluate(const Batch& batch, absl::Span<const float> outputs, Predictions* predictions) const;
 
   const DataShape shape_;
-  const Loss loss_;
+  const LossFunction loss_;
   const std::vector<TableSpec> tables_;
   const Options options_;
   const std::unique_ptr<Network> network_;
@@ -232,8 +207,7 @@ class TrainingModel {
   size_t present_ = 0;
   Workspace workspace_;
   MatrixPool pool_;
-  // Of the workspace's present layout, the oldest first.
-  std::deque<RecordedStep> recorded_steps_;
+  RecordedSteps recorded_steps_;
   uint64_t played_steps_ = 0;
   // Of the step under way: the workspace's when it began, and the spans that stay on the device.
   uint64_t layout_of_step_ = 0;

@@ -1,0 +1,63 @@
+#include "worker/model/loss_function.h"
+
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+LossFunction Make(Loss loss, uint32_t output_count = 1) {
+  Model model;
+  model.set_loss(loss);
+  return LossFunction::Create(model, output_count).value();
+}
+
+bool Takes(const LossFunction& loss, float label) {
+  Batch batch;
+  batch.samples = 1;
+  batch.labels = {label};
+  return loss.CheckLabels(batch).ok();
+}
+
+TEST(LossFunctionTest, WithoutOneItIsWhatGoesWithTheModel) {
+  Model model;
+  EXPECT_EQ(LossFunction::Create(model, 1)->kind(), LOGISTIC);
+  EXPECT_EQ(LossFunction::Create(model, 3)->kind(), SOFTMAX_CROSS_ENTROPY);
+  model.mutable_matrix_factorization();
+  EXPECT_EQ(LossFunction::Create(model, 1)->kind(), SQUARED);
+}
+
+TEST(LossFunctionTest, OneThatDoesNotGoWithTheOutputsIsRefused) {
+  Model model;
+  for (const Loss loss : {LOGISTIC, SQUARED}) {
+    model.set_loss(loss);
+    EXPECT_FALSE(LossFunction::Create(model, 3).ok());
+  }
+  model.set_loss(SOFTMAX_CROSS_ENTROPY);
+  EXPECT_FALSE(LossFunction::Create(model, 1).ok());
+}
+
+TEST(LossFunctionTest, EachKindTakesItsLabels) {
+  for (const float label : {-1.0f, 0.0f, 1.0f, 2.0f, 3.0f, 0.5f, std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(Takes(Make(LOGISTIC), label), std::abs(label) == 1 || label == 0) << label;
+    EXPECT_EQ(Takes(Make(SOFTMAX_CROSS_ENTROPY, 3), label), label == 0 || label == 1 || label == 2) << label;
+    EXPECT_EQ(Takes(Make(SQUARED), label), std::isfinite(label)) << label;
+  }
+}
+
+TEST(LossFunctionTest, LabelsOfAFileAreRefusedInItsName) {
+  const LabelSummary labels = {.min = 0, .max = 2, .integers = true};
+  EXPECT_TRUE(Make(SQUARED).CheckLabels(labels, "a file's labels").ok());
+  EXPECT_TRUE(Make(SOFTMAX_CROSS_ENTROPY, 3).CheckLabels(labels, "a file's labels").ok());
+  for (const LossFunction& loss : {Make(LOGISTIC), Make(SOFTMAX_CROSS_ENTROPY, 2)}) {
+    const absl::Status status = loss.CheckLabels(labels, "a file's labels");
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::StartsWith(status.message(), "a file's labels go from 0 to 2; ")) << status;
+  }
+}
+
+}  // namespace
+}  // namespace pawl
