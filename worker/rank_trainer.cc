@@ -10,7 +10,6 @@
 #include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
 #include "spdlog/spdlog.h"
-#include "worker/data/batch_slice.h"
 #include "worker/data/sampler.h"
 #include "worker/rendezvous.h"
 
@@ -31,6 +30,7 @@ RankTrainer::RankTrainer(const RankShared& shared, Interrupts interrupts, Logica
       places_{PulledBatch(PullContext()), PulledBatch(PullContext()), PulledBatch(PullContext())},
       dense_(MakeRankDense(shared_, rank_, interrupts_, waiting_)),
       assembler_(shared_.train),
+      micro_batches_(shared_.job.micro_batches()),
       loss_scale_watch_(FirstLossScale(shared_.job.precision())) {
   if (shared_.eval != nullptr) {
     evaluation_.emplace(shared_, rank_, *model_, absl::MakeSpan(places_), interrupts_.leave);
@@ -140,47 +140,18 @@ absl::StatusOr<LossSum> RankTrainer::Compute(uint64_t step, float scale, const B
     const auto elements = static_cast<int64_t>(gradients_[table].size());
     interrupts_.leave.SleepFor(shared_.element_delay * passes * elements).IgnoreError();
   };
-  const ParameterGate gate = [&](size_t table) {
+  const auto gate = [&](size_t table) -> absl::Status {
     PAWL_RETURN_IF_ERROR(pulled.AwaitTable(table));
     delay(table, /*passes=*/1);
     return absl::OkStatus();
   };
-  const TryGate try_gate = [&] { return interrupts_.leave.reason(); };
+  const auto try_gate = [&] { return interrupts_.leave.reason(); };
   const auto hand_in = [&](size_t table) {
     delay(table, /*passes=*/2);
     if (IsTaken(table)) dense_->Give(step, dense_places_[table]);
   };
-  const uint64_t parts = std::min<uint64_t>(std::max(shared_.job.micro_batches(), 1u), batch.samples);
-  if (parts == 1) return model_->ComputeGradients(batch, parameters_, scale, gradients_, hand_in, gate, next, try_gate);
-
-  LossSum loss;
-  for (uint64_t part = 0; part < parts; ++part) {
-    SliceBatch(batch, ShareOf(batch.samples, static_cast<uint32_t>(part), static_cast<uint32_t>(parts)), &part_);
-    if (part == 1) {
-      part_values_.resize(gradients_.size());
-      part_gradients_.clear();
-      for (size_t t = 0; t < gradients_.size(); ++t) {
-        part_values_[t].resize(gradients_[t].size());
-        part_gradients_.push_back(absl::MakeSpan(part_values_[t]));
-      }
-    }
-    const bool is_last = part + 1 == parts;
-    const GradientSink add = [&](size_t table) {
-      if (part > 0) {
-        float* const sum = gradients_[table].data();
-        const float* const more = part_gradients_[table].data();
-        for (size_t i = 0; i < gradients_[table].size(); ++i) sum[i] += more[i];
-      }
-      if (is_last) hand_in(table);
-    };
-    const std::vector<absl::Span<float>>& gradients = part == 0 ? gradients_ : part_gradients_;
-    PAWL_ASSIGN_OR_RETURN(const LossSum of_part, model_->ComputeGradients(part_, parameters_, scale, gradients, add, gate,
-                                                                          /*next=*/nullptr, try_gate));
-    loss.loss_sum += of_part.loss_sum;
-    loss.samples += of_part.samples;
-    loss.loss_scale = part == 0 ? of_part.loss_scale : std::min(loss.loss_scale, of_part.loss_scale);
-  }
-  return loss;
+  return micro_batches_.ComputeGradients(*model_, batch, parameters_, scale, gradients_,
+                                         {.sink = hand_in, .gate = gate, .try_gate = try_gate, .next = next});
 }
 
 absl::Status RankTrainer::WriteBack(uint64_t step) {

@@ -22,6 +22,7 @@
 #include "worker/dense/dense_store.h"
 #include "worker/interrupt.h"
 #include "worker/loss_scale_watch.h"
+#include "worker/micro_batches.h"
 #include "worker/model/training_model.h"
 #include "worker/pulled_batch.h"
 #include "worker/rank_dense.h"
@@ -120,13 +121,10 @@ class RankTrainer {
 
   BatchAssembler assembler_;
   std::vector<uint64_t> indices_;
+  MicroBatches micro_batches_;
   LossScaleWatch loss_scale_watch_;
   std::vector<absl::Span<const float>> parameters_;
   std::vector<absl::Span<float>> gradients_;
-  // Of micro-batches.
-  Batch part_;
-  std::vector<std::vector<float>> part_values_;
-  std::vector<absl::Span<float>> part_gradients_;
   std::vector<PushItem> push_items_;
   // Its batches are borrowed by calls.
   std::unique_ptr<BatchStream> stream_;

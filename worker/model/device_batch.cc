@@ -35,4 +35,33 @@ absl::Status DeviceBatch::Load(const Batch& batch, Stream* upload) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<const DeviceBatch*> DeviceBatches::Load(const Batch& batch) {
+  if (!batches_[present_].Holds(batch) && batches_[1 - present_].Holds(batch)) present_ = 1 - present_;
+  if (!batches_[present_].Holds(batch)) {
+    batches_[1 - present_].Forget();
+    PAWL_RETURN_IF_ERROR(batches_[present_].Load(batch, upload_));
+  }
+  if (upload_ != nullptr) compute_.WaitFor(*upload_);
+  return &batches_[present_];
+}
+
+void DeviceBatches::Prefetch(const Batch* next) {
+  DeviceBatch& other = batches_[1 - present_];
+  // By another try of the same computation.
+  if (next != nullptr && other.Holds(*next)) return;
+  other.Forget();
+  // Where nothing is copied there is nothing to be gained. What does not fit now may fit when it is its turn.
+  if (next != nullptr && upload_ != nullptr) other.Load(*next, upload_).IgnoreError();
+}
+
+void DeviceBatches::Forget(const Batch& batch) {
+  for (DeviceBatch& there : batches_) {
+    if (there.Holds(batch)) there.Forget();
+  }
+}
+
+void DeviceBatches::ForgetAll() {
+  for (DeviceBatch& there : batches_) there.Forget();
+}
+
 }  // namespace pawl

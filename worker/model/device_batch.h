@@ -2,7 +2,12 @@
 #ifndef PAWL_WORKER_MODEL_DEVICE_BATCH_H_
 #define PAWL_WORKER_MODEL_DEVICE_BATCH_H_
 
+#include <array>
+#include <cstddef>
+#include <vector>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "worker/data/batch.h"
 #include "worker/device/device.h"
 #include "worker/device/operands.h"
@@ -10,7 +15,7 @@
 
 namespace pawl {
 
-// Of two, one is loaded while the other one is computed with. Not thread-safe.
+// Not thread-safe.
 class DeviceBatch {
  public:
   // `device` must outlive this.
@@ -40,6 +45,33 @@ class DeviceBatch {
   Entries entries_;
   ConstMatrix numerics_;
   const float* labels_ = nullptr;
+};
+
+// The batch that is computed with, and the next one, which is copied meanwhile. Not thread-safe.
+class DeviceBatches {
+ public:
+  // Copies go by `upload`, for which `compute` waits; null where the device reads the host's memory. All outlive this.
+  DeviceBatches(Device& device, Stream& compute, Stream* upload)
+      : compute_(compute), upload_(upload), batches_{DeviceBatch(device), DeviceBatch(device)} {}
+
+  // The batch in the memory of the device, by now or by what the upload stream was given, before what `compute` is given
+  // from now on: found where it is, as one more computation finds it, or one with a batch that was fetched before, or
+  // loaded. It is the present one then. Errors as DeviceBatch::Load.
+  absl::StatusOr<const DeviceBatch*> Load(const Batch& batch);
+  const DeviceBatch& present() const { return batches_[present_]; }
+  // Begins to copy the batch of the next computation, if there is one; only a Load of that one finds it.
+  void Prefetch(const Batch* next);
+  // It may change from now on; all may.
+  void Forget(const Batch& batch);
+  void ForgetAll();
+
+  size_t peak_bytes() const { return batches_[0].peak_bytes() + batches_[1].peak_bytes(); }
+
+ private:
+  Stream& compute_;
+  Stream* const upload_;
+  std::array<DeviceBatch, 2> batches_;
+  size_t present_ = 0;
 };
 
 }  // namespace pawl

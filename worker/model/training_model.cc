@@ -95,7 +95,7 @@ TrainingModel::TrainingModel(const DataShape& shape, LossFunction loss, std::vec
       network_(std::move(network)),
       device_(device),
       streams_(std::move(streams)),
-      batches_{DeviceBatch(device), DeviceBatch(device)},
+      batches_(device, *streams_.compute, streams_.upload.get()),
       workspace_(device),
       pool_(workspace_) {}
 
@@ -150,29 +150,6 @@ absl::Status TrainingModel::CheckInputs(const Batch& batch, absl::Span<const abs
   return absl::OkStatus();
 }
 
-absl::StatusOr<const DeviceBatch*> TrainingModel::ToDevice(const Batch& batch) {
-  // Found: one more computation with the present batch, or one that was fetched before.
-  for (const size_t place : {present_, 1 - present_}) {
-    if (!batches_[place].Holds(batch)) continue;
-    present_ = place;
-    if (streams_.upload != nullptr) streams_.compute->WaitFor(*streams_.upload);
-    return &batches_[present_];
-  }
-  batches_[1 - present_].Forget();
-  PAWL_RETURN_IF_ERROR(batches_[present_].Load(batch, streams_.upload.get()));
-  if (streams_.upload != nullptr) streams_.compute->WaitFor(*streams_.upload);
-  return &batches_[present_];
-}
-
-void TrainingModel::Prefetch(const Batch* next) {
-  DeviceBatch& other = batches_[1 - present_];
-  // By another try of the same call.
-  if (next != nullptr && other.Holds(*next)) return;
-  other.Forget();
-  // Where nothing is copied there is nothing to be gained. What does not fit now may fit when it is its turn.
-  if (next != nullptr && streams_.upload != nullptr) other.Load(*next, streams_.upload.get()).IgnoreError();
-}
-
 void TrainingModel::Upload(const void* host, size_t bytes, void* to) {
   streams_.upload->CopyToDevice(host, bytes, to);
   streams_.compute->WaitFor(*streams_.upload);
@@ -194,7 +171,7 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Spa
   pool_.Reset();
   ModelStep step(*streams_.compute, workspace_, pool_, options_.recomputes);
   step.factors = options_.factors;
-  PAWL_ASSIGN_OR_RETURN(const DeviceBatch* const there, ToDevice(batch));
+  PAWL_ASSIGN_OR_RETURN(const DeviceBatch* const there, batches_.Load(batch));
   step.samples = batch.samples;
   step.entries = there->entries();
   step.numerics = there->numerics();
@@ -227,15 +204,10 @@ absl::StatusOr<ModelStep> TrainingModel::BeginStep(const Batch& batch, absl::Spa
 absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
                                                         absl::Span<const absl::Span<const float>> parameters,
                                                         float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                                        const GradientSink& sink, const ParameterGate& gate,
-                                                        const Batch* next, const TryGate& try_gate) {
+                                                        const GradientHooks& hooks) {
   bool is_refused = true;
   // The caller may change the batch when this returns; which is next after a call that was refused nobody knows.
-  const absl::Cleanup forget = [this, &batch, &is_refused] {
-    for (DeviceBatch& there : batches_) {
-      if (is_refused || there.Holds(batch)) there.Forget();
-    }
-  };
+  const absl::Cleanup forget = [this, &batch, &is_refused] { is_refused ? batches_.ForgetAll() : batches_.Forget(batch); };
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   if (gradients.size() != tables_.size()) return WrongSize("gradients", tables_.size(), gradients.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
@@ -245,19 +217,21 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
   }
 
   is_refused = false;
-  if (!options_.loss_scale.has_value()) return ComputeOnce(batch, parameters, gradient_scale, gradients, sink, gate, next);
+  if (!options_.loss_scale.has_value()) return ComputeOnce(batch, parameters, gradient_scale, gradients, hooks);
 
   LossSum result;
   // In which the tables' gradients became final.
   std::vector<size_t> order;
+  GradientHooks of_try{.sink = [&order](size_t table) { order.push_back(table); },
+                       .gate = hooks.gate,
+                       .try_gate = nullptr,
+                       .next = hooks.next};
   float scale = *options_.loss_scale;
   while (true) {
     order.clear();
-    PAWL_ASSIGN_OR_RETURN(
-        result, ComputeOnce(
-                    batch, parameters, gradient_scale * scale, gradients, [&order](size_t table) { order.push_back(table); },
-                    // What it let in stays in.
-                    scale == *options_.loss_scale ? gate : nullptr, next));
+    PAWL_ASSIGN_OR_RETURN(result, ComputeOnce(batch, parameters, gradient_scale * scale, gradients, of_try));
+    // What it let in stays in.
+    of_try.gate = nullptr;
     PAWL_ASSIGN_OR_RETURN(const size_t bad, FirstNotFinite(gradients));
     // The forward pass does not depend on the scale.
     if (bad == gradients.size() || !std::isfinite(result.loss_sum)) break;
@@ -266,14 +240,14 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
           absl::StrCat("the gradient of table `", tables_[bad].name(),
                        "` is not finite though the loss is, with a loss scale of 1 too: ", kBeyondFloat16));
     }
-    if (try_gate != nullptr) PAWL_RETURN_IF_ERROR(try_gate());
+    if (hooks.try_gate != nullptr) PAWL_RETURN_IF_ERROR(hooks.try_gate());
     scale = std::max(scale / 4, 1.0f);
   }
   result.loss_scale = scale;
   for (const size_t table : order) {
     // Both are powers of two: nothing is rounded, but what is then too small for its last digits.
     PAWL_RETURN_IF_ERROR(ScaleGradient(table, 1 / scale, gradients[table]));
-    if (sink) sink(table);
+    if (hooks.sink) hooks.sink(table);
   }
   return result;
 }
@@ -310,16 +284,16 @@ absl::Status TrainingModel::ScaleGradient(size_t table, float factor, absl::Span
 
 absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                                    float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                                   const GradientSink& sink, const ParameterGate& gate, const Batch* next) {
+                                                   const GradientHooks& hooks) {
   LossSum result;
   std::vector<InFlight> in_flight;
-  absl::Status status = EnqueueGradients(batch, parameters, gradient_scale, gradients, sink, gate, &result, &in_flight);
+  absl::Status status = EnqueueGradients(batch, parameters, gradient_scale, gradients, hooks, &result, &in_flight);
   // After all that this step copies to the device.
-  Prefetch(status.ok() && next != &batch ? next : nullptr);
+  batches_.Prefetch(status.ok() && hooks.next != &batch ? hooks.next : nullptr);
   // The gradients of the last layers travel on while the first ones' are computed.
   for (const InFlight& gradient : in_flight) {
     if (status.ok()) status = gradient.stream->Await(gradient.mark);
-    if (status.ok() && sink) sink(gradient.table);
+    if (status.ok() && hooks.sink) hooks.sink(gradient.table);
   }
   status.Update(Synchronize());
   PAWL_RETURN_IF_ERROR(status);
@@ -332,10 +306,9 @@ absl::StatusOr<LossSum> TrainingModel::ComputeOnce(const Batch& batch, absl::Spa
 
 absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                              float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                             const GradientSink& sink, const ParameterGate& gate, LossSum* result,
-                                             std::vector<InFlight>* in_flight) {
+                                             const GradientHooks& hooks, LossSum* result, std::vector<InFlight>* in_flight) {
   absl::Status gate_status;
-  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, options_.stays, gate, &gate_status));
+  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, options_.stays, hooks.gate, &gate_status));
   const bool shares_host_memory = device_.SharesHostMemory();
   staying_.clear();
   for (size_t t = 0; t < gradients.size(); ++t) {
@@ -349,7 +322,7 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
   }
   const auto send = [&](size_t table) {
     if (shares_host_memory) {
-      if (sink) sink(table);
+      if (hooks.sink) hooks.sink(table);
       return;
     }
     if (options_.stays[table]) {
@@ -379,7 +352,7 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
 }
 
 StepKey TrainingModel::KeyOfStep(size_t samples, float gradient_scale) const {
-  const DeviceBatch& batch = batches_[present_];
+  const DeviceBatch& batch = batches_.present();
   return {.numerics = batch.numerics().data,
           .labels = batch.labels(),
           .samples = samples,
@@ -417,7 +390,7 @@ absl::StatusOr<const RecordedSteps::Step*> TrainingModel::Record(ModelStep& step
 
 absl::Status TrainingModel::EnqueueComputation(ModelStep& step, float gradient_scale, const absl::Status& gate_status,
                                                double** loss_sum) {
-  const float* const labels = batches_[present_].labels();
+  const float* const labels = batches_.present().labels();
   PAWL_ASSIGN_OR_RETURN(*loss_sum, workspace_.Allocate<double>(1));
   PAWL_ASSIGN_OR_RETURN(const Matrix outputs, step.Allocate(network_->output_count()));
   PAWL_ASSIGN_OR_RETURN(const Matrix output_gradients, step.Allocate(network_->output_count()));
@@ -431,10 +404,10 @@ absl::Status TrainingModel::Predict(const Batch& batch, absl::Span<const absl::S
                                     Predictions* predictions) {
   PAWL_RETURN_IF_ERROR(CheckInputs(batch, parameters));
   std::vector<float> outputs(size_t{batch.samples} * network_->output_count());
-  for (DeviceBatch& there : batches_) there.Forget();
+  batches_.ForgetAll();
   absl::Status status = EnqueueOutputs(batch, parameters, absl::MakeSpan(outputs));
   status.Update(Synchronize());
-  batches_[present_].Forget();
+  batches_.Forget(batch);
   PAWL_RETURN_IF_ERROR(status);
   *predictions = loss_.Judge(batch, outputs);
   return absl::OkStatus();

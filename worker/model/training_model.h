@@ -8,7 +8,6 @@
 #ifndef PAWL_WORKER_MODEL_TRAINING_MODEL_H_
 #define PAWL_WORKER_MODEL_TRAINING_MODEL_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -66,6 +65,16 @@ using ParameterGate = std::function<absl::Status(size_t table)>;
 // Called before a step is computed again with a smaller loss scale: an error ends the computation.
 using TryGate = std::function<absl::Status()>;
 
+// What may go along with a computation of gradients; each may be missing.
+struct GradientHooks {
+  GradientSink sink = nullptr;
+  ParameterGate gate = nullptr;
+  TryGate try_gate = nullptr;
+  // Copied to the device while the batch before it is computed with, for the next call if that is for the same object, which
+  // REQUIRES that it does not change until then.
+  const Batch* next = nullptr;
+};
+
 // Holds no parameters: they come with every call, one span for each table in the
 // order of tables(). A dense table's span is the whole tensor, a sparse one's
 // holds the rows of batch.keys in that order, [keys, row_width]. Spans are of the host's memory; but of dense tables those
@@ -109,19 +118,15 @@ class TrainingModel {
   // through to the gradients; but with compute FLOAT16, gradients that are not finite with any scale, of a loss that is, are
   // an INVALID_ARGUMENT, and none has gone to the sink. INVALID_ARGUMENT also for a batch that is not of the
   // shape, bad labels or spans of a wrong size: nothing has been written then. The gates' errors: none has gone to the sink.
-  //
-  // `next`, if there is one, is copied to the device while this batch is computed with, for the call after this one if that
-  // is for the same object, which REQUIRES that it does not change until then.
   absl::StatusOr<LossSum> ComputeGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                            float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                           const GradientSink& sink = nullptr, const ParameterGate& gate = nullptr,
-                                           const Batch* next = nullptr, const TryGate& try_gate = nullptr);
+                                           const GradientHooks& hooks = {});
 
   // Replaces *predictions. Errors as above.
   absl::Status Predict(const Batch& batch, absl::Span<const absl::Span<const float>> parameters, Predictions* predictions);
 
   // The most device memory that a step has taken so far.
-  size_t peak_bytes() const { return workspace_.peak_bytes() + batches_[0].peak_bytes() + batches_[1].peak_bytes(); }
+  size_t peak_bytes() const { return workspace_.peak_bytes() + batches_.peak_bytes(); }
 
   bool records_steps() const { return options_.records_steps; }
   // Steps that were played instead of given to the device one operation after the other.
@@ -163,10 +168,6 @@ class TrainingModel {
   // `stays`: by table, whether the parameters are there already; empty: none are.
   absl::StatusOr<ModelStep> BeginStep(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                       const std::vector<bool>& stays, const ParameterGate& gate, absl::Status* gate_status);
-  // The batch in the memory of the device, by now or by what the upload stream was given.
-  absl::StatusOr<const DeviceBatch*> ToDevice(const Batch& batch);
-  // Begins to copy the batch of the call after this one; only a call for that one finds it.
-  void Prefetch(const Batch* next);
   // Copies to the device what the next operation is the first to read.
   void Upload(const void* host, size_t bytes, void* to);
   // Waits for all streams, also after an error: they may still use the caller's memory. The first error.
@@ -174,7 +175,7 @@ class TrainingModel {
   // ComputeGradients of checked inputs with one scale.
   absl::StatusOr<LossSum> ComputeOnce(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                       float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                      const GradientSink& sink, const ParameterGate& gate, const Batch* next);
+                                      const GradientHooks& hooks);
   // The first table whose gradient is not finite; as many as there are if there is none.
   absl::StatusOr<size_t> FirstNotFinite(absl::Span<const absl::Span<float>> gradients);
   // Multiplies a table's gradient, wherever it is.
@@ -183,8 +184,7 @@ class TrainingModel {
   // mark is reached, in the order of finishing.
   absl::Status EnqueueGradients(const Batch& batch, absl::Span<const absl::Span<const float>> parameters,
                                 float gradient_scale, absl::Span<const absl::Span<float>> gradients,
-                                const GradientSink& sink, const ParameterGate& gate, LossSum* result,
-                                std::vector<InFlight>* in_flight);
+                                const GradientHooks& hooks, LossSum* result, std::vector<InFlight>* in_flight);
   // The part of EnqueueGradients that is computation alone.
   absl::Status EnqueueComputation(ModelStep& step, float gradient_scale, const absl::Status& gate_status, double** loss_sum);
   // The recording of such a step, made if need be; all parameters are on their way to the device then. Null: the step is to
@@ -202,9 +202,7 @@ class TrainingModel {
   const std::unique_ptr<Network> network_;
   Device& device_;
   const Streams streams_;
-  // That of this call, and that of the next one.
-  std::array<DeviceBatch, 2> batches_;
-  size_t present_ = 0;
+  DeviceBatches batches_;
   Workspace workspace_;
   MatrixPool pool_;
   RecordedSteps recorded_steps_;

@@ -72,7 +72,7 @@ TEST_P(TrainingModelTest, BatchesThatAreFetchedBeforeTheirTurnGiveTheSameBits) {
   const auto gradients_of = [&](TrainingModel& model, size_t i, const Batch* next) {
     TableValues gradients(model, batches[i].keys.size(), 0);
     const auto result =
-        model.ComputeGradients(batches[i], parameters[i].spans(), 1, gradients.mutable_spans(), nullptr, nullptr, next);
+        model.ComputeGradients(batches[i], parameters[i].spans(), 1, gradients.mutable_spans(), {.next = next});
     EXPECT_TRUE(result.ok()) << result.status();
     return gradients;
   };
@@ -117,11 +117,12 @@ TEST_P(TrainingModelTest, StepsThatAreRecordedGiveTheSameBits) {
     TableValues expected = parameters, actual = parameters;
     std::vector<size_t> order;
     std::vector<size_t> expected_order;
-    const auto plain = model_->ComputeGradients(batch, parameters.spans(), scale, expected.mutable_spans(),
-                                                [&expected_order](size_t table) { expected_order.push_back(table); });
+    const auto plain =
+        model_->ComputeGradients(batch, parameters.spans(), scale, expected.mutable_spans(),
+                                 {.sink = [&expected_order](size_t table) { expected_order.push_back(table); }});
     const auto played = recording->ComputeGradients(
-        batch, parameters.spans(), scale, actual.mutable_spans(), [&order](size_t table) { order.push_back(table); },
-        nullptr, &batches[(i + 1) % 2]);
+        batch, parameters.spans(), scale, actual.mutable_spans(),
+        {.sink = [&order](size_t table) { order.push_back(table); }, .next = &batches[(i + 1) % 2]});
     ASSERT_TRUE(plain.ok() && played.ok()) << plain.status() << played.status();
     EXPECT_EQ(played->loss_sum, plain->loss_sum);
     EXPECT_TRUE(actual == expected);
@@ -181,7 +182,7 @@ TEST_P(TrainingModelTest, DenseTablesThatStayOnTheDeviceGiveTheSameBits) {
         stream->CopyToHost(gradient_spans[table].data(), gradients[table].size() * sizeof(float), gradients[table].data());
         ASSERT_TRUE(stream->Synchronize().ok());
       };
-      ASSERT_TRUE(staying->ComputeGradients(batch, spans[place], 0.5f, gradient_spans, sink, gate).ok());
+      ASSERT_TRUE(staying->ComputeGradients(batch, spans[place], 0.5f, gradient_spans, {.sink = sink, .gate = gate}).ok());
       EXPECT_TRUE(gradients == expected) << step;
     }
     // A prediction takes all parameters from the host's memory.
@@ -206,8 +207,7 @@ TEST_P(TrainingModelTest, TheNextBatchIsOnTheDeviceBeforeItsTurn) {
   of_next.Randomize(0.4f, random_);
   TableValues gradients = parameters, expected = of_next, actual = of_next;
   ASSERT_TRUE(ModelOn(*device_)->ComputeGradients(next, of_next.spans(), 1, expected.mutable_spans()).ok());
-  ASSERT_TRUE(
-      model_->ComputeGradients(first, parameters.spans(), 1, gradients.mutable_spans(), nullptr, nullptr, &next).ok());
+  ASSERT_TRUE(model_->ComputeGradients(first, parameters.spans(), 1, gradients.mutable_spans(), {.next = &next}).ok());
   // Against the contract: so it shows which numbers are computed with.
   for (float& number : next.numerics) number += 1;
   ASSERT_TRUE(model_->ComputeGradients(next, of_next.spans(), 1, actual.mutable_spans()).ok());
@@ -353,12 +353,13 @@ TEST_P(TrainingModelTest, SinkGetsEachTableOnceWhenItsGradientIsFinal) {
   std::vector<std::string> layers;
   ASSERT_TRUE(model_
                   ->ComputeGradients(batch, parameters.spans(), 1, gradients.mutable_spans(),
-                                     [&](size_t table) {
-                                       ++calls[table];
-                                       seen[table] = gradients[table];
-                                       const std::string& name = model_->tables()[table].name();
-                                       if (absl::EndsWith(name, "/weight")) layers.push_back(name);
-                                     })
+                                     {.sink =
+                                          [&](size_t table) {
+                                            ++calls[table];
+                                            seen[table] = gradients[table];
+                                            const std::string& name = model_->tables()[table].name();
+                                            if (absl::EndsWith(name, "/weight")) layers.push_back(name);
+                                          }})
                   .ok());
   EXPECT_EQ(calls, std::vector<int>(calls.size(), 1));
   EXPECT_TRUE(seen == gradients);
@@ -383,7 +384,7 @@ TEST_P(TrainingModelTest, NothingOfATableIsReadBeforeItsGateIsOpen) {
   };
   // Spans stay where they are when values are copied into them.
   TableValues gradients(*model_, keys, -1);
-  ASSERT_TRUE(model_->ComputeGradients(batch, late.spans(), 0.5f, gradients.mutable_spans(), nullptr, gate).ok());
+  ASSERT_TRUE(model_->ComputeGradients(batch, late.spans(), 0.5f, gradients.mutable_spans(), {.gate = gate}).ok());
   EXPECT_TRUE(gradients == expected);
   // In the order of the tables, each once.
   EXPECT_TRUE(std::is_sorted(opened.begin(), opened.end()));
@@ -397,8 +398,8 @@ TEST_P(TrainingModelTest, AGateThatFailsEndsTheStepWithoutGradients) {
   const TableValues untouched(*model_, batch.keys.size(), -1);
   int finished = 0;
   const auto result = model_->ComputeGradients(
-      batch, parameters.spans(), 0.5f, gradients.mutable_spans(), [&](size_t) { ++finished; },
-      [&](size_t) { return absl::CancelledError("enough"); });
+      batch, parameters.spans(), 0.5f, gradients.mutable_spans(),
+      {.sink = [&](size_t) { ++finished; }, .gate = [&](size_t) { return absl::CancelledError("enough"); }});
   EXPECT_EQ(result.status(), absl::CancelledError("enough"));
   EXPECT_EQ(finished, 0);
   EXPECT_TRUE(gradients == untouched);

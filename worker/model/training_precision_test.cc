@@ -115,17 +115,19 @@ TEST_P(TrainingPrecisionTest, TablesGoToTheSinkOnceWhenAllAreFiniteAndGatesAreOp
   const auto model = ModelOf(JobWith(FLOAT16, 16777216));
   TableValues gradients(none_), seen(none_);
   std::vector<int> sunk(none_.size()), opened(none_.size());
-  const auto result = model->ComputeGradients(
-      batch_, parameters_.spans(), 1000, gradients.mutable_spans(),
-      [&](size_t table) {
-        ++sunk[table];
-        seen[table] = gradients[table];
-        for (const float gradient : gradients[table]) ASSERT_TRUE(std::isfinite(gradient));
-      },
-      [&](size_t table) {
-        ++opened[table];
-        return absl::OkStatus();
-      });
+  const auto result = model->ComputeGradients(batch_, parameters_.spans(), 1000, gradients.mutable_spans(),
+                                              {.sink =
+                                                   [&](size_t table) {
+                                                     ++sunk[table];
+                                                     seen[table] = gradients[table];
+                                                     for (const float gradient : gradients[table])
+                                                       ASSERT_TRUE(std::isfinite(gradient));
+                                                   },
+                                               .gate =
+                                                   [&](size_t table) {
+                                                     ++opened[table];
+                                                     return absl::OkStatus();
+                                                   }});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(sunk, std::vector<int>(sunk.size(), 1));
   EXPECT_EQ(opened, std::vector<int>(opened.size(), 1));
@@ -137,7 +139,7 @@ TEST_P(TrainingPrecisionTest, WhatIsFiniteWithNoScaleIsRefusedAndGoesNowhere) {
   TableValues gradients(none_);
   int sunk = 0;
   const auto result = model->ComputeGradients(batch_, parameters_.spans(), std::numeric_limits<float>::infinity(),
-                                              gradients.mutable_spans(), [&](size_t) { ++sunk; });
+                                              gradients.mutable_spans(), {.sink = [&](size_t) { ++sunk; }});
   EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(result.status().message().find("with a loss scale of 1 too"), absl::string_view::npos) << result.status();
   EXPECT_EQ(sunk, 0);
@@ -151,11 +153,10 @@ TEST_P(TrainingPrecisionTest, ALossThatIsNotFiniteIsTheCallers) {
   TableValues gradients(none_);
   int tries = 0;
   const auto result =
-      ModelOf(JobWith(FLOAT16, 64))
-          ->ComputeGradients(batch_, bad.spans(), 1, gradients.mutable_spans(), nullptr, nullptr, nullptr, [&] {
-            ++tries;
-            return absl::OkStatus();
-          });
+      ModelOf(JobWith(FLOAT16, 64))->ComputeGradients(batch_, bad.spans(), 1, gradients.mutable_spans(), {.try_gate = [&] {
+                                                        ++tries;
+                                                        return absl::OkStatus();
+                                                      }});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(std::isfinite(result->loss_sum));
   EXPECT_EQ(tries, 0);
@@ -167,8 +168,9 @@ TEST_P(TrainingPrecisionTest, TheSearchForAScaleEndsWhenItIsTold) {
   TableValues gradients(none_);
   int sunk = 0, tries = 0;
   const auto result = model->ComputeGradients(
-      batch_, parameters_.spans(), 1000, gradients.mutable_spans(), [&](size_t) { ++sunk; }, nullptr, nullptr,
-      [&] { return ++tries == 2 ? absl::CancelledError("enough") : absl::OkStatus(); });
+      batch_, parameters_.spans(), 1000, gradients.mutable_spans(),
+      {.sink = [&](size_t) { ++sunk; },
+       .try_gate = [&] { return ++tries == 2 ? absl::CancelledError("enough") : absl::OkStatus(); }});
   EXPECT_EQ(result.status(), absl::CancelledError("enough"));
   EXPECT_EQ(tries, 2);
   EXPECT_EQ(sunk, 0);
