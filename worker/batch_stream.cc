@@ -68,7 +68,8 @@ absl::StatusOr<Batch*> BatchStream::Next(const Interrupt& interrupt) {
     if (!status_.ok()) return status_;
     if (absl::Status reason = interrupt.reason(); !reason.ok()) return reason;
     const MonotonicTime now = Clock::Real().Now();
-    if (now >= deadline) return absl::DeadlineExceededError("the next batch is not ready after 10 minutes");
+    if (now >= deadline)
+      return absl::DeadlineExceededError(absl::StrCat("the next batch is not ready after ", Seconds(kMaxWait), " s"));
     changed_.WaitUntil(mu_, now + kInterruptInterval);
   }
   Batch* const batch = ready_.front();

@@ -30,8 +30,6 @@ class EvaluationReport {
   // all of them. The report is empty afterwards.
   std::vector<ReportEvaluationRequest> TakeParts(const ReportEvaluationRequest& header);
 
-  const EvaluationSums& sums() const { return sums_; }
-
  private:
   const bool with_scores_;
   EvaluationSums sums_;

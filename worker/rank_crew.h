@@ -27,7 +27,7 @@
 
 namespace pawl {
 
-// Each has two threads and its own gradients.
+// Each has two threads, in an evaluation a third one, and its own gradients.
 inline constexpr size_t kMaxHostedRanks = 256;
 
 // Follows the assignment of this process as it changes: takes over the ranks that are new in it, each from the step that

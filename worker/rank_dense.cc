@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/consistency.h"
 #include "worker/dense/dense_replica.h"
 
 namespace pawl {
@@ -30,7 +31,7 @@ class ReplicatedDense final : public RankDense {
     return absl::OkStatus();
   }
   bool IsWriteBack(uint64_t steps) const override { return shared_.plan.IsWriteBack(steps); }
-  absl::StatusOr<std::optional<DenseStore::Share>> WriteBack(uint64_t step) override {
+  absl::StatusOr<std::optional<DenseStore::WriteBackPart>> WriteBack(uint64_t step) override {
     const auto await = [&](MonotonicDuration limit, const Interrupt& interrupt) {
       return waiting_.Of([&] { return replica_.AwaitSteps(step + 1, limit, interrupt); });
     };
@@ -41,14 +42,14 @@ class ReplicatedDense final : public RankDense {
       status = await(kHandOverLimit, interrupts_.abandon);
     }
     PAWL_RETURN_IF_ERROR(status);
-    PAWL_ASSIGN_OR_RETURN(std::optional<DenseStore::Share> share, replica_.WriteBack(*shared_.store, step + 1, rank_));
-    const ConsistencyMode mode = shared_.job.consistency().mode();
+    PAWL_ASSIGN_OR_RETURN(std::optional<DenseStore::WriteBackPart> part,
+                          replica_.WriteBack(*shared_.store, step + 1, rank_));
     // In the other modes blocks of two write-backs are allowed on the servers.
-    if (!share.has_value() && mode != BOUNDED && mode != ASYNC) {
+    if (!part.has_value() && IsSync(shared_.job.consistency().mode())) {
       return absl::InternalError(absl::StrCat("the dense parameters are not those after ", step + 1,
                                               " steps, though logical worker ", rank_, " has not ended step ", step));
     }
-    return share;
+    return part;
   }
   void HandOver(uint64_t step) override {
     // Unless the others have taken it up.

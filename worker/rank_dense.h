@@ -46,7 +46,7 @@ class RankDense {
 
   // Whether the parameters are written back after so many steps; and, when all have done `step`, the rank's part of them.
   virtual bool IsWriteBack(uint64_t /*steps*/) const { return false; }
-  virtual absl::StatusOr<std::optional<DenseStore::Share>> WriteBack(uint64_t /*step*/) { return std::nullopt; }
+  virtual absl::StatusOr<std::optional<DenseStore::WriteBackPart>> WriteBack(uint64_t /*step*/) { return std::nullopt; }
 
   // The rank is to end before `step`: waits a little, so that what it has given is not lost with this process.
   virtual void HandOver(uint64_t /*step*/) {}

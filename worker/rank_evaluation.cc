@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/consistency.h"
 #include "worker/data/sampler.h"
 #include "worker/evaluation_report.h"
 #include "worker/rendezvous.h"
@@ -12,7 +13,7 @@ namespace pawl {
 
 absl::StatusOr<bool> RankEvaluation::Run(uint64_t step) {
   const uint64_t number = shared_.plan.EvaluationNumber(step);
-  if (shared_.job.consistency().mode() == BOUNDED || shared_.job.consistency().mode() == ASYNC) {
+  if (!IsSync(shared_.job.consistency().mode())) {
     // Everybody evaluates, and the best are kept, when all pushes so far have been applied.
     PAWL_RETURN_IF_ERROR(
         Meet(shared_.rendezvous, absl::StrCat("evaluation-", number), shared_.logical_workers, rank_, leave_));

@@ -9,13 +9,14 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/futures.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/consistency.h"
 #include "spdlog/spdlog.h"
 #include "worker/data/sampler.h"
 #include "worker/rendezvous.h"
 
 namespace pawl {
 float GradientScale(ConsistencyMode mode, uint32_t logical_workers, uint64_t step_samples, uint64_t rank_samples) {
-  if (mode == BOUNDED || mode == ASYNC) return static_cast<float>(1.0 / static_cast<double>(rank_samples));
+  if (!IsSync(mode)) return static_cast<float>(1.0 / static_cast<double>(rank_samples));
   return static_cast<float>(static_cast<double>(logical_workers) / static_cast<double>(step_samples));
 }
 
@@ -156,11 +157,11 @@ absl::StatusOr<LossSum> RankTrainer::Compute(uint64_t step, float scale, const B
 
 absl::Status RankTrainer::WriteBack(uint64_t step) {
   StepCalls& calls = calls_[step % kPlaces];
-  PAWL_ASSIGN_OR_RETURN(calls.share, dense_->WriteBack(step));
-  if (!calls.share.has_value() || calls.share->items.empty()) return absl::OkStatus();
+  PAWL_ASSIGN_OR_RETURN(calls.part, dense_->WriteBack(step));
+  if (!calls.part.has_value() || calls.part->items.empty()) return absl::OkStatus();
   CallOptions options;
   options.timeout = shared_.step_timeout;
-  session_.Push(calls.share->items, options, FulfilOrEnd(calls.written_back, "write-back", step));
+  session_.Push(calls.part->items, options, FulfilOrEnd(calls.written_back, "write-back", step));
   return absl::OkStatus();
 }
 
@@ -239,7 +240,7 @@ absl::Status RankTrainer::Finish(size_t place) {
       return Await(*call, shared_.step_timeout + kLibraryGrace, interrupts_.leave, what);
     }));
   }
-  calls.share.reset();
+  calls.part.reset();
   places_[place].Release();
   return absl::OkStatus();
 }

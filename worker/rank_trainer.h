@@ -75,7 +75,7 @@ class RankTrainer {
   struct StepCalls {
     // By table; not of those that dense_ takes.
     std::vector<std::vector<float>> gradients;
-    std::optional<DenseStore::Share> share;
+    std::optional<DenseStore::WriteBackPart> part;
     // Not valid where nothing was called.
     std::future<absl::Status> pushed;
     std::future<absl::Status> written_back;

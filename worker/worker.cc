@@ -18,6 +18,7 @@
 #include "client_lib/base/local_address.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/client.h"
+#include "client_lib/job/consistency.h"
 #include "proto/job.pb.h"
 #include "proto/scheduler.pb.h"
 #include "server/optimizer/update_rule.h"
@@ -233,8 +234,8 @@ absl::Status PrepareTables(const WorkerOptions& options, Client& client, const T
   }
 
   // Evaluations pull the dense tables anyway.
-  const bool is_sync = job.consistency().mode() != ASYNC && job.consistency().mode() != BOUNDED;
-  if (dense.empty() || (training.replica == nullptr && (!is_sync || job.consistency().backup_workers() > 0))) {
+  if (dense.empty() ||
+      (training.replica == nullptr && (!IsSync(job.consistency().mode()) || job.consistency().backup_workers() > 0))) {
     return absl::OkStatus();
   }
   std::vector<Table> pulled;

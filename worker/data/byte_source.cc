@@ -65,8 +65,6 @@ absl::StatusOr<size_t> MemorySource::Read(char* out, size_t size) {
   return count;
 }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> OpenFile(const std::string& path) { return Open(path); }
-
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenDataFile(const std::string& path) {
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FileSource> file, Open(path));
   if (!absl::EndsWith(path, ".gz") && !file->BeginsAsGzip()) return file;

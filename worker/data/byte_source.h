@@ -33,13 +33,10 @@ class MemorySource final : public ByteSource {
   absl::string_view rest_;
 };
 
-// Reads a file. NOT_FOUND, PERMISSION_DENIED or what else the system says, naming
-// the file; INVALID_ARGUMENT for what is not a regular file (a pipe could keep
-// the reader waiting for ever).
-absl::StatusOr<std::unique_ptr<ByteSource>> OpenFile(const std::string& path);
-
-// The same, through a GzipSource if the name ends in ".gz" or the file begins as
-// gzip files do (no format read here begins with those bytes).
+// Reads a file, through a GzipSource if the name ends in ".gz" or the file begins as
+// gzip files do (no format read here begins with those bytes). NOT_FOUND,
+// PERMISSION_DENIED or what else the system says, naming the file; INVALID_ARGUMENT for
+// what is not a regular file (a pipe could keep the reader waiting for ever).
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenDataFile(const std::string& path);
 
 }  // namespace pawl

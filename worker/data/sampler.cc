@@ -24,7 +24,7 @@ SampleRange ShareOf(uint64_t size, uint32_t rank, uint32_t parts) {
 absl::StatusOr<Sampler> Sampler::Create(const Options& options) {
   PAWL_RETURN_IF_ERROR(CheckBetween1And(kMaxSamples, options.samples, "the number of samples"));
   PAWL_RETURN_IF_ERROR(CheckBetween1And(kMaxBatchSize, options.batch_size, "batch_size"));
-  PAWL_RETURN_IF_ERROR(CheckBetween1And(kMaxLogicalWorkers, options.logical_workers, "logical_workers"));
+  PAWL_RETURN_IF_ERROR(CheckBetween1And(kMaxRanks, options.logical_workers, "logical_workers"));
   return Sampler(options);
 }
 

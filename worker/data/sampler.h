@@ -55,13 +55,13 @@ class Sampler {
   };
 
   // INVALID_ARGUMENT for a number that is 0 or above its limit (kMaxSamples,
-  // kMaxBatchSize, kMaxLogicalWorkers).
+  // kMaxBatchSize, kMaxRanks).
   static absl::StatusOr<Sampler> Create(const Options& options);
 
   // The order's arithmetic stays below 2^62; a share's below 2^64.
   static constexpr uint64_t kMaxSamples = uint64_t{1} << 32;
   static constexpr uint64_t kMaxBatchSize = uint64_t{1} << 24;
-  static constexpr uint32_t kMaxLogicalWorkers = 1 << 16;
+  static constexpr uint32_t kMaxRanks = 1 << 16;
 
   const Options& options() const { return options_; }
   uint64_t steps_per_epoch() const { return steps_per_epoch_; }

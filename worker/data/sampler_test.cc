@@ -130,9 +130,9 @@ TEST(SamplerTest, EvaluationShardsCoverTheFileOnce) {
 }
 
 TEST(SamplerTest, SharesDoNotOverflowAtTheLimits) {
-  const Sampler sampler = Make(Sampler::kMaxSamples, Sampler::kMaxBatchSize, Sampler::kMaxLogicalWorkers);
+  const Sampler sampler = Make(Sampler::kMaxSamples, Sampler::kMaxBatchSize, Sampler::kMaxRanks);
   const uint64_t last = sampler.steps_per_epoch() - 1;
-  EXPECT_EQ(sampler.PositionsOf(last, Sampler::kMaxLogicalWorkers - 1).end, Sampler::kMaxSamples);
+  EXPECT_EQ(sampler.PositionsOf(last, Sampler::kMaxRanks - 1).end, Sampler::kMaxSamples);
   const uint32_t ranks = 0xffffffff;
   EXPECT_EQ(EvaluationShard(Sampler::kMaxSamples, ranks - 1, ranks).end, Sampler::kMaxSamples);
 }

@@ -142,13 +142,13 @@ absl::StatusOr<std::unique_ptr<DenseView>> DenseReplica::At(uint64_t step, Sessi
   return std::make_unique<ReplicaView>(*state_, step, timeout);
 }
 
-absl::StatusOr<std::optional<DenseStore::Share>> DenseReplica::WriteBack(const DenseStore& store, uint64_t steps,
-                                                                         uint32_t rank) const {
+absl::StatusOr<std::optional<DenseStore::WriteBackPart>> DenseReplica::WriteBack(const DenseStore& store, uint64_t steps,
+                                                                                 uint32_t rank) const {
   if (shares_ != nullptr && !options_.is_write_back(steps)) return std::nullopt;
   for (const int64_t version : state_->versions()) {
     if (version != static_cast<int64_t>(steps)) return std::nullopt;
   }
-  PAWL_ASSIGN_OR_RETURN(DenseStore::Share share, store.ShareOf(*state_, steps, rank, options_.logical_workers));
+  PAWL_ASSIGN_OR_RETURN(DenseStore::WriteBackPart share, store.PartOf(*state_, steps, rank, options_.logical_workers));
   // Its calls refer to its memory, which is to stay the same.
   return std::make_optional(std::move(share));
 }

@@ -125,10 +125,11 @@ class DenseReplica final : public DenseSource {
   // Leaves the group. REQUIRES: nobody waits for anything here.
   ~DenseReplica() override;
 
-  // The process is to host the rank and takes it over; it has it, at this step; it has it no more.
+  // The process is to host the rank, and takes it over.
   void Expect(uint32_t rank, uint64_t incarnation);
+  // It has it, at this step.
   absl::Status Begin(uint32_t rank, uint64_t first_step) { return gradients_.Begin(rank, first_step); }
-  // `next_step`: what it gave for this one and later ones its successor gives again.
+  // It has it no more; what it gave for `next_step` and later ones its successor gives again.
   void End(uint32_t rank, uint64_t next_step);
   // By the thread of a rank that has begun, before its first step: waits until a group with the rank has formed, and its
   // members have the same state. What it would read earlier may be written over while it does (dense_state.h).
@@ -157,7 +158,8 @@ class DenseReplica final : public DenseSource {
   // a sharded replica has not been told that they would be.
   // Errors are those of the device. REQUIRES: by the thread of a rank that has given its gradients of step `steps` - 1 and
   // not of the next.
-  absl::StatusOr<std::optional<DenseStore::Share>> WriteBack(const DenseStore& store, uint64_t steps, uint32_t rank) const;
+  absl::StatusOr<std::optional<DenseStore::WriteBackPart>> WriteBack(const DenseStore& store, uint64_t steps,
+                                                                     uint32_t rank) const;
 
   // Whether no group takes this process as it is (GroupFormer::Form), while others may go on without it. By then whatever
   // is waited for here ends with the reason.

@@ -304,7 +304,7 @@ TEST_P(DenseReplicaTest, StepsWhoseGradientsNobodyHasAreCountedAsLost) {
   const DenseStore store = StoreOf(a.replica());
   std::vector<float> steps;
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
-    const DenseStore::Share share = (*a.replica().WriteBack(store, 3, rank)).value();
+    const DenseStore::WriteBackPart share = (*a.replica().WriteBack(store, 3, rank)).value();
     for (const PushItem& item : share.items) {
       if (item.table.name() == "dense/steps") steps.assign(item.gradients.begin(), item.gradients.end());
     }

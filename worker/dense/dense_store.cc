@@ -28,12 +28,6 @@ TableSpec Assigned(const std::string& name, const std::vector<uint64_t>& shape) 
   return spec;
 }
 
-uint64_t Elements(const TableSpec& table) {
-  uint64_t elements = 1;
-  for (const uint64_t extent : table.shape()) elements *= extent;
-  return elements;
-}
-
 uint64_t SlotsOf(uint64_t elements, const UpdateRule& rule) {
   uint64_t slots = 0;
   for (uint64_t done = 0; done < elements; done += kBlockElements) {
@@ -66,7 +60,7 @@ std::vector<TableSpec> DenseStore::Specs(const std::vector<TableSpec>& models, c
     specs.push_back(std::move(spec));
   }
   for (const TableSpec& model : models) {
-    const uint64_t slots = SlotsOf(Elements(model), rule);
+    const uint64_t slots = SlotsOf(Table(model).elements(), rule);
     if (slots > 0) specs.push_back(Assigned(absl::StrCat(model.name(), "/slots"), {slots}));
   }
   specs.push_back(Assigned("dense/steps", {kStepsElements}));
@@ -76,9 +70,9 @@ std::vector<TableSpec> DenseStore::Specs(const std::vector<TableSpec>& models, c
 DenseStore::DenseStore(const DenseLayout& layout, const UpdateRule& rule, std::vector<Table> tables)
     : layout_(layout), rule_(rule), tables_(std::move(tables)) {}
 
-absl::StatusOr<DenseStore::Share> DenseStore::ShareOf(const DenseState& state, uint64_t version, uint32_t rank,
-                                                      uint32_t logical_workers) const {
-  Share share;
+absl::StatusOr<DenseStore::WriteBackPart> DenseStore::PartOf(const DenseState& state, uint64_t version, uint32_t rank,
+                                                             uint32_t logical_workers) const {
+  WriteBackPart result;
   uint64_t place = 0;
   std::vector<Table> tables;
   // copy(part, to): of values that may be where the host cannot read them.
@@ -94,8 +88,8 @@ absl::StatusOr<DenseStore::Share> DenseStore::ShareOf(const DenseState& state, u
     }
     if (blocks.empty()) return absl::OkStatus();
     tables.push_back(table);
-    share.blocks.push_back(std::move(blocks));
-    share.values.push_back(std::move(mine));
+    result.blocks.push_back(std::move(blocks));
+    result.values.push_back(std::move(mine));
     return absl::OkStatus();
   };
   const auto of_state = [&](absl::Span<const float> part, float* to) {
@@ -115,9 +109,9 @@ absl::StatusOr<DenseStore::Share> DenseStore::ShareOf(const DenseState& state, u
     return absl::OkStatus();
   }));
   for (size_t i = 0; i < tables.size(); ++i) {
-    share.items.push_back({.table = tables[i], .keys = share.blocks[i], .gradients = share.values[i]});
+    result.items.push_back({.table = tables[i], .keys = result.blocks[i], .gradients = result.values[i]});
   }
-  return share;
+  return result;
 }
 
 absl::StatusOr<uint64_t> DenseStore::Load(Session& session, MonotonicDuration timeout, const Interrupt& interrupt,

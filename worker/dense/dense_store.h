@@ -42,13 +42,14 @@ class DenseStore {
   DenseStore(const DenseLayout& layout, const UpdateRule& rule, std::vector<Table> tables);
 
   // One rank's part of a write-back: the calls, and the memory that they borrow.
-  struct Share {
+  struct WriteBackPart {
     std::vector<std::vector<uint64_t>> blocks;
     std::vector<std::vector<float>> values;
     std::vector<PushItem> items;
   };
   // Errors are those of the state's memory. REQUIRES: all buckets have this version, and no other one before the return.
-  absl::StatusOr<Share> ShareOf(const DenseState& state, uint64_t version, uint32_t rank, uint32_t logical_workers) const;
+  absl::StatusOr<WriteBackPart> PartOf(const DenseState& state, uint64_t version, uint32_t rank,
+                                       uint32_t logical_workers) const;
 
   // Puts what the servers have into a state that has nothing; returns the steps that it is after. Errors are those of the
   // pull and of the state's memory, and DATA_LOSS for numbers that are none.

@@ -115,7 +115,7 @@ TEST_F(DenseStoreTest, RanksWriteEachBlockOnceAndItComesBack) {
   FillState(kSteps);
   state_->set_lost_steps(45);
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    const DenseStore::Share share = *store_->ShareOf(*state_, kSteps, rank, 3);
+    const DenseStore::WriteBackPart share = *store_->PartOf(*state_, kSteps, rank, 3);
     session_.Push(share.items, CallOptions(), [](absl::Status) {});
   }
   EXPECT_EQ(session_.pushes.size(), 1u + 3 + 1 + 5 + 1);

@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<TrainingModel>> TrainingModel::Create(const Job& 
                           std::all_of(tables.specs().begin(), tables.specs().end(),
                                       [](const TableSpec& table) { return table.kind() == DENSE; });
   for (const TableSpec& table : tables.specs()) {
-    options.stays.push_back(dense_on_device && !device.SharesHostMemory() && table.kind() == DENSE);
+    options.stays_on_device.push_back(dense_on_device && !device.SharesHostMemory() && table.kind() == DENSE);
   }
   Streams streams;
   PAWL_ASSIGN_OR_RETURN(streams.compute, device.CreateStream());
@@ -253,28 +253,30 @@ absl::StatusOr<LossSum> TrainingModel::ComputeGradients(const Batch& batch,
 }
 
 absl::StatusOr<size_t> TrainingModel::FirstNotFinite(absl::Span<const absl::Span<float>> gradients) {
-  const size_t staying = std::count(options_.stays.begin(), options_.stays.end(), true);
+  const size_t staying = std::count(options_.stays_on_device.begin(), options_.stays_on_device.end(), true);
   std::vector<float> found(staying);
   if (staying > 0) {
     // What may be refused comes first: nothing may be under way to `found` when this returns.
     PAWL_ASSIGN_OR_RETURN(float* const there, workspace_.Allocate<float>(staying));
     size_t next = 0;
     for (size_t t = 0; t < gradients.size(); ++t) {
-      if (options_.stays[t]) streams_.compute->FindNotFinite(gradients[t].size(), gradients[t].data(), there + next++);
+      if (options_.stays_on_device[t])
+        streams_.compute->FindNotFinite(gradients[t].size(), gradients[t].data(), there + next++);
     }
     streams_.compute->CopyToHost(there, staying * sizeof(float), found.data());
     PAWL_RETURN_IF_ERROR(streams_.compute->Synchronize());
   }
   size_t next = 0;
   for (size_t t = 0; t < gradients.size(); ++t) {
-    const bool is_finite = options_.stays[t] ? found[next++] == 0 : AllFinite(gradients[t].data(), gradients[t].size());
+    const bool is_finite =
+        options_.stays_on_device[t] ? found[next++] == 0 : AllFinite(gradients[t].data(), gradients[t].size());
     if (!is_finite) return t;
   }
   return gradients.size();
 }
 
 absl::Status TrainingModel::ScaleGradient(size_t table, float factor, absl::Span<float> gradient) {
-  if (options_.stays[table]) {
+  if (options_.stays_on_device[table]) {
     streams_.compute->Scale(gradient.size(), factor, gradient.data());
     return streams_.compute->Synchronize();
   }
@@ -308,12 +310,12 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
                                              float gradient_scale, absl::Span<const absl::Span<float>> gradients,
                                              const GradientHooks& hooks, LossSum* result, std::vector<InFlight>* in_flight) {
   absl::Status gate_status;
-  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, options_.stays, hooks.gate, &gate_status));
+  PAWL_ASSIGN_OR_RETURN(ModelStep step, BeginStep(batch, parameters, options_.stays_on_device, hooks.gate, &gate_status));
   const bool shares_host_memory = device_.SharesHostMemory();
   staying_.clear();
   for (size_t t = 0; t < gradients.size(); ++t) {
     float* data = gradients[t].data();
-    if (options_.stays[t]) {
+    if (options_.stays_on_device[t]) {
       staying_.insert(staying_.end(), {parameters[t].data(), data});
     } else if (!shares_host_memory) {
       PAWL_ASSIGN_OR_RETURN(data, workspace_.Allocate<float>(gradients[t].size()));
@@ -325,7 +327,7 @@ absl::Status TrainingModel::EnqueueGradients(const Batch& batch, absl::Span<cons
       if (hooks.sink) hooks.sink(table);
       return;
     }
-    if (options_.stays[table]) {
+    if (options_.stays_on_device[table]) {
       in_flight->push_back({table, streams_.compute.get(), streams_.compute->PlaceMark()});
       return;
     }

@@ -142,7 +142,7 @@ class TrainingModel {
     std::vector<bool> recomputes;
     bool records_steps = false;
     // By table: whether ComputeGradients' spans of it are of the device's memory, and that is not the host's.
-    std::vector<bool> stays;
+    std::vector<bool> stays_on_device;
   };
   // What a device does at a time, each a stream of its own: what comes next is copied there, and what is done is copied
   // back, while it computes.
