@@ -422,6 +422,24 @@ TEST_F(EndCheckpointTest, AJobThatHadNothingLeftToTrainHasTheOneThatItBeganWith)
   EXPECT_EQ(Status().checkpoint().end_folder(), "/c/" + name);
 }
 
+TEST_F(EndCheckpointTest, EarlyStoppingThatIsTakenOutOnARestoreThrowsNothingAway) {
+  Train("", [](Coordinator::Options& options) {
+    options.restore.emplace().set_step(10);
+    StoredEvaluations& evaluations = *options.restore_state.mutable_evaluations();
+    evaluations.set_next(2);
+    evaluations.mutable_best()->set_evaluation(1);
+    evaluations.set_best_is_kept(true);
+    evaluations.set_stop_training(true);
+  });
+  const auto answer = Report(worker_, 0, 2, true);
+  for (uint32_t rank = 1; rank < 4; ++rank) Report(worker_, rank, 2, true);
+  ASSERT_TRUE(answer->has_value() && (*answer)->ok());
+  EXPECT_FALSE((**answer)->stop());
+  FinishAll();
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 Inspect", "s:2 Inspect"}));
+  EXPECT_EQ(reports_.at(0).evaluation->evaluation(), 2u);
+}
+
 TEST_F(EndCheckpointTest, AJobWithoutAFolderHasNone) {
   Train("");
   FinishAll();

@@ -27,7 +27,8 @@ EarlyStoppingPolicy::Decision EarlyStoppingPolicy::Observe(const EvaluationResul
   Decision decision;
   const std::optional<double> goodness = Goodness(result, settings_.metric());
   if (goodness.has_value() && !std::isnan(*goodness)) {
-    decision.improved = !best_.has_value() || *goodness > *Goodness(*best_, settings_.metric()) + settings_.min_delta();
+    const std::optional<double> before = best_.has_value() ? Goodness(*best_, settings_.metric()) : std::nullopt;
+    decision.improved = !before.has_value() || std::isnan(*before) || *goodness > *before + settings_.min_delta();
   }
   if (decision.improved) {
     best_ = result;

@@ -12,7 +12,8 @@
 namespace pawl {
 
 // Sees the evaluations in order and says what to do after each. AUC and ACCURACY are better when higher, LOGLOSS and
-// RMSE when lower. An evaluation without the metric, or with NaN, is no improvement. Not thread-safe.
+// RMSE when lower. An evaluation without the metric, or with NaN, is no improvement, and any other one is better than it:
+// the best of a restored job may have been so by another metric. Not thread-safe.
 class EarlyStoppingPolicy {
  public:
   // REQUIRES: metric set, patience > 0 (FillDefaults sees to both).

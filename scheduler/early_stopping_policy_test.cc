@@ -66,5 +66,22 @@ TEST(EarlyStoppingPolicyTest, MissingMetricAndNanAreNoImprovement) {
   EXPECT_FALSE(policy.best().has_value());
 }
 
+// A job that is restored may have another metric, and other data to evaluate.
+TEST(EarlyStoppingPolicyTest, ABestThatIsNotComparableIsNone) {
+  EvaluationResult without;
+  without.set_auc(0.9);
+  EvaluationResult nan = without;
+  nan.set_logloss(std::nan(""));
+  for (const EvaluationResult& best : {without, nan}) {
+    EarlyStoppingPolicy policy(Settings(LOGLOSS, 2));
+    policy.Restore(best, 0);
+    EvaluationResult result;
+    result.set_evaluation(2);
+    result.set_logloss(0.5);
+    EXPECT_TRUE(policy.Observe(result).improved);
+    EXPECT_EQ(policy.best()->evaluation(), 2u);
+  }
+}
+
 }  // namespace
 }  // namespace pawl

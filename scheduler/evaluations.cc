@@ -61,6 +61,8 @@ StoredEvaluations Evaluations::Save() const {
 void Evaluations::Restore(const StoredEvaluations& stored) {
   results_.assign(stored.results().begin(), stored.results().end());
   if (stored.next() != 0) collector_.BeginWith(stored.next());
+  // A restored job may have none, where the one before had: then nothing is kept, nor to be gone back to.
+  if (!early_stopping_) return;
   if (stored.has_best()) published_best_ = stored.best();
   published_without_improvement_ = stored.without_improvement();
   published_best_is_kept_ = best_is_kept_ = stored.best_is_kept();

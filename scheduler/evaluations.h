@@ -52,7 +52,7 @@ class Evaluations {
   std::optional<EvaluationResult> FinalResult() const;
 
   StoredEvaluations Save() const;
-  // REQUIRES: nothing was added.
+  // Of early stopping nothing, if the job has none. REQUIRES: nothing was added.
   void Restore(const StoredEvaluations& stored);
 
  private:

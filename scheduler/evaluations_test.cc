@@ -86,5 +86,25 @@ TEST(EvaluationsTest, RestartGoesOnWithTheEvaluationThatWasNotPublished) {
   EXPECT_TRUE(after.stop_training());
 }
 
+// The parameters that are kept are of a training that the job does not go back to.
+TEST(EvaluationsTest, AJobWithoutEarlyStoppingBeginsWithNothingOfIt) {
+  Evaluations before(TestJob());
+  for (uint64_t evaluation = 1; evaluation <= 3; ++evaluation) {
+    const EvaluationResult result = Auc(evaluation, evaluation == 1 ? 0.9 : 0.5);
+    if (before.Observe(result).improved) before.BestIsKept();
+    before.Publish(result);
+  }
+  ASSERT_TRUE(before.stop_training());
+  Job job = TestJob();
+  job.mutable_evaluation()->clear_early_stopping();
+  Evaluations after(job);
+  after.Restore(before.Save());
+  EXPECT_FALSE(after.best_is_kept());
+  EXPECT_FALSE(after.stop_training());
+  EXPECT_EQ(after.results().size(), 3u);
+  EXPECT_EQ(after.FinalResult()->evaluation(), 3u);
+  EXPECT_FALSE(after.Save().best_is_kept());
+}
+
 }  // namespace
 }  // namespace pawl
