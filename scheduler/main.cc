@@ -268,10 +268,9 @@ absl::Status PrepareCheckpoints(Env& env, Coordinator::Options& options) {
   return absl::OkStatus();
 }
 
-// Not to be called before the start has succeeded, for after it the newest one is another one; nor once the job has made any
-// itself.
-absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, const StoredRestore& restore) {
-  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside, SetLaterAside(env, job, restore));
+// Not to be called before the start has succeeded, for after it the newest one is another one.
+absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, uint64_t job_id, const StoredRestore& restore) {
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside, SetLaterAside(env, job, job_id, restore));
   for (const std::string& name : aside) {
     spdlog::warn("{} in {} is of a run that is given up, and is set aside", name, job.checkpoint().dir());
   }
@@ -365,7 +364,8 @@ int Direct(EndSignal& signal) {
   }
 
   const Job job = options->job;
-  // A scheduler that was interrupted may not have come to it.
+  const uint64_t job_id = options->job_id;
+  // A scheduler that was interrupted may not have come to it; once a checkpoint is complete it has.
   std::optional<StoredRestore> begins_with = options->restore;
   if (restored != nullptr && restored->has_restore() && restored->checkpoint().completed() == 0) {
     begins_with = restored->restore();
@@ -430,7 +430,7 @@ int Direct(EndSignal& signal) {
   }
 
   if (begins_with.has_value()) {
-    if (const absl::Status status = SetLaterCheckpointsAside(Env::Real(), job, *begins_with); !status.ok()) {
+    if (const absl::Status status = SetLaterCheckpointsAside(Env::Real(), job, job_id, *begins_with); !status.ok()) {
       const std::string text = absl::StrCat("checkpoint.dir is ", job.checkpoint().dir(),
                                             ": later checkpoints there cannot be set aside: ", status.message());
       // Servers may be under way here: there is no return that waits for none of them.

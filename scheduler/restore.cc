@@ -123,12 +123,13 @@ std::string WarningOf(Env& env, const FoundCheckpoint& found) {
   return text;
 }
 
-absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job, const StoredRestore& restore) {
+absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job, uint64_t job_id,
+                                                       const StoredRestore& restore) {
   const std::string& dir = job.checkpoint().dir();
   if (dir.empty()) return std::vector<std::string>();
   // The end's of another folder is not the one of the same name here.
   const bool after_the_end = CheckpointStore::IsOfEnd(restore.name()) && IsSame(restore.dir(), dir);
-  return CheckpointStore(env, dir).SetAsideAfter(job.name(), restore.step(), after_the_end);
+  return CheckpointStore(env, dir).SetAsideAfter({job_id, job.name(), restore.step(), after_the_end});
 }
 
 bool IsSource(const std::string& path, const StoredRestore& restore) {

@@ -38,10 +38,11 @@ StoredRestore RestoreOf(const FoundCheckpoint& found, const Job& job);
 // What somebody who goes on from `found` should know; empty: nothing.
 std::string WarningOf(Env& env, const FoundCheckpoint& found);
 
-// Renames what of the job's checkpoints in its own folder is after `restore` to NAME.aside: it is of a run that is given up,
-// and the job makes others of those steps. So is one of the same place that is not the one it was restored from. Returns the
-// names.
-absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job, const StoredRestore& restore);
+// Renames what of the job's checkpoints in its own folder is after `restore`, and not of the run `job_id` itself, to
+// NAME.aside: it is of a run that is given up, and the job makes others of those steps. So is one of the same place that is
+// not the one it was restored from. Returns the names.
+absl::StatusOr<std::vector<std::string>> SetLaterAside(Env& env, const Job& job, uint64_t job_id,
+                                                       const StoredRestore& restore);
 
 // Whether `path` is what a job was restored from, by FindCheckpoint, under whatever name.
 bool IsSource(const std::string& path, const StoredRestore& restore);

@@ -120,11 +120,11 @@ TEST_F(RestoreTest, WhatIsAfterItIsSetAsideAndAnEndThatIsOfAnotherRun) {
   restore.set_name(end);
   restore.set_step(9);
   job_.mutable_checkpoint()->set_dir(dir_);
-  EXPECT_EQ(SetLaterAside(Env::Real(), job_, restore).value(), std::vector<std::string>{Name(10)});
+  EXPECT_EQ(SetLaterAside(Env::Real(), job_, 78, restore).value(), std::vector<std::string>{Name(10)});
   restore.set_dir(dir_ + "-copy");
-  EXPECT_EQ(SetLaterAside(Env::Real(), job_, restore).value(), std::vector<std::string>{end});
+  EXPECT_EQ(SetLaterAside(Env::Real(), job_, 78, restore).value(), std::vector<std::string>{end});
   job_.clear_checkpoint();
-  EXPECT_TRUE(SetLaterAside(Env::Real(), job_, restore)->empty());
+  EXPECT_TRUE(SetLaterAside(Env::Real(), job_, 78, restore)->empty());
 }
 
 TEST_F(RestoreTest, WhereEarlyStoppingHasRestoredTheBestItIsTold) {
@@ -207,11 +207,26 @@ TEST_F(RestoreTest, EvaluationsMustBeNumberedAsBefore) {
 
 TEST_F(RestoreTest, LaterOnesAreSetAside) {
   for (const uint64_t step : {9, 100, 200}) Write(step);
-  EXPECT_EQ(store().SetAsideAfter("flights", 9)->size(), 2u);
+  EXPECT_EQ(store().SetAsideAfter({78, "flights", 9})->size(), 2u);
   EXPECT_EQ(store().Newest("flights").value(), Name(9));
   Write(100);
-  EXPECT_EQ(store().SetAsideAfter("flights", 9)->size(), 1u);
+  EXPECT_EQ(store().SetAsideAfter({78, "flights", 9})->size(), 1u);
   EXPECT_EQ(Env::Real().List(dir_)->size(), 4u) << "nothing is lost";
+}
+
+// The scheduler is restarted, and cannot know whether the one before has come to it.
+TEST_F(RestoreTest, WhatTheJobItselfHasMadeStays) {
+  for (const uint64_t step : {9, 100}) Write(step);
+  Write(200, /*with_manifest=*/false);
+  Write(300, /*with_manifest=*/true, /*of_end=*/true);
+  EXPECT_TRUE(store().SetAsideAfter({77, "flights", 9})->empty());
+  // By its parts, where the manifest says nothing.
+  FlipByte(absl::StrCat(dir_, "/", Name(100), "/MANIFEST"), 30);
+  EXPECT_TRUE(store().SetAsideAfter({77, "flights", 9})->empty());
+  // It may be begun just now.
+  std::filesystem::create_directory(absl::StrCat(dir_, "/", Name(400)));
+  EXPECT_EQ(store().SetAsideAfter({78, "flights", 9}).value(),
+            (std::vector<std::string>{Name(100), Name(200), Name(300) + "-end"}));
 }
 
 TEST_F(RestoreTest, TheEndIsLaterThanItsStep) {
@@ -220,8 +235,8 @@ TEST_F(RestoreTest, TheEndIsLaterThanItsStep) {
   const std::string end = Name(9) + "-end";
   EXPECT_EQ(FindCheckpoint(Env::Real(), dir_, "flights")->name, end);
   EXPECT_EQ(FindCheckpoint(Env::Real(), dir_ + "/" + Name(9), "flights")->name, Name(9));
-  EXPECT_EQ(store().SetAsideAfter("flights", 9, /*of_end=*/true)->size(), 0u);
-  EXPECT_EQ(store().SetAsideAfter("flights", 9).value(), std::vector<std::string>{end});
+  EXPECT_EQ(store().SetAsideAfter({78, "flights", 9, /*of_end=*/true})->size(), 0u);
+  EXPECT_EQ(store().SetAsideAfter({78, "flights", 9}).value(), std::vector<std::string>{end});
   EXPECT_EQ(store().Newest("flights").value(), Name(9));
 }
 

@@ -132,14 +132,25 @@ absl::Status BlockFileWriter::Write(absl::Span<const WritableFile::Fragment> fra
 
 absl::StatusOr<std::unique_ptr<BlockFileReader>> BlockFileReader::Open(Env& env, const std::string& path,
                                                                        const BlockFileId& expected) {
-  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.OpenForRead(path));
-  PAWL_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
-  std::unique_ptr<BlockFileReader> reader(new BlockFileReader(path, std::move(file), size));
-  PAWL_RETURN_IF_ERROR(reader->ReadHeader(expected));
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<BlockFileReader> reader, OpenAny(env, path));
+  PAWL_RETURN_IF_ERROR(reader->CheckId(expected));
   return reader;
 }
 
-absl::Status BlockFileReader::ReadHeader(const BlockFileId& expected) {
+absl::StatusOr<BlockFileId> BlockFileReader::ReadId(Env& env, const std::string& path) {
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<BlockFileReader> reader, OpenAny(env, path));
+  return reader->id();
+}
+
+absl::StatusOr<std::unique_ptr<BlockFileReader>> BlockFileReader::OpenAny(Env& env, const std::string& path) {
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, env.OpenForRead(path));
+  PAWL_ASSIGN_OR_RETURN(const uint64_t size, file->Size());
+  std::unique_ptr<BlockFileReader> reader(new BlockFileReader(path, std::move(file), size));
+  PAWL_RETURN_IF_ERROR(reader->ReadHeader());
+  return reader;
+}
+
+absl::Status BlockFileReader::ReadHeader() {
   char header[kBlockFileHeaderBytes];
   PAWL_RETURN_IF_ERROR(Read(header, sizeof(header), "the header"));
   offset_ = 0;  // What errors name.
@@ -157,6 +168,12 @@ absl::Status BlockFileReader::ReadHeader(const BlockFileId& expected) {
   if (version != kBlockFileVersion || reserved != 0) {
     return Damaged(absl::StrCat("the format's version is ", version, "; this program reads ", kBlockFileVersion));
   }
+  offset_ = kBlockFileHeaderBytes;
+  file_crc_ = Crc32c(0, header, kBlockFileHeaderBytes);
+  return absl::OkStatus();
+}
+
+absl::Status BlockFileReader::CheckId(const BlockFileId& expected) const {
   if (id_.kind != expected.kind) return Damaged(absl::StrCat("it is a ", KindName(id_.kind)));
   if (id_.job_id != expected.job_id) {
     return Damaged(absl::StrCat("it belongs to job ", id_.job_id, ", not to job ", expected.job_id));
@@ -170,8 +187,6 @@ absl::Status BlockFileReader::ReadHeader(const BlockFileId& expected) {
   if (id_.kind == BlockFileKind::kCheckpointPart && id_.mark != expected.mark) {
     return Damaged(absl::StrCat("it belongs to step ", id_.mark, ", not to step ", expected.mark));
   }
-  offset_ = kBlockFileHeaderBytes;
-  file_crc_ = Crc32c(0, header, kBlockFileHeaderBytes);
   return absl::OkStatus();
 }
 

@@ -78,6 +78,8 @@ class BlockFileReader {
   // Opens a file that must be `expected`; the mark of a snapshot may be any.
   static absl::StatusOr<std::unique_ptr<BlockFileReader>> Open(Env& env, const std::string& path,
                                                                const BlockFileId& expected);
+  // What a file says it is, of which nothing else is read.
+  static absl::StatusOr<BlockFileId> ReadId(Env& env, const std::string& path);
 
   const BlockFileId& id() const { return id_; }
   const std::string& path() const { return path_; }
@@ -91,7 +93,9 @@ class BlockFileReader {
  private:
   BlockFileReader(std::string path, std::unique_ptr<ReadableFile> file, uint64_t file_bytes)
       : path_(std::move(path)), file_(std::move(file)), file_bytes_(file_bytes) {}
-  absl::Status ReadHeader(const BlockFileId& expected);
+  static absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenAny(Env& env, const std::string& path);
+  absl::Status ReadHeader();
+  absl::Status CheckId(const BlockFileId& expected) const;
   absl::Status ReadFooter(const char* length_field);
   // Reads exactly `size` bytes at offset_.
   absl::Status Read(char* out, size_t size, absl::string_view what);

@@ -29,8 +29,9 @@ constexpr char kManifestFile[] = "MANIFEST";
 constexpr absl::string_view kStepMark = "-step-";
 constexpr size_t kStepDigits = 20;
 constexpr absl::string_view kEndMark = "-end";
+constexpr absl::string_view kPartEnd = ".part";
 
-std::string PartFile(uint32_t partition) { return absl::StrCat("p", partition, ".part"); }
+std::string PartFile(uint32_t partition) { return absl::StrCat("p", partition, kPartEnd); }
 
 // Where in the course of a job a checkpoint was made: the end comes after the last step.
 struct Place {
@@ -269,15 +270,32 @@ absl::StatusOr<std::string> CheckpointStore::Newest(absl::string_view job_name) 
   return newest;
 }
 
-absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(absl::string_view job_name, uint64_t step,
-                                                                        bool of_end) {
+absl::StatusOr<bool> CheckpointStore::IsOfAnotherRun(const std::string& name, uint64_t job_id) const {
+  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(name);
+  if (manifest.ok()) return manifest->job_id() != job_id;
+  // A damaged one hides what is before it.
+  bool is = absl::IsDataLoss(manifest.status());
+  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> files, env_.List(JoinPath(folder_, name)));
+  for (const std::string& file : files) {
+    if (!absl::EndsWith(file, kPartEnd)) continue;
+    const absl::StatusOr<BlockFileId> part = BlockFileReader::ReadId(env_, PathOf(name, file));
+    if (!part.ok()) continue;
+    if (part->job_id == job_id) return false;
+    is = true;
+  }
+  return is;
+}
+
+absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(const CheckpointId& last) {
   const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
   std::vector<std::string> set_aside;
   if (absl::IsNotFound(names.status())) return set_aside;
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     const auto parsed = ParseName(name);
-    if (!parsed.has_value() || parsed->job_name != job_name || parsed->place <= Place{step, of_end}) continue;
+    if (!parsed.has_value() || parsed->job_name != last.job_name || parsed->place <= Place{last.step, last.of_end}) continue;
+    PAWL_ASSIGN_OR_RETURN(const bool of_another_run, IsOfAnotherRun(name, last.job_id));
+    if (!of_another_run) continue;
     std::string to = absl::StrCat(name, ".aside");
     for (int i = 2; std::find(names->begin(), names->end(), to) != names->end(); ++i) {
       to = absl::StrCat(name, ".aside-", i);

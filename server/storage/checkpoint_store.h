@@ -96,9 +96,10 @@ class CheckpointStore {
   // The job's checkpoint with the highest step that has a manifest, good or not; empty if there is none.
   absl::StatusOr<std::string> Newest(absl::string_view job_name) const;
 
-  // Renames the job's checkpoints after that of `step` (`of_end`: after that of the end) to NAME.aside[-n], which nothing
-  // here looks at: a job that was restored from it makes others in their place. Returns their names.
-  absl::StatusOr<std::vector<std::string>> SetAsideAfter(absl::string_view job_name, uint64_t step, bool of_end = false);
+  // Renames what is after `last`, and of another run than last.job_id, to NAME.aside[-n], which nothing here looks at: a
+  // job that was restored from it makes others in their place. What no file says the run of, is not complete and stays. To
+  // be done again after any interruption, also by a job that has made some itself. Returns the names.
+  absl::StatusOr<std::vector<std::string>> SetAsideAfter(const CheckpointId& last);
 
   // NOT_FOUND; DATA_LOSS.
   absl::StatusOr<CheckpointManifest> ReadManifest(const std::string& name) const;
@@ -121,6 +122,7 @@ class CheckpointStore {
 
  private:
   absl::Status VerifyOne(const std::string& name) const;
+  absl::StatusOr<bool> IsOfAnotherRun(const std::string& name, uint64_t job_id) const;
   absl::Status DeleteCheckpoint(const std::string& name);
   std::string PathOf(absl::string_view name, absl::string_view file) const;
 

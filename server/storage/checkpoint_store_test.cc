@@ -267,7 +267,7 @@ TEST_F(CheckpointStoreTest, TheJobsEndHasOneOfItsOwn) {
   // The one before it is that of the same step.
   env_.SetContents(absl::StrCat("/checkpoints/", end, "/p0.part"), "damaged");
   EXPECT_NE(store_.Verify(end).message().find(Name(4) + ", is whole"), absl::string_view::npos) << store_.Verify(end);
-  EXPECT_EQ(store_.SetAsideAfter("job", 4, /*of_end=*/true)->size(), 0u);
+  EXPECT_EQ(store_.SetAsideAfter({78, "job", 4, /*of_end=*/true})->size(), 0u);
   ASSERT_TRUE(store_.DeleteOld("job", 1).ok());
   EXPECT_EQ(env_.List("/checkpoints").value(), std::vector<std::string>{end});
 }

@@ -123,6 +123,26 @@ TEST_F(EndCheckpointTest, AJobWithMoreEpochsGoesOnFromItWithTheSameBits) {
   ExpectEndIsThere(metrics, 3 * kSteps);
 }
 
+// In the folder of the run before; its own end is the first checkpoint that the job makes.
+TEST_F(EndCheckpointTest, ARestoredJobWhoseSchedulerDiesInTheMiddleMakesItThen) {
+  const nlohmann::json expected = End(StartCluster(Options({.epochs = 2, .checkpoints = false})));
+  for (const std::string failpoint : {"checkpoint.manifest=crash@1", "checkpoint.renamed=crash@1"}) {
+    SCOPED_TRACE(failpoint);
+    dir_ += "x";
+    ExpectEndIsThere(End(StartCluster(Options({}))), kSteps);
+    ProcessClusterOptions options = Options({.epochs = 2, .restore = dir_});
+    options.environment["scheduler"] = {absl::StrCat("PAWL_FAILPOINTS=", failpoint)};
+    ProcessCluster* const cluster = StartCluster(options);
+    ASSERT_NE(cluster, nullptr);
+    ASSERT_TRUE(cluster->node("scheduler").WaitUntil(Clock::Real().Now() + kPatience));
+    ASSERT_TRUE(cluster->node("scheduler").KilledBy(SIGKILL)) << cluster->node("scheduler").HowItEnded();
+    ASSERT_TRUE(cluster->Restart("scheduler").ok());
+    const nlohmann::json metrics = End(cluster);
+    EXPECT_EQ(metrics.value("digest", "none"), expected.value("digest", "missing"));
+    ExpectEndIsThere(metrics, 2 * kSteps);
+  }
+}
+
 // Of the 8 parts server-1 writes 4; the job has no other checkpoints.
 TEST_F(EndCheckpointTest, AServerThatDiesInTheMiddleIsReplacedByItsBackups) {
   const nlohmann::json expected = End(StartCluster(Options({.checkpoints = false})));
