@@ -52,10 +52,12 @@ inline constexpr size_t kMaxParkedCalls = 65536;
 inline constexpr std::chrono::milliseconds kTickInterval{50};
 // How long servers may take, all together, with retries, once all partitions have a primary.
 inline constexpr std::chrono::seconds kCreateTableTimeout{60};
-inline constexpr std::chrono::seconds kKeepBestTimeout{60};
 inline constexpr std::chrono::seconds kReleaseTimeout{60};
-// Reads every parameter.
+// The same for what reads every parameter, with as much time besides as the server with the most of them needs at the rate
+// below. No server should be so slow, though it looks up every key.
+inline constexpr std::chrono::seconds kKeepBestTimeout{60};
 inline constexpr std::chrono::seconds kInspectTimeout{300};
+inline constexpr uint64_t kLeastBytesPerSecondRead = 50'000'000;
 // Until the step is reached, all of it is written, and anybody who was away is back.
 inline constexpr std::chrono::seconds kCheckpointTimeout{3600};
 // The job's end waits for its checkpoint so long, repeats included; then it ends without one, and says so.
@@ -319,10 +321,14 @@ class Coordinator {
   // The last part of an evaluation is there; runs outside the lock.
   void EvaluationIsComplete(const EvaluationInput& input) PAWL_EXCLUDES(mu_);
   void PublishEvaluation(const EvaluationResult& result, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // For what reads every parameter of a server.
+  MonotonicDuration TimeToRead(MonotonicDuration least) const PAWL_REQUIRES(mu_);
   void FinishOnServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void InspectServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void GatherResult(const std::vector<InspectResponse>& answers, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  // The result is there, and the end's checkpoint too, as far as there is to be one.
+  using Inspected = std::function<void(const std::vector<InspectResponse>&, DeferredActions&)>;
+  // `done` runs under the lock. Without answers the job has failed.
+  void InspectServers(bool digest, Inspected done, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // The end's checkpoint is there, as far as there is to be one.
+  void GatherResult(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void ReportResult(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // `call` puts the question to one server; what its answer says goes to `keep`, under the lock, if it still counts.
   template <typename Answer>
@@ -341,9 +347,10 @@ class Coordinator {
   void CheckpointIsWritten(const Checkpoints::Order& order, const absl::StatusOr<std::string>& folder) PAWL_EXCLUDES(mu_);
   void CheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
-  // The result has been gathered: has the job's end written, if the job has a folder for it, and then goes on to
-  // ReportResult, with or without it.
+  // Has the job's end written, if the job has a folder for it, and then goes on to GatherResult, with or without it. In this
+  // order, since the digest can be had from the checkpoint, but the model from nothing else if the digest fails.
   void CheckpointEnd(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void CheckpointEndAt(uint64_t step, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void ContinueCheckpointOfEnd(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void EndCheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
       PAWL_REQUIRES(mu_);

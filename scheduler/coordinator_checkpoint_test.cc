@@ -235,8 +235,9 @@ class EndCheckpointTest : public CoordinatorCheckpointTest {
 TEST_F(EndCheckpointTest, ItIsMadeBeforeTheJobIsOver) {
   Train("checkpoint { dir: '/c' keep: 2 }");
   FinishAll();
-  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 Inspect", "s:2 Inspect", "s:1 Checkpoint 20 of the end",
-                                                            "s:2 Checkpoint 20 of the end"}));
+  EXPECT_EQ(servers_.TakeCalls(),
+            (std::vector<std::string>{"s:1 Inspect counters", "s:2 Inspect counters", "s:1 Checkpoint 20 of the end",
+                                      "s:2 Checkpoint 20 of the end"}));
   EXPECT_EQ(Status().state(), FINISHING);
   EXPECT_TRUE(reports_.empty());
   ASSERT_EQ(written_.size(), 1u);
@@ -261,7 +262,7 @@ TEST_F(EndCheckpointTest, ItHasTheParametersThatEarlyStoppingHasRestored) {
   FinishAll();
   const std::vector<std::string> calls = servers_.TakeCalls();
   ASSERT_EQ(calls.size(), 6u);
-  EXPECT_EQ(calls[0], "s:1 RestoreBest");
+  EXPECT_EQ(calls[1], "s:2 RestoreBest");
   EXPECT_EQ(calls[5], "s:2 Checkpoint 20 of the end");
   // A job that goes on from here makes the evaluation of step 20 again: it may have another patience.
   SchedulerState state;
@@ -284,6 +285,19 @@ TEST_F(EndCheckpointTest, AFailureIsToldAndTheJobCompletesWithoutIt) {
   EXPECT_NE(EndEvent().find("the disk is read-only"), std::string::npos);
   ASSERT_EQ(reports_.size(), 1u);
   EXPECT_NE(reports_[0].status.checkpoint().end_failure().find("the disk is read-only"), std::string::npos);
+}
+
+// The digest can be had from the checkpoint; the model from nothing else.
+TEST_F(EndCheckpointTest, AResultThatCannotBeGatheredCostsTheModelNot) {
+  Train("checkpoint { dir: '/c' }");
+  servers_.FailNext("s:2 Inspect", absl::InternalError("no digest"));
+  FinishAll();
+  ASSERT_EQ(written_.size(), 1u);
+  written_[0].done(std::string("/c/e"));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_NE(Status().failure().find("no digest"), std::string::npos) << Status().failure();
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].status.checkpoint().end_folder(), "/c/e");
 }
 
 TEST_F(EndCheckpointTest, WhatPassesIsTriedAgain) {

@@ -209,10 +209,21 @@ void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const abs
 void Coordinator::CheckpointEnd(DeferredActions& actions) {
   const std::string& dir = options_.job.checkpoint().dir();
   if (options_.write_checkpoint == nullptr || dir.empty() || checkpoints_.end_is_settled()) {
-    ReportResult(actions);
+    GatherResult(actions);
     return;
   }
-  const uint64_t step = final_counters_->step();
+  InspectServers(
+      /*digest=*/false,
+      [this](const std::vector<InspectResponse>& answers, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+        uint64_t step = 0;
+        for (const InspectResponse& answer : answers) step = std::max(step, answer.counters().step());
+        CheckpointEndAt(step, actions);
+      },
+      actions);
+}
+
+void Coordinator::CheckpointEndAt(uint64_t step, DeferredActions& actions) {
+  const std::string& dir = options_.job.checkpoint().dir();
   if (restore_.has_value() && restore_->dir() == dir && restore_->step() == step &&
       CheckpointStore::IsOfEnd(restore_->name())) {
     // There was nothing left to train.
@@ -271,7 +282,7 @@ void Coordinator::EndCheckpointIsSettled(DeferredActions& actions) {
   events_.Add(CHECKPOINT_OF_END, "",
               status.end_folder().empty() ? absl::StrCat("there is none: ", status.end_failure()) : status.end_folder());
   gate_.Changed();
-  ReportResult(actions);
+  GatherResult(actions);
 }
 
 StoredEvaluations Coordinator::EvaluationsBeforeEnd() const {

@@ -124,7 +124,7 @@ void Coordinator::EvaluationIsComplete(const EvaluationInput& input) {
   request.set_job_id(options_.job_id);
   request.set_evaluation(result.evaluation());
   rounds_.Start(
-      "keeping the best parameters", running_.Now(), kKeepBestTimeout,
+      "keeping the best parameters", running_.Now(), TimeToRead(kKeepBestTimeout),
       AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
         KeepBestRequest asked = request;
         asked.set_routing_epoch(question.epoch);
@@ -150,15 +150,21 @@ void Coordinator::PublishEvaluation(const EvaluationResult& result, DeferredActi
   evaluation_calls_.AnswerIf([&](uint64_t evaluation) { return evaluation == result.evaluation(); }, response, actions);
 }
 
+MonotonicDuration Coordinator::TimeToRead(MonotonicDuration least) const {
+  uint64_t bytes = 0;
+  for (const Node* server : membership_.Present(SERVER_ROLE)) bytes = std::max(bytes, server->counters.parameter_bytes());
+  return least + std::chrono::seconds(bytes / kLeastBytesPerSecondRead);
+}
+
 void Coordinator::FinishOnServers(DeferredActions& actions) {
   if (!evaluations_.best_is_kept()) {
-    InspectServers(actions);
+    CheckpointEnd(actions);
     return;
   }
   RestoreBestRequest request;
   request.set_job_id(options_.job_id);
   rounds_.Start(
-      "restoring the best parameters", running_.Now(), kKeepBestTimeout,
+      "restoring the best parameters", running_.Now(), TimeToRead(kKeepBestTimeout),
       AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
         RestoreBestRequest asked = request;
         asked.set_routing_epoch(question.epoch);
@@ -170,15 +176,15 @@ void Coordinator::FinishOnServers(DeferredActions& actions) {
           return;
         }
         spdlog::info("restored the parameters of evaluation {}", evaluations_.FinalResult()->evaluation());
-        InspectServers(actions);
+        CheckpointEnd(actions);
       },
       actions);
 }
 
-void Coordinator::InspectServers(DeferredActions& actions) {
+void Coordinator::InspectServers(bool digest, Inspected done, DeferredActions& actions) {
   InspectRequest request;
   request.set_job_id(options_.job_id);
-  request.set_digest(true);
+  request.set_digest(digest);
   // Of the newest attempt, by server; changed under the lock.
   struct Answers {
     uint64_t attempt = 0;
@@ -186,7 +192,7 @@ void Coordinator::InspectServers(DeferredActions& actions) {
   };
   auto answers = std::make_shared<Answers>();
   rounds_.Start(
-      "inspecting", running_.Now(), kInspectTimeout,
+      digest ? "inspecting" : "reading the counters", running_.Now(), digest ? TimeToRead(kInspectTimeout) : kInspectTimeout,
       AskBy<InspectResponse>(
           [this, request](const ServerRounds::Question& question, ServerCaller::InspectDone done) {
             InspectRequest asked = request;
@@ -197,36 +203,41 @@ void Coordinator::InspectServers(DeferredActions& actions) {
             if (answers->attempt != question.attempt) *answers = {question.attempt, {}};
             answers->by_server[question.server] = std::move(answer);
           }),
-      [this, answers](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+      [this, answers, done = std::move(done)](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!status.ok()) {
           FailJob(std::string(status.message()), actions);
           return;
         }
         std::vector<InspectResponse> all;
         for (auto& [server, answer] : answers->by_server) all.push_back(std::move(answer));
-        GatherResult(all, actions);
+        done(all, actions);
       },
       actions);
 }
 
-void Coordinator::GatherResult(const std::vector<InspectResponse>& answers, DeferredActions& actions) {
-  std::map<uint32_t, std::string> names;
-  for (const TableCatalogue::Entry* table : tables_.All()) names[table->spec.id()] = table->spec.name();
-  ServerCounters counters;
-  std::vector<PartitionDigest> digests;
-  for (const InspectResponse& answer : answers) {
-    AddCounters(answer.counters(), counters);
-    digests.insert(digests.end(), answer.digests().begin(), answer.digests().end());
-  }
-  const absl::StatusOr<uint32_t> digest = CombineDigests(names, digests);
-  if (!digest.ok()) {
-    FailJob(std::string(digest.status().message()), actions);
-    return;
-  }
-  digest_ = *digest;
-  final_counters_ = counters;
-  spdlog::info("digest {}", DigestText(*digest));
-  CheckpointEnd(actions);
+void Coordinator::GatherResult(DeferredActions& actions) {
+  InspectServers(
+      /*digest=*/true,
+      [this](const std::vector<InspectResponse>& answers, DeferredActions& actions) PAWL_REQUIRES(mu_) {
+        std::map<uint32_t, std::string> names;
+        for (const TableCatalogue::Entry* table : tables_.All()) names[table->spec.id()] = table->spec.name();
+        ServerCounters counters;
+        std::vector<PartitionDigest> digests;
+        for (const InspectResponse& answer : answers) {
+          AddCounters(answer.counters(), counters);
+          digests.insert(digests.end(), answer.digests().begin(), answer.digests().end());
+        }
+        const absl::StatusOr<uint32_t> digest = CombineDigests(names, digests);
+        if (!digest.ok()) {
+          FailJob(std::string(digest.status().message()), actions);
+          return;
+        }
+        digest_ = *digest;
+        final_counters_ = counters;
+        spdlog::info("digest {}", DigestText(*digest));
+        ReportResult(actions);
+      },
+      actions);
 }
 
 void Coordinator::ReportResult(DeferredActions& actions) {

@@ -223,6 +223,51 @@ TEST_F(CoordinatorTest, EarlyStoppingKeepsTheBestStopsAndRestoresIt) {
   EXPECT_EQ(reports_[0].status.evaluations_size(), 2);
 }
 
+TEST_F(CoordinatorTest, WhatReadsAllParametersHasTimeByTheirSize) {
+  Begin(absl::StrCat(kTraining, "evaluation { early_stopping { patience: 1 } }"), 2, 1);
+  constexpr seconds kReading{500};
+  for (const uint64_t share : {1, 4}) {
+    const RegisterResponse server = Join(SERVER_ROLE);
+    HeartbeatRequest request;
+    request.set_node(server.node());
+    request.set_incarnation(server.incarnation());
+    request.mutable_server()->set_parameter_bytes(kLeastBytesPerSecondRead * kReading.count() / 4 * share);
+    ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
+  }
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  servers_.Hold();
+  Answer<ReportEvaluationResponse> last;
+  for (uint32_t rank = 0; rank < 4; ++rank) last = Report(worker, rank, 1, true);
+  Pass(kKeepBestTimeout + kReading - seconds(1));
+  ASSERT_EQ(Status().state(), RUNNING);
+  servers_.Release();
+  ASSERT_TRUE(last->has_value() && (*last)->ok());
+  servers_.Hold();
+  ASSERT_TRUE(Finish(worker).ok());
+  Pass(kKeepBestTimeout + kReading - seconds(1));
+  ASSERT_EQ(Status().state(), FINISHING) << Status().failure();
+  servers_.Release();
+  ASSERT_EQ(Status().state(), COMPLETED) << Status().failure();
+}
+
+TEST_F(CoordinatorTest, AServerThatNeverSaysItsDigestFailsTheJobInTheEnd) {
+  Begin(kTraining, 1, 1);
+  const RegisterResponse server = Join(SERVER_ROLE);
+  HeartbeatRequest request;
+  request.set_node(server.node());
+  request.set_incarnation(server.incarnation());
+  request.mutable_server()->set_parameter_bytes(kLeastBytesPerSecondRead * 100);
+  ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
+  const RegisterResponse worker = Join(WORKER_ROLE);
+  servers_.Hold();
+  ASSERT_TRUE(Finish(worker).ok());
+  Pass(kInspectTimeout + seconds(99));
+  EXPECT_EQ(Status().state(), FINISHING) << Status().failure();
+  Pass(seconds(2));
+  EXPECT_EQ(Status().state(), FAILED);
+  servers_.Forget();
+}
+
 TEST_F(CoordinatorTest, JobCompletesWithTheLastWorkerAndSumsTheServers) {
   Begin(kTraining, 2, 2);
   Join(SERVER_ROLE);

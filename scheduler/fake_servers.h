@@ -36,7 +36,7 @@ class FakeServers final : public ServerCaller {
   }
   void Inspect(const std::string& address, const InspectRequest& request, MonotonicDuration timeout,
                InspectDone done) override {
-    Answer(address, "Inspect", request.routing_epoch(),
+    Answer(address, request.digest() ? "Inspect" : "Inspect counters", request.routing_epoch(),
            [this, address, done = std::move(done)](absl::Status status) mutable {
              InspectResponse response;
              {
