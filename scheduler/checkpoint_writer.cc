@@ -38,14 +38,25 @@ void CheckpointWriter::Write(std::string dir, CheckpointManifest manifest, uint3
   done(absl::UnavailableError("another checkpoint is being written"));
 }
 
+bool CheckpointWriter::WaitUntilIdle(MonotonicTime deadline) {
+  MutexLock lock(mu_);
+  while (next_.has_value() || busy_) {
+    if (!idle_.WaitUntil(mu_, deadline)) break;
+  }
+  return !next_.has_value() && !busy_;
+}
+
 void CheckpointWriter::Run() {
   while (true) {
     std::optional<Work> work;
     {
       MutexLock lock(mu_);
+      busy_ = false;
+      idle_.NotifyAll();
       while (!stop_ && !next_.has_value()) wake_.WaitUntil(mu_, std::chrono::steady_clock::now() + kWakeInterval);
       if (!next_.has_value()) return;
       work = std::exchange(next_, std::nullopt);
+      busy_ = true;
     }
     absl::StatusOr<std::string> folder = Carry(*work);
     work->done(std::move(folder));

@@ -9,6 +9,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
 #include "client_lib/base/mutex.h"
 #include "proto/checkpoint.pb.h"
@@ -23,7 +24,7 @@ class CheckpointWriter {
 
   // `env` outlives this.
   explicit CheckpointWriter(Env& env);
-  // Waits for the one under way.
+  // Waits for the one under way, however long that takes: see WaitUntilIdle.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
@@ -31,6 +32,9 @@ class CheckpointWriter {
   // Completes the checkpoint in `dir` of which all parts are there; then, if `keep` is not 0, deletes all but so many, which
   // may fail without harm. `done` runs on the thread, or at once with UNAVAILABLE if another one is waiting already.
   void Write(std::string dir, CheckpointManifest manifest, uint32_t keep, Done done) PAWL_EXCLUDES(mu_);
+
+  // Whether by then every `done` has run. On a share that hangs nothing can end the writing but the process's end.
+  bool WaitUntilIdle(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
 
  private:
   struct Work {
@@ -46,8 +50,10 @@ class CheckpointWriter {
   Env& env_;
   Mutex mu_;
   CondVar wake_;
+  CondVar idle_;
   bool stop_ PAWL_GUARDED_BY(mu_) = false;
   std::optional<Work> next_ PAWL_GUARDED_BY(mu_);
+  bool busy_ PAWL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
 

@@ -418,6 +418,8 @@ class Coordinator {
   JobStateMachine state_ PAWL_GUARDED_BY(mu_);
   Membership membership_ PAWL_GUARDED_BY(mu_);
   EventLog events_ PAWL_GUARDED_BY(mu_);
+  // The last one by which a node is to leave.
+  uint64_t leave_change_ PAWL_GUARDED_BY(mu_) = 0;
   // How many servers and workers there are to be.
   ScaleStatus scale_ PAWL_GUARDED_BY(mu_);
   ReplicaDirector director_ PAWL_GUARDED_BY(mu_);

@@ -421,6 +421,27 @@ TEST_F(EndCheckpointTest, WhoWaitsForOneInTheJobsFolderGetsIt) {
   EXPECT_EQ((**answer)->folder(), "/c/e");
 }
 
+// The end is in the job's own folder alone.
+TEST_F(EndCheckpointTest, WhoWaitsForOneElsewhereIsToldAtOnce) {
+  Train("checkpoint { dir: '/c' }");
+  Reach(5);
+  servers_.FailNext("s:1 Checkpoint 7", absl::UnavailableError("not yet"));
+  const auto begun = Ask("/begun");
+  Reach(5);
+  ASSERT_EQ(Status().checkpoint().under_way_step(), 7u);
+  const auto wanted = Ask("/wanted");
+  FinishAll();
+  ASSERT_EQ(written_.size(), 1u);
+  ASSERT_TRUE(wanted->has_value());
+  EXPECT_EQ((*wanted)->status().code(), absl::StatusCode::kFailedPrecondition) << (*wanted)->status();
+  EXPECT_FALSE(begun->has_value()) << "it may still be written";
+  servers_.FailNext("s:1 Checkpoint 7", absl::AbortedError("the end's was asked for"));
+  Pass(kTickInterval);
+  ASSERT_TRUE(begun->has_value());
+  EXPECT_EQ((*begun)->status().code(), absl::StatusCode::kAborted) << (*begun)->status();
+  EXPECT_EQ(Status().state(), FINISHING);
+}
+
 TEST_F(EndCheckpointTest, AJobThatHadNothingLeftToTrainHasTheOneThatItBeganWith) {
   const std::string name = "flights-step-00000000000000000020-end";
   Train("checkpoint { dir: '/c' }", [&](Coordinator::Options& options) {

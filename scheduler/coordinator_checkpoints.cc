@@ -144,7 +144,7 @@ void Coordinator::WriteCheckpoint(const Checkpoints::Order& order, const StoredE
 SchedulerState Coordinator::StateAt(uint64_t step, const StoredEvaluations& evaluations_before) const {
   SchedulerState state;
   // All that the parts know of are among them.
-  state.mutable_membership()->set_last_incarnation(membership_.Save().last_incarnation());
+  state.mutable_membership()->set_last_incarnation(membership_.last_incarnation());
   *state.mutable_tables() = tables_.Save();
   // Nobody had reached the step when the cut was asked for, or everybody had come to the end there. Evaluations before it
   // came to their end before it; one of that very step is made again.
@@ -182,8 +182,12 @@ void Coordinator::CheckpointIsWritten(const Checkpoints::Order& order, const abs
 
 void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status,
                                       DeferredActions& actions) {
-  // The end's has taken its place, or has been given up.
-  if (!checkpoints_.IsUnderWay(order)) return;
+  if (!checkpoints_.IsUnderWay(order)) {
+    // The end's has taken its place, also for who waits in the job's folder, or has been given up.
+    if (order.of_end || order.dir == options_.job.checkpoint().dir()) return;
+    checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
+    return;
+  }
   if (order.of_end) {
     EndCheckpointHasFailed(order, status, actions);
     return;
@@ -232,7 +236,13 @@ void Coordinator::CheckpointEndAt(uint64_t step, DeferredActions& actions) {
     return;
   }
   end_checkpoint_until_ = running_.Now() + kEndCheckpointTimeout;
+  const std::optional<Checkpoints::Order> before = checkpoints_.under_way();
   const Checkpoints::Order order = checkpoints_.BeginEnd(step);
+  // The one that is begun may still come about.
+  checkpoint_calls_.AnswerIf(
+      [&](const std::string& wanted) { return wanted != dir && (!before.has_value() || wanted != before->dir); },
+      absl::FailedPreconditionError(absl::StrCat("the job has come to its end; the checkpoint of that is made in ", dir)),
+      actions);
   gate_.Changed();
   spdlog::info("making the {} in {}", TextOf(order), order.dir);
   CheckpointOnServers(order, actions);

@@ -132,7 +132,8 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
     gate_.Changed();
   }
   HeartbeatResponse response;
-  response.set_drain(node->told_to_leave);
+  // Not if a scheduler that goes on from what is saved would know nothing of it; the next heartbeat comes soon.
+  response.set_drain(node->told_to_leave && gate_.IsSaved(leave_change_));
   response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
   response.set_routing_epoch(told_.routing == nullptr ? 0 : told_.routing->epoch());
   response.set_job_state(told_.state);

@@ -28,6 +28,7 @@ void Coordinator::TellToLeave(const Node& node, const std::string& why, Deferred
   events_.Add(NODE_DRAINING, node.name, why);
   replan_ = true;
   gate_.Changed();
+  leave_change_ = gate_.change();
 }
 
 absl::Status Coordinator::CheckScale(const ScaleRequest& request) const {

@@ -187,6 +187,16 @@ TEST_F(ScaleTest, WantedNumbersEventsAndDrainsOutliveTheScheduler) {
   EXPECT_TRUE(NodeNamed("server-2").silent) << "it still has to leave";
 }
 
+TEST_F(ScaleTest, ANodeIsToldToLeaveOnceThatIsSaved) {
+  Run(2, 1);
+  const RegisterResponse server = NodeNamed("server-0").registration;
+  HoldSaves();
+  EXPECT_TRUE(absl::IsUnavailable(Drain("server-0"))) << "a scheduler that dies now knows nothing of it";
+  EXPECT_FALSE(Beat(server)->drain());
+  ReleaseSaves();
+  EXPECT_TRUE(Beat(server)->drain());
+}
+
 TEST_F(ScaleTest, HandoverDoesNotWaitForAHeartbeat) {
   Run(2, 1);
   ASSERT_TRUE(Drain("server-0").ok());

@@ -17,6 +17,7 @@
 namespace pawl {
 
 // A rank that so many workers in a row have lost by dying, none of them with a step done, is a rank that nobody can host.
+// They are counted in one life of the scheduler and not saved: one that is restarted gives the rank as many hosts anew.
 inline constexpr uint32_t kMaxLossesWithoutAStep = 5;
 
 // Gives the ranks 0 to total - 1 to workers. A worker insists on certain ranks, which are its own at once, or takes

@@ -113,6 +113,8 @@ constexpr std::chrono::milliseconds kShutdownGrace{500};
 constexpr std::chrono::seconds kCampaignInterval{1};
 // How long the last states may take to be saved before the process ends without.
 constexpr std::chrono::seconds kLastSaveTimeout{10};
+// How long a checkpoint that the job does not wait for any more may take to be written before the process ends without.
+constexpr std::chrono::seconds kLastCheckpointTimeout{10};
 constexpr double kMaxTimeoutS = 1e6;
 
 uint64_t RandomJobId() {
@@ -179,11 +181,16 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   return options;
 }
 
+// Waits for nothing.
+[[noreturn]] void Exit(int code) {
+  spdlog::default_logger()->flush();
+  std::_Exit(code);
+}
+
 // Another scheduler directs the job now, or is to: not one word more, as if this one had been killed.
 [[noreturn]] void EndAtOnce(absl::string_view why) {
   spdlog::error("ended: {}", std::string(why));
-  spdlog::default_logger()->flush();
-  std::_Exit(kExitAgain);
+  Exit(kExitAgain);
 }
 
 enum class Leadership {
@@ -453,7 +460,7 @@ int Direct(EndSignal& signal) {
     }
     coordinator.Tick();
     if (asked_to_end.has_value() && clock.Now() - *asked_to_end > kLastSaveTimeout) {
-      EndAtOnce("the state cannot be saved");
+      EndAtOnce("the state cannot be saved, or metrics.json not be written");
     }
   }
   server->GetHealthCheckService()->SetServingStatus(false);
@@ -467,11 +474,17 @@ int Direct(EndSignal& signal) {
   metrics = nullptr;
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers.Shutdown();
-  checkpoint_writer = nullptr;
+  const bool hangs = !checkpoint_writer->WaitUntilIdle(clock.Now() + kLastCheckpointTimeout);
   saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout);
   const JobState state = coordinator.state();
   spdlog::info("ended: {}", JobState_Name(state));
-  return state == FAILED ? kExitFailed : kExitDone;
+  const int code = state == FAILED ? kExitFailed : kExitDone;
+  if (hangs) {
+    spdlog::warn("a checkpoint is still being written; its folder seems to hang");
+    Exit(code);
+  }
+  checkpoint_writer = nullptr;
+  return code;
 }
 
 }  // namespace

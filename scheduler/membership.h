@@ -146,6 +146,7 @@ class Membership {
 
   // For something else that needs one, such as a rank that goes to another worker: newer than all before.
   uint64_t NewIncarnation() { return ++last_incarnation_; }
+  uint64_t last_incarnation() const { return last_incarnation_; }
 
   StoredMembership Save() const;
   // The leases of all that were there count from `now`. REQUIRES: nobody has registered yet.

@@ -20,6 +20,7 @@ class SaveGate {
   void Changed() { ++change_; }
   uint64_t change() const { return change_; }
   bool all_saved() const { return saved_ == change_; }
+  bool IsSaved(uint64_t change) const { return change <= saved_; }
   // Decisions that are held back.
   size_t held() const { return held_.size(); }
 
