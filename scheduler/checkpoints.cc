@@ -14,6 +14,10 @@ constexpr size_t kMaxDirBytes = 4096;
 
 }  // namespace
 
+std::string Checkpoints::Order::Text() const {
+  return absl::StrCat(of_end ? "checkpoint of the job's end, step " : "checkpoint of step ", step);
+}
+
 absl::StatusOr<std::string> Checkpoints::DirOf(absl::string_view dir) const {
   if (dir.empty() && policy_.dir().empty()) {
     return absl::FailedPreconditionError("the job's checkpoint.dir is empty; say with --dir where the checkpoint is to be");

@@ -48,6 +48,9 @@ class Checkpoints {
     bool urgent = false;
     // Of the job's end.
     bool of_end = false;
+
+    // For people.
+    std::string Text() const;
   };
 
   // Where a request is to be kept: `dir`, or the job's own folder. INVALID_ARGUMENT, FAILED_PRECONDITION.
@@ -73,12 +76,12 @@ class Checkpoints {
   void Completed(const Order& order, const std::string& folder, uint64_t unix_ms);
 
   // The training is over, after so many steps: the end's checkpoint takes the place of the one under way. REQUIRES: the job
-  // has a folder for it, and the end is not settled.
+  // has a folder for it, and the end is not decided.
   Order BeginEnd(uint64_t step);
   // The end has the checkpoint in `folder`, or can have none.
   void EndIsIn(const std::string& folder) { status_.set_end_folder(folder); }
   void EndHasFailed(const absl::Status& why);
-  bool end_is_settled() const { return !status_.end_folder().empty() || !status_.end_failure().empty(); }
+  bool end_is_decided() const { return !status_.end_folder().empty() || !status_.end_failure().empty(); }
 
   // The job goes on without it, and nobody waits for others.
   void Abandon();
@@ -107,8 +110,9 @@ class Checkpoints {
   std::optional<Order> under_way_;
   // Steps are never asked for twice, nor backwards.
   uint64_t last_asked_ = 0;
-  // Doubled by each one that came too late, halved by each that came about: a partition that moves between order and cut
-  // is also too late, and a job whose partitions move often would else order its checkpoints ever further ahead.
+  // Doubled by each one that came too late, halved after kCheckpointsBeforeLessLead in a row that did not: a partition that
+  // moves between order and cut is also too late, and a job whose partitions move often would else order its checkpoints
+  // ever further ahead.
   uint64_t lead_ = 1;
   // Checkpoints since the lead has changed.
   uint32_t in_time_ = 0;

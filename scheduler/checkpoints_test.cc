@@ -232,21 +232,21 @@ TEST_F(CheckpointsTest, TheEndTakesThePlaceOfTheOneUnderWay) {
   // It was too late to hold it up.
   checkpoints.Completed(before, "/own/a", 5);
   EXPECT_TRUE(checkpoints.IsUnderWay(end));
-  EXPECT_FALSE(checkpoints.end_is_settled());
+  EXPECT_FALSE(checkpoints.end_is_decided());
   checkpoints.Completed(end, "/own/a-end", 6);
-  EXPECT_TRUE(checkpoints.end_is_settled());
+  EXPECT_TRUE(checkpoints.end_is_decided());
   EXPECT_EQ(checkpoints.Status().completed(), 2u);
   EXPECT_EQ(checkpoints.Status().end_folder(), "/own/a-end");
   Checkpoints next = Make(10);
   next.Restore(checkpoints.Status());
-  EXPECT_TRUE(next.end_is_settled());
+  EXPECT_TRUE(next.end_is_decided());
 }
 
 TEST_F(CheckpointsTest, AnEndThatCanHaveNoneSaysWhy) {
   Checkpoints checkpoints = Make(10);
   checkpoints.BeginEnd(7);
   checkpoints.EndHasFailed(absl::ResourceExhaustedError("the disk is full"));
-  EXPECT_TRUE(checkpoints.end_is_settled());
+  EXPECT_TRUE(checkpoints.end_is_decided());
   EXPECT_FALSE(checkpoints.under_way().has_value());
   EXPECT_NE(checkpoints.Status().end_failure().find("the disk is full"), std::string::npos);
   EXPECT_EQ(checkpoints.Status().end_folder(), "");

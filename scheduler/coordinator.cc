@@ -83,7 +83,7 @@ void Coordinator::EndSection(DeferredActions& actions) {
   if (gate_.all_saved()) return;
   if (options_.state_changed == nullptr) {
     gate_.Saved(gate_.change(), actions);
-    Tell(PresentView(), actions);
+    Publish(PresentView(), actions);
     return;
   }
   gate_.Hold(actions);
@@ -91,11 +91,11 @@ void Coordinator::EndSection(DeferredActions& actions) {
 }
 
 Coordinator::View Coordinator::PresentView() {
-  UpdateRouting();
+  MakeRouting();
   return {state_.state(), state_.reason(), routing_};
 }
 
-void Coordinator::Tell(View view, DeferredActions& actions) {
+void Coordinator::Publish(View view, DeferredActions& actions) {
   told_ = std::move(view);
   if (told_.routing == nullptr) return;
   const auto is_older = [&](const RoutingWanted& wanted)
@@ -127,7 +127,7 @@ void Coordinator::StateIsSaved(uint64_t change) {
   DeferredActions actions;
   MutexLock lock(mu_);
   gate_.Saved(change, actions);
-  Tell(being_saved_, actions);
+  Publish(being_saved_, actions);
 }
 
 void Coordinator::Close() {
@@ -157,13 +157,13 @@ void Coordinator::Tick() {
   if (state_.over()) return;
 
   // A replica that is copied before its partition is loaded would be one of nothing.
-  if (director_.placed() && nothing_yet() && director_.BeginAnew(ServersHeardOf())) RoutingHasChanged(section.actions());
+  if (director_.placed() && nothing_yet() && director_.BeginAnew(ServersHeardOf())) PlacementHasChanged(section.actions());
   if ((replan_ || now - planned_ >= kReplanInterval) && !loading()) {
     replan_ = false;
     planned_ = now;
     // While the result is gathered, who has it stays.
     const bool move = now >= moves_from_ && state_.state() != FINISHING;
-    if (director_.Step(membership_.Present(SERVER_ROLE), move, now)) RoutingHasChanged(section.actions());
+    if (director_.Step(membership_.Present(SERVER_ROLE), move, now)) PlacementHasChanged(section.actions());
     replan_ = replan_ || now < moves_from_;
   }
   if (const auto loss = director_.CheckRecovery(now); loss.has_value()) FailJob(*loss, section.actions());
@@ -214,7 +214,7 @@ void Coordinator::TakeUpWhatWasUnderWay(DeferredActions& actions) {
   }
   StartIfAllAreThere();
   if (state_.state() == FINISHING) {
-    FinishOnServers(actions);
+    EnterStage(EndStage::kRestoringBest, actions);
   } else {
     FinishIfAllWorkIsDone(actions);
   }
@@ -222,12 +222,11 @@ void Coordinator::TakeUpWhatWasUnderWay(DeferredActions& actions) {
 
 // Helpers ---------------------------------------------------------------------
 
-absl::Status Coordinator::CheckCanWait() const {
+absl::Status Coordinator::CheckCanWait() {
   PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
-  if (routing_calls_.size() + table_calls_.size() + barrier_calls_.size() + assignment_calls_.size() +
-          evaluation_calls_.size() + checkpoint_calls_.size() + join_group_calls_.size() + exchange_calls_.size() +
-          watch_group_calls_.size() >=
-      kMaxParkedCalls) {
+  size_t parked = 0;
+  ForEachParked([&](const auto& calls) { parked += calls.size(); });
+  if (parked >= kMaxParkedCalls) {
     return absl::ResourceExhaustedError(absl::StrCat(kMaxParkedCalls, " calls wait in the scheduler, the limit"));
   }
   return absl::OkStatus();
@@ -263,7 +262,7 @@ JobState Coordinator::state() const {
 
 bool Coordinator::over() const {
   MutexLock lock(mu_);
-  return state_.over() && report_is_written_ && gate_.all_saved();
+  return state_.over() && end_.stage == EndStage::kReported && gate_.all_saved();
 }
 
 bool Coordinator::AllNodesGone() const {

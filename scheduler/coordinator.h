@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -238,17 +239,27 @@ class Coordinator {
     const MutexLock lock_;
   };
 
-  // The Section in which an rpc is taken: the call is answered, or waits, once.
+  // The Section in which an rpc is taken: the call is answered, or waits, once. One is refused, and answered by that, if the
+  // store has been failing for so long that no more answers can be held.
   template <typename Response>
   class PAWL_THREAD_ANNOTATION(scoped_lockable) Rpc {
    public:
     Rpc(Coordinator& coordinator, Done<Response> done) PAWL_ACQUIRE(coordinator.mu_) PAWL_NO_THREAD_SAFETY_ANALYSIS
         : coordinator_(coordinator),
           done_(std::move(done)),
-          section_(coordinator) {}
+          section_(coordinator) {
+      if (coordinator.gate_.held() < kMaxParkedCalls) return;
+      at_once_.Add([refused = Take()]() mutable {
+        refused(absl::ResourceExhaustedError(
+            absl::StrCat(kMaxParkedCalls, " answers wait until the scheduler's state is saved, the limit")));
+      });
+    }
     ~Rpc() PAWL_RELEASE() PAWL_NO_THREAD_SAFETY_ANALYSIS { assert(done_ == nullptr); }
 
+    bool refused() const { return done_ == nullptr; }
     DeferredActions& actions() { return section_.actions(); }
+    // What need not wait until anything is saved.
+    DeferredActions& at_once() { return at_once_; }
     // With the other actions. Returns the ticket of a call that does not wait.
     Ticket Answer(absl::StatusOr<Response> answer) {
       actions().Add([done = Take(), answer = std::move(answer)]() mutable { done(std::move(answer)); });
@@ -270,35 +281,31 @@ class Coordinator {
    private:
     Coordinator& coordinator_;
     Done<Response> done_;
+    // Run once the lock is released.
+    DeferredActions at_once_;
     Section section_;
   };
 
   // Lets `actions` go if all is saved; else they wait for it.
   void EndSection(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  // Answers the call, and says true, if the store has been failing for so long that no more answers can be held.
-  template <typename Response>
-  bool RefuseIfTooManyAreHeld(Done<Response>& done) PAWL_EXCLUDES(mu_);
   View PresentView() PAWL_REQUIRES(mu_);
   // What has been told, to who asks for it. REQUIRES: that is newer.
   std::shared_ptr<const RoutingTable> ToldRouting(const RoutingWanted& wanted) const PAWL_REQUIRES(mu_);
   // `view` is saved.
-  void Tell(View view, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void Publish(View view, DeferredActions& actions) PAWL_REQUIRES(mu_);
 
   // coordinator_nodes.cc: what follows when something has changed.
   // Those that would come back under their own names.
   std::vector<const Node*> ServersHeardOf() const PAWL_REQUIRES(mu_);
   void PlaceIfServersAreThere(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void RoutingHasChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void PlacementHasChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // routing_ is of the director's present epoch from here on.
-  void UpdateRouting() PAWL_REQUIRES(mu_);
+  void MakeRouting() PAWL_REQUIRES(mu_);
   // Something has changed that ranks depend on: gives them out anew and tells the workers.
   void PlaceRanksOnWorkers(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  // To those of the worker's calls that do not know it yet.
-  void AnswerAssignment(const std::string& worker, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // What their hosts had begun at the scheduler others begin anew.
   void RanksAreFree(const std::vector<LogicalWorkers::FreeRank>& ranks) PAWL_REQUIRES(mu_);
   void StartIfAllAreThere() PAWL_REQUIRES(mu_);
-  void FinishIfAllWorkIsDone(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // `how[i]` says how nodes[i] went. dead: nobody asked for it.
   void NodesAreGone(const std::vector<Node>& nodes, const std::vector<std::string>& how, bool dead, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
@@ -306,13 +313,35 @@ class Coordinator {
   // After a restart, once there is time to act.
   void TakeUpWhatWasUnderWay(DeferredActions& actions) PAWL_REQUIRES(mu_);
 
+  // coordinator_calls.cc.
+  // To those of the worker's calls that do not know it yet.
+  void AnswerAssignment(const std::string& worker, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // REQUIRES: Membership::CheckProgress has found it possible.
+  void NoteProgress(const WorkerProgress& progress, Node& worker) PAWL_REQUIRES(mu_);
+
   // coordinator_group.cc.
   WorkerGroup::Hosts HostsOfRanks() const PAWL_REQUIRES(mu_);
   // Ranks may have other hosts, or workers be gone: ends the group, or forms one, and answers those who wait for it.
   void UpdateGroup(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  bool CancelGroupCall(Ticket ticket, const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // If it is one that waits to join.
+  bool CancelJoin(Ticket ticket, const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_);
 
   // coordinator_rounds.cc: what is asked of servers.
+  template <typename Request, typename CallDone>
+  using CallOf =
+      std::type_identity_t<void (ServerCaller::*)(const std::string& address, const Request&, MonotonicDuration, CallDone)>;
+  // Asks the primaries of all partitions, in a round (scheduler/server_rounds.h). `done` runs under the lock.
+  template <typename Request>
+  void AskServers(std::string what, MonotonicDuration timeout, const Request& request,
+                  CallOf<Request, ServerCaller::Done> call, ServerRounds::RoundDone done, DeferredActions& actions)
+      PAWL_REQUIRES(mu_);
+  // The same where the answers say something. A server that has not answered after `call_timeout` is asked again.
+  template <typename Answer>
+  using Gathered = std::function<void(absl::StatusOr<std::vector<Answer>>, DeferredActions&)>;
+  template <typename Answer, typename Request>
+  void Gather(std::string what, MonotonicDuration timeout, MonotonicDuration call_timeout, const Request& request,
+              CallOf<Request, absl::AnyInvocable<void(absl::StatusOr<Answer>)>> call, Gathered<Answer> done,
+              DeferredActions& actions) PAWL_REQUIRES(mu_);
   void CreateTableOnServers(uint32_t table, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Those of the ranks that are free hold nobody back any more, in the modes in which they would. Without effect before the
   // servers are ready: what is free then is released when they are.
@@ -323,21 +352,6 @@ class Coordinator {
   void PublishEvaluation(const EvaluationResult& result, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // For what reads every parameter of a server.
   MonotonicDuration TimeToRead(MonotonicDuration least) const PAWL_REQUIRES(mu_);
-  void FinishOnServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  using Inspected = std::function<void(const std::vector<InspectResponse>&, DeferredActions&)>;
-  // `done` runs under the lock. Without answers the job has failed.
-  void InspectServers(bool digest, Inspected done, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  // The end's checkpoint is there, as far as there is to be one.
-  void GatherResult(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void ReportResult(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  // `call` puts the question to one server; what its answer says goes to `keep`, under the lock, if it still counts.
-  template <typename Answer>
-  ServerRounds::Ask AskBy(
-      std::function<void(const ServerRounds::Question&, absl::AnyInvocable<void(absl::StatusOr<Answer>)>)> call,
-      std::function<void(const ServerRounds::Question&, Answer)> keep);
-  // The same for answers that say nothing.
-  ServerRounds::Ask AskBy(std::function<void(const ServerRounds::Question&, ServerCaller::Done)> call);
-
   // coordinator_checkpoints.cc.
   void BeginCheckpointIfDue(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void CheckpointOnServers(const Checkpoints::Order& order, DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -347,16 +361,6 @@ class Coordinator {
   void CheckpointIsWritten(const Checkpoints::Order& order, const absl::StatusOr<std::string>& folder) PAWL_EXCLUDES(mu_);
   void CheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
       PAWL_REQUIRES(mu_);
-  // Has the job's end written, if the job has a folder for it, and then goes on to GatherResult, with or without it. In this
-  // order, since the digest can be had from the checkpoint, but the model from nothing else if the digest fails.
-  void CheckpointEnd(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void CheckpointEndAt(uint64_t step, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void ContinueCheckpointOfEnd(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
-  void EndCheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
-      PAWL_REQUIRES(mu_);
-  void GiveUpEndCheckpoint(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
-      PAWL_REQUIRES(mu_);
-  void EndCheckpointIsSettled(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Those that a job which is restored from the end does not make again.
   StoredEvaluations EvaluationsBeforeEnd() const PAWL_REQUIRES(mu_);
   // What a job that is restored from a cut at `step` goes on with.
@@ -379,7 +383,44 @@ class Coordinator {
   // A server that asks for newer routing acts by what it has: nobody need wait for its heartbeat.
   void HasAdopted(const GetRoutingRequest& request, DeferredActions& actions) PAWL_REQUIRES(mu_);
 
-  // coordinator_end.cc.
+  // coordinator_end.cc. A job that has been trained goes from stage to stage, in this order; nothing but the placement is
+  // known of a stage to a scheduler that goes on there, which begins with the first one.
+  enum class EndStage {
+    kNone,
+    kRestoringBest,
+    // Before the digest, which can be had from the checkpoint: the model can be had from nothing else if the digest fails.
+    kCheckpointing,
+    kInspecting,
+    // The result is there and being written: nothing can fail the job but the writing. Also of a job that has come to
+    // another end.
+    kReporting,
+    kReported,
+  };
+  struct End {
+    EndStage stage = EndStage::kNone;
+    // kCheckpointing: until when it is tried, when it is tried again if no attempt is under way, and why the last one came
+    // to nothing.
+    MonotonicTime checkpoint_until;
+    std::optional<MonotonicTime> checkpoint_again_at;
+    absl::Status checkpoint_error;
+    // kInspecting is done.
+    std::optional<uint32_t> digest;
+    std::optional<ServerCounters> counters;
+  };
+  void FinishIfAllWorkIsDone(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void EnterStage(EndStage stage, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void RestoreBestIfKept(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void CheckpointEndIfWanted(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void CheckpointEndAt(uint64_t step, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void ContinueCheckpointOfEnd(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void EndCheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
+      PAWL_REQUIRES(mu_);
+  void GiveUpEndCheckpoint(const Checkpoints::Order& order, const absl::Status& status, DeferredActions& actions)
+      PAWL_REQUIRES(mu_);
+  // There is one, or there will be none.
+  void EndCheckpointIsDecided(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void GatherResult(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  void ReportResult(DeferredActions& actions) PAWL_REQUIRES(mu_);
   void ReportIsWritten(const absl::Status& status) PAWL_EXCLUDES(mu_);
   void FailJob(const std::string& failure, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void StopJobFor(const std::string& reason, DeferredActions& actions) PAWL_REQUIRES(mu_);
@@ -387,12 +428,10 @@ class Coordinator {
   void EndEverything(DeferredActions& actions) PAWL_REQUIRES(mu_);
 
   // OK if the job goes on and one more call may wait.
-  absl::Status CheckCanWait() const PAWL_REQUIRES(mu_);
+  absl::Status CheckCanWait() PAWL_REQUIRES(mu_);
   absl::StatusOr<Node*> FindWorker(const std::string& node, uint64_t incarnation) PAWL_REQUIRES(mu_);
   // Both: the job goes on, and a worker that is a node of it may wait.
   absl::Status CheckWorkerCanWait(const std::string& node, uint64_t incarnation) PAWL_REQUIRES(mu_);
-  // REQUIRES: Membership::CheckProgress has found it possible.
-  void NoteProgress(const WorkerProgress& progress, Node& worker) PAWL_REQUIRES(mu_);
   void LogState(absl::string_view from) PAWL_REQUIRES(mu_);
 
   // coordinator_state.cc: what is shown and what is saved.
@@ -430,12 +469,6 @@ class Coordinator {
   WorkerGroup group_ PAWL_GUARDED_BY(mu_);
   Evaluations evaluations_ PAWL_GUARDED_BY(mu_);
   Checkpoints checkpoints_ PAWL_GUARDED_BY(mu_);
-  // Of the one of the job's end.
-  MonotonicTime end_checkpoint_until_ PAWL_GUARDED_BY(mu_);
-  // When it is tried again, if no attempt is under way.
-  std::optional<MonotonicTime> end_checkpoint_again_at_ PAWL_GUARDED_BY(mu_);
-  // Why the last attempt came to nothing.
-  absl::Status end_checkpoint_error_ PAWL_GUARDED_BY(mu_);
   // The checkpoint that the job has begun with.
   std::optional<StoredRestore> restore_ PAWL_GUARDED_BY(mu_);
   ServerRounds rounds_ PAWL_GUARDED_BY(mu_);
@@ -464,11 +497,7 @@ class Coordinator {
   MonotonicTime callers_pruned_ PAWL_GUARDED_BY(mu_);
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
 
-  // The result has been gathered and is being written: nothing can fail the job but the writing.
-  bool settled_ PAWL_GUARDED_BY(mu_) = false;
-  bool report_is_written_ PAWL_GUARDED_BY(mu_) = false;
-  std::optional<uint32_t> digest_ PAWL_GUARDED_BY(mu_);
-  std::optional<ServerCounters> final_counters_ PAWL_GUARDED_BY(mu_);
+  End end_ PAWL_GUARDED_BY(mu_);
 
   ParkedCalls<RoutingWanted, RoutingTable> routing_calls_ PAWL_GUARDED_BY(mu_);
   // Keyed by the table's id.
@@ -484,32 +513,62 @@ class Coordinator {
   ParkedCalls<uint64_t, ReportEvaluationResponse> evaluation_calls_ PAWL_GUARDED_BY(mu_);
   // Keyed by the folder.
   ParkedCalls<std::string, CheckpointResponse> checkpoint_calls_ PAWL_GUARDED_BY(mu_);
+
+  // `visit` gets the parked calls of each rpc.
+  template <typename Visit>
+  void ForEachParked(Visit visit) PAWL_REQUIRES(mu_) {
+    std::apply([&](auto&... calls) { (visit(calls), ...); },
+               std::tie(routing_calls_, table_calls_, barrier_calls_, assignment_calls_, join_group_calls_, exchange_calls_,
+                        watch_group_calls_, evaluation_calls_, checkpoint_calls_));
+  }
 };
 
-template <typename Response>
-bool Coordinator::RefuseIfTooManyAreHeld(Done<Response>& done) {
-  {
-    MutexLock lock(mu_);
-    if (gate_.held() < kMaxParkedCalls) return false;
-  }
-  done(absl::ResourceExhaustedError(
-      absl::StrCat(kMaxParkedCalls, " answers wait until the scheduler's state is saved, the limit")));
-  return true;
-}
-
-template <typename Answer>
-ServerRounds::Ask Coordinator::AskBy(
-    std::function<void(const ServerRounds::Question&, absl::AnyInvocable<void(absl::StatusOr<Answer>)>)> call,
-    std::function<void(const ServerRounds::Question&, Answer)> keep) {
-  return [this, call = std::move(call), keep = std::move(keep)](const ServerRounds::Question& question) {
-    call(question, [this, keep, question](absl::StatusOr<Answer> answer) {
+template <typename Request>
+void Coordinator::AskServers(std::string what, MonotonicDuration timeout, const Request& request,
+                             CallOf<Request, ServerCaller::Done> call, ServerRounds::RoundDone done,
+                             DeferredActions& actions) {
+  const auto ask = [this, request, call](const ServerRounds::Question& question) {
+    Request asked = request;
+    asked.set_routing_epoch(question.epoch);
+    (servers_.*call)(question.address, asked, question.timeout, [this, question](const absl::Status& status) {
       Section section(*this);
-      if (!rounds_.Awaits(question.attempt, question.server)) return;
-      const absl::Status status = answer.status();
-      if (status.ok()) keep(question, *std::move(answer));
       rounds_.Answer(question.attempt, question.server, status, section.actions());
     });
   };
+  rounds_.Start(std::move(what), running_.Now(), timeout, ask, std::move(done), actions);
+}
+
+template <typename Answer, typename Request>
+void Coordinator::Gather(std::string what, MonotonicDuration timeout, MonotonicDuration call_timeout, const Request& request,
+                         CallOf<Request, absl::AnyInvocable<void(absl::StatusOr<Answer>)>> call, Gathered<Answer> done,
+                         DeferredActions& actions) {
+  // Of the newest attempt, by server; changed under the lock.
+  struct Answers {
+    uint64_t attempt = 0;
+    std::map<size_t, Answer> by_server;
+  };
+  auto answers = std::make_shared<Answers>();
+  const auto ask = [this, request, call, call_timeout, answers](const ServerRounds::Question& question) {
+    Request asked = request;
+    asked.set_routing_epoch(question.epoch);
+    (servers_.*call)(question.address, asked, std::min(question.timeout, call_timeout),
+                     [this, question, answers](absl::StatusOr<Answer> answer) {
+                       Section section(*this);
+                       if (!rounds_.Awaits(question.attempt, question.server)) return;
+                       const absl::Status status = answer.status();
+                       if (answers->attempt != question.attempt) *answers = {question.attempt, {}};
+                       if (status.ok()) answers->by_server[question.server] = *std::move(answer);
+                       rounds_.Answer(question.attempt, question.server, status, section.actions());
+                     });
+  };
+  rounds_.Start(
+      std::move(what), running_.Now(), timeout, ask,
+      [answers, done = std::move(done)](const absl::Status& status, DeferredActions& actions) mutable {
+        std::vector<Answer> all;
+        for (auto& [server, answer] : answers->by_server) all.push_back(std::move(answer));
+        done(status.ok() ? absl::StatusOr<std::vector<Answer>>(std::move(all)) : status, actions);
+      },
+      actions);
 }
 
 }  // namespace pawl

@@ -12,15 +12,14 @@
 namespace pawl {
 
 Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
-  DeferredActions at_once;
   Rpc<RoutingTable> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   HasAdopted(request, rpc.actions());
   const RoutingWanted wanted = {request.newer_than_epoch(), request.accepts_changes()};
   const bool over_is_told = told_.state == state_.state() && state_.over();
   if (!over_is_told && told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
     // It is saved, whatever else is not. A whole table takes long to copy, and not under the lock.
-    at_once.Add([done = rpc.Take(), routing = ToldRouting(wanted)]() mutable { done(*routing); });
+    rpc.at_once().Add([done = rpc.Take(), routing = ToldRouting(wanted)]() mutable { done(*routing); });
     return 0;
   }
   if (const absl::Status status = CheckCanWait(); !status.ok()) return rpc.Answer(status);
@@ -28,8 +27,8 @@ Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTab
 }
 
 Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request, Done<GetAssignmentResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<GetAssignmentResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
   if (!status.ok()) return rpc.Answer(status);
   if (request.ready() && logical_workers_.MarkReady(request.node())) {
@@ -65,8 +64,8 @@ void Coordinator::NoteProgress(const WorkerProgress& progress, Node& worker) {
 }
 
 Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRanksResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<GiveUpRanksResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   absl::Status status = state_.CheckNotOver();
   const absl::StatusOr<Node*> worker = FindWorker(request.node(), request.incarnation());
   status.Update(worker.status());
@@ -93,8 +92,8 @@ Ticket Coordinator::GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRa
 }
 
 Ticket Coordinator::CreateTable(const CreateTableRequest& request, Done<CreateTableResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<CreateTableResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   absl::Status status = CheckCanWait();
   if (status.ok() && state_.state() == FINISHING) status = absl::UnavailableError("the job is ending");
   if (!status.ok()) return rpc.Answer(status);
@@ -113,8 +112,8 @@ Ticket Coordinator::CreateTable(const CreateTableRequest& request, Done<CreateTa
 }
 
 Ticket Coordinator::ListTables(const ListTablesRequest& request, Done<ListTablesResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<ListTablesResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   ListTablesResponse response;
   for (const TableCatalogue::Entry* table : tables_.All()) {
     if (table->ready) *response.add_tables() = table->spec;
@@ -123,8 +122,8 @@ Ticket Coordinator::ListTables(const ListTablesRequest& request, Done<ListTables
 }
 
 Ticket Coordinator::Barrier(const BarrierRequest& request, Done<BarrierResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<BarrierResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   absl::Status status = CheckCanWait();
   if (status.ok()) status = membership_.Find(request.node(), request.incarnation()).status();
   if (!status.ok()) return rpc.Answer(status);
@@ -158,22 +157,17 @@ void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
     }
   }
   if (party.has_value()) return;
-  if (routing_calls_.AnswerOne(ticket, status, section.actions()).has_value()) return;
-  if (table_calls_.AnswerOne(ticket, status, section.actions()).has_value()) return;
-  if (assignment_calls_.AnswerOne(ticket, status, section.actions()).has_value()) return;
-  if (CancelGroupCall(ticket, status, section.actions())) return;
+  if (CancelJoin(ticket, status, section.actions())) return;
   if (const auto dir = checkpoint_calls_.AnswerOne(ticket, status, section.actions()); dir.has_value()) {
     if (!checkpoint_calls_.Any([&](const std::string& other) { return other == *dir; })) checkpoints_.Withdraw(*dir);
     return;
   }
-  evaluation_calls_.AnswerOne(ticket, status, section.actions());
+  ForEachParked([&](auto& calls) { calls.AnswerOne(ticket, status, section.actions()); });
 }
 
 Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
-  // Says nothing to anybody, so it need not wait until anything is saved, nor keep the saving waiting.
-  DeferredActions computation;
   Rpc<ReportEvaluationResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   if (const absl::Status status = CheckCanWait(); !status.ok()) return rpc.Answer(status);
   if (const auto worker = FindWorker(request.node(), request.incarnation()); !worker.ok())
     return rpc.Answer(worker.status());
@@ -198,7 +192,8 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Don
     rpc.Answer(ReportEvaluationResponse());
   }
   if (std::optional<EvaluationInput> input = evaluations_.Take(); input.has_value()) {
-    computation.Add([this, input = *std::move(input)] { EvaluationIsComplete(input); });
+    // Says nothing to anybody, so it need not wait until anything is saved, nor keep the saving waiting.
+    rpc.at_once().Add([this, input = *std::move(input)] { EvaluationIsComplete(input); });
   }
   return ticket;
 }

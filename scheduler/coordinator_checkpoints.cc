@@ -20,30 +20,11 @@ bool AnyRankHasAHost(const LogicalWorkers& logical_workers) {
   return false;
 }
 
-std::string TextOf(const Checkpoints::Order& order) {
-  return absl::StrCat(order.of_end ? "checkpoint of the job's end, step " : "checkpoint of step ", order.step);
-}
-
-// Whether another attempt may go better: anything but what somebody has to set right first. Errors of a disk may pass.
-bool MayPass(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kUnimplemented:
-      return false;
-    default:
-      return true;
-  }
-}
-
 }  // namespace
 
 Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<CheckpointResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<CheckpointResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   absl::StatusOr<std::string> dir = checkpoints_.DirOf(request.dir());
   absl::Status status = CheckCanWait();
   if (status.ok()) status = dir.status();
@@ -81,37 +62,22 @@ void Coordinator::CheckpointOnServers(const Checkpoints::Order& order, DeferredA
   request.set_dir(order.dir);
   request.set_step(order.step);
   request.set_of_end(order.of_end);
-  // Of the newest attempt, by server; changed under the lock.
-  struct Answers {
-    uint64_t attempt = 0;
-    std::map<size_t, CheckpointOnServerResponse> by_server;
-  };
-  auto answers = std::make_shared<Answers>();
-  rounds_.Start(
-      TextOf(order), running_.Now(), order.of_end ? kEndCheckpointTimeout : kCheckpointTimeout,
-      AskBy<CheckpointOnServerResponse>(
-          [this, request](const ServerRounds::Question& question, ServerCaller::CheckpointDone done) {
-            CheckpointOnServerRequest asked = request;
-            asked.set_routing_epoch(question.epoch);
-            servers_.Checkpoint(question.address, asked,
-                                std::min<MonotonicDuration>(question.timeout, kCheckpointCallTimeout), std::move(done));
+  Gather<CheckpointOnServerResponse>(
+      order.Text(), order.of_end ? kEndCheckpointTimeout : kCheckpointTimeout, kCheckpointCallTimeout, request,
+      &ServerCaller::Checkpoint,
+      [this, order, before = order.of_end ? EvaluationsBeforeEnd() : evaluations_.Save()](
+          const absl::StatusOr<std::vector<CheckpointOnServerResponse>>& answers, DeferredActions& actions)
+          PAWL_REQUIRES(mu_) {
+            if (!answers.ok()) {
+              CheckpointHasFailed(order, answers.status(), actions);
+              return;
+            }
+            std::vector<CheckpointPart> parts;
+            for (const CheckpointOnServerResponse& answer : *answers) {
+              parts.insert(parts.end(), answer.parts().begin(), answer.parts().end());
+            }
+            WriteCheckpoint(order, before, std::move(parts), actions);
           },
-          [answers](const ServerRounds::Question& question, CheckpointOnServerResponse answer) {
-            if (answers->attempt != question.attempt) *answers = {question.attempt, {}};
-            answers->by_server[question.server] = std::move(answer);
-          }),
-      [this, answers, order, before = order.of_end ? EvaluationsBeforeEnd() : evaluations_.Save()](
-          const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
-        if (!status.ok()) {
-          CheckpointHasFailed(order, status, actions);
-          return;
-        }
-        std::vector<CheckpointPart> parts;
-        for (const auto& [server, answer] : answers->by_server) {
-          parts.insert(parts.end(), answer.parts().begin(), answer.parts().end());
-        }
-        WriteCheckpoint(order, before, std::move(parts), actions);
-      },
       actions);
 }
 
@@ -172,12 +138,12 @@ void Coordinator::CheckpointIsWritten(const Checkpoints::Order& order, const abs
   if (order.of_end && !checkpoints_.IsUnderWay(order)) return;
   checkpoints_.Completed(order, *folder, options_.unix_ms == nullptr ? 0 : options_.unix_ms());
   gate_.Changed();
-  spdlog::info("{} is complete in {}", TextOf(order), *folder);
+  spdlog::info("{} is complete in {}", order.Text(), *folder);
   CheckpointResponse response;
   response.set_folder(*folder);
   response.set_step(order.step);
   checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, response, section.actions());
-  if (order.of_end) EndCheckpointIsSettled(section.actions());
+  if (order.of_end) EndCheckpointIsDecided(section.actions());
 }
 
 void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status,
@@ -208,93 +174,6 @@ void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const abs
   checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
 }
 
-// The checkpoint of the job's end ----------------------------------------------------
-
-void Coordinator::CheckpointEnd(DeferredActions& actions) {
-  const std::string& dir = options_.job.checkpoint().dir();
-  if (options_.write_checkpoint == nullptr || dir.empty() || checkpoints_.end_is_settled()) {
-    GatherResult(actions);
-    return;
-  }
-  InspectServers(
-      /*digest=*/false,
-      [this](const std::vector<InspectResponse>& answers, DeferredActions& actions) PAWL_REQUIRES(mu_) {
-        uint64_t step = 0;
-        for (const InspectResponse& answer : answers) step = std::max(step, answer.counters().step());
-        CheckpointEndAt(step, actions);
-      },
-      actions);
-}
-
-void Coordinator::CheckpointEndAt(uint64_t step, DeferredActions& actions) {
-  const std::string& dir = options_.job.checkpoint().dir();
-  if (restore_.has_value() && restore_->dir() == dir && restore_->step() == step &&
-      CheckpointStore::IsOfEnd(restore_->name())) {
-    // There was nothing left to train.
-    checkpoints_.EndIsIn(absl::StrCat(dir, "/", restore_->name()));
-    EndCheckpointIsSettled(actions);
-    return;
-  }
-  end_checkpoint_until_ = running_.Now() + kEndCheckpointTimeout;
-  const std::optional<Checkpoints::Order> before = checkpoints_.under_way();
-  const Checkpoints::Order order = checkpoints_.BeginEnd(step);
-  // The one that is begun may still come about.
-  checkpoint_calls_.AnswerIf(
-      [&](const std::string& wanted) { return wanted != dir && (!before.has_value() || wanted != before->dir); },
-      absl::FailedPreconditionError(absl::StrCat("the job has come to its end; the checkpoint of that is made in ", dir)),
-      actions);
-  gate_.Changed();
-  spdlog::info("making the {} in {}", TextOf(order), order.dir);
-  CheckpointOnServers(order, actions);
-}
-
-void Coordinator::ContinueCheckpointOfEnd(MonotonicTime now, DeferredActions& actions) {
-  const std::optional<Checkpoints::Order> order = checkpoints_.under_way();
-  if (!order.has_value() || !order->of_end) return;
-  if (now > end_checkpoint_until_) {
-    GiveUpEndCheckpoint(*order,
-                        absl::DeadlineExceededError(absl::StrCat(
-                            "it was not complete within ", Seconds(kEndCheckpointTimeout), " s, and may still become so",
-                            end_checkpoint_error_.ok() ? "" : "; the last attempt: ", end_checkpoint_error_.message())),
-                        actions);
-  } else if (end_checkpoint_again_at_.has_value() && now >= *end_checkpoint_again_at_) {
-    end_checkpoint_again_at_.reset();
-    CheckpointOnServers(*order, actions);
-  }
-}
-
-void Coordinator::EndCheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status,
-                                         DeferredActions& actions) {
-  if (!MayPass(status)) {
-    GiveUpEndCheckpoint(order, status, actions);
-    return;
-  }
-  // A partition has moved, or the writer is still busy with the checkpoint before.
-  const bool is_of_the_moment = absl::IsAborted(status) || absl::IsUnavailable(status);
-  if (status != end_checkpoint_error_) {
-    spdlog::log(is_of_the_moment ? spdlog::level::info : spdlog::level::warn, "{} in {} is tried again: {}", TextOf(order),
-                order.dir, status.ToString());
-  }
-  end_checkpoint_error_ = status;
-  end_checkpoint_again_at_ = running_.Now() + (is_of_the_moment ? kEndCheckpointPause : kEndCheckpointErrorPause);
-}
-
-void Coordinator::GiveUpEndCheckpoint(const Checkpoints::Order& order, const absl::Status& status,
-                                      DeferredActions& actions) {
-  spdlog::error("{} in {} came to nothing: {}", TextOf(order), order.dir, status.ToString());
-  checkpoints_.EndHasFailed(status);
-  checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
-  EndCheckpointIsSettled(actions);
-}
-
-void Coordinator::EndCheckpointIsSettled(DeferredActions& actions) {
-  const CheckpointStatus status = checkpoints_.Status();
-  events_.Add(CHECKPOINT_OF_END, "",
-              status.end_folder().empty() ? absl::StrCat("there is none: ", status.end_failure()) : status.end_folder());
-  gate_.Changed();
-  GatherResult(actions);
-}
-
 StoredEvaluations Coordinator::EvaluationsBeforeEnd() const {
   const std::deque<EvaluationResult>& results = evaluations_.results();
   // From the first one on, but for what the last step's has meant; not if the first ones are forgotten.
@@ -323,13 +202,8 @@ void Coordinator::LoadOnServers(DeferredActions& actions) {
   request.set_job_id(options_.job_id);
   request.set_dir(restore_->dir());
   request.set_name(restore_->name());
-  rounds_.Start(
-      "loading the checkpoint", running_.Now(), kLoadTimeout,
-      AskBy([this, request](const ServerRounds::Question& question, ServerCaller::Done done) {
-        LoadCheckpointRequest asked = request;
-        asked.set_routing_epoch(question.epoch);
-        servers_.LoadCheckpoint(question.address, asked, question.timeout, std::move(done));
-      }),
+  AskServers(
+      "loading the checkpoint", kLoadTimeout, request, &ServerCaller::LoadCheckpoint,
       [this](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!status.ok()) {
           FailJob(std::string(status.message()), actions);

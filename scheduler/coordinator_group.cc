@@ -16,8 +16,8 @@ constexpr char kOtherRanks[] = "other ranks are assigned to the worker now";
 }  // namespace
 
 Ticket Coordinator::JoinGroup(const JoinGroupRequest& request, Done<JoinGroupResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<JoinGroupResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
   if (!status.ok()) return rpc.Answer(status);
   Ticket ticket = 0;
@@ -34,8 +34,8 @@ Ticket Coordinator::JoinGroup(const JoinGroupRequest& request, Done<JoinGroupRes
 }
 
 Ticket Coordinator::ExchangeInGroup(const ExchangeInGroupRequest& request, Done<ExchangeInGroupResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<ExchangeInGroupResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
   if (status.ok()) status = group_.Exchange(request);
   if (!status.ok()) return rpc.Answer(status);
@@ -49,8 +49,8 @@ Ticket Coordinator::ExchangeInGroup(const ExchangeInGroupRequest& request, Done<
 }
 
 Ticket Coordinator::WatchGroup(const WatchGroupRequest& request, Done<WatchGroupResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<WatchGroupResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
   if (!status.ok()) return rpc.Answer(status);
   const absl::StatusOr<std::optional<std::string>> over = group_.IsOver(request.node(), request.generation());
@@ -119,14 +119,12 @@ void Coordinator::UpdateGroup(DeferredActions& actions) {
   }
 }
 
-bool Coordinator::CancelGroupCall(Ticket ticket, const absl::Status& status, DeferredActions& actions) {
-  if (const auto node = join_group_calls_.AnswerOne(ticket, status, actions); node.has_value()) {
-    // Whoever asks once more waits again.
-    if (!join_group_calls_.Any([&](const std::string& other) { return other == *node; })) group_.Withdraw(*node);
-    return true;
-  }
-  return exchange_calls_.AnswerOne(ticket, status, actions).has_value() ||
-         watch_group_calls_.AnswerOne(ticket, status, actions).has_value();
+bool Coordinator::CancelJoin(Ticket ticket, const absl::Status& status, DeferredActions& actions) {
+  const auto node = join_group_calls_.AnswerOne(ticket, status, actions);
+  if (!node.has_value()) return false;
+  // Whoever asks once more waits again.
+  if (!join_group_calls_.Any([&](const std::string& other) { return other == *node; })) group_.Withdraw(*node);
+  return true;
 }
 
 }  // namespace pawl

@@ -29,8 +29,8 @@ std::string RanksText(const std::vector<LogicalWorkers::FreeRank>& ranks) {
 }  // namespace
 
 Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<RegisterResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   if (request.that_job_only() && request.job_id() == options_.job_id &&
       (state_.state() == COMPLETED || state_.state() == STOPPED)) {
     // Others may be here for the next job, which this scheduler's successor directs.
@@ -83,7 +83,7 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
     std::vector<uint32_t> recovered;
     for (const RecoveredReplica& replica : request.recovered()) recovered.push_back(replica.partition());
     const std::optional<std::string> loss = director_.ServerIsThere(node, std::move(recovered), nothing_yet());
-    RoutingHasChanged(rpc.actions());
+    PlacementHasChanged(rpc.actions());
     if (loss.has_value()) FailJob(*loss, rpc.actions());
   }
   if (node.role == WORKER_ROLE) {
@@ -125,7 +125,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
     if (director_.NoteFigures(*node, request, running_.Now())) gate_.Changed();
     bool changed = director_.LearnersHaveCaughtUp(*node, request, membership_);
     changed = director_.DropSilent(*node, request, membership_, running_.Now()) || changed;
-    if (changed) RoutingHasChanged(section.actions());
+    if (changed) PlacementHasChanged(section.actions());
   }
   if (node->draining && !was_draining) {
     events_.Add(NODE_DRAINING, node->name, "it has been asked to end");
@@ -142,8 +142,8 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
 }
 
 Ticket Coordinator::Goodbye(const GoodbyeRequest& request, Done<GoodbyeResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<GoodbyeResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   const absl::StatusOr<Node*> found = membership_.Find(request.node(), request.incarnation());
   std::optional<Node> leaving;
   if (found.ok()) leaving = **found;
@@ -184,7 +184,7 @@ void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector
   if (!servers.empty() && director_.placed()) {
     const std::optional<std::string> loss = director_.ServersAreGone(servers, how_servers, nothing_yet(), running_.Now());
     // The table is for those that are there; a restarted server is again.
-    RoutingHasChanged(actions);
+    PlacementHasChanged(actions);
     if (loss.has_value()) FailJob(*loss, actions);
   }
   // Now that the placement names nobody who is gone; and at once, since a worker that was restarted at once has its ranks
@@ -245,7 +245,7 @@ void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
   if (servers.empty() || servers.size() < scale_.servers()) return;
   // Of a partition that is loaded there is one replica, from which the others are copied then.
   director_.PlaceFirst(servers, loading() ? 1 : options_.job.replicas());
-  RoutingHasChanged(actions);
+  PlacementHasChanged(actions);
   if (loading()) {
     LoadOnServers(actions);
     return;
@@ -254,7 +254,7 @@ void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
   ReleaseOnServers(logical_workers_.FreeRanks(), actions);
 }
 
-void Coordinator::RoutingHasChanged(DeferredActions& actions) {
+void Coordinator::PlacementHasChanged(DeferredActions& actions) {
   routing_is_behind_ = true;
   gate_.Changed();
   replan_ = true;
@@ -265,7 +265,7 @@ void Coordinator::RoutingHasChanged(DeferredActions& actions) {
     rounds_.SetTargets(std::nullopt, running_.Now(), actions);
     return;
   }
-  UpdateRouting();
+  MakeRouting();
   std::vector<bool> is_primary(routing_->servers_size());
   for (const uint32_t server : routing_->primary()) is_primary[server] = true;
   ServerRounds::Targets targets;
@@ -276,7 +276,7 @@ void Coordinator::RoutingHasChanged(DeferredActions& actions) {
   rounds_.SetTargets(std::move(targets), running_.Now(), actions);
 }
 
-void Coordinator::UpdateRouting() {
+void Coordinator::MakeRouting() {
   if (!std::exchange(routing_is_behind_, false)) return;
   const std::shared_ptr<const RoutingTable> before = routing_;
   routing_ = std::make_shared<RoutingTable>(

@@ -48,8 +48,8 @@ absl::Status Coordinator::CheckScale(const ScaleRequest& request) const {
 }
 
 Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<ScaleResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   if (const absl::Status status = CheckScale(request); !status.ok()) return rpc.Answer(status);
   if (request.has_servers()) scale_.set_servers(request.servers());
   if (request.has_workers()) {
@@ -119,8 +119,8 @@ absl::Status Coordinator::CheckDrain(const DrainRequest& request) const {
 }
 
 Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<DrainResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   if (const absl::Status status = CheckDrain(request); !status.ok()) return rpc.Answer(status);
   const Node& node = *membership_.FindByName(request.node());
   TellToLeave(node, "an operator has asked for it", rpc.actions());
@@ -136,8 +136,8 @@ Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done)
 }
 
 Ticket Coordinator::ListEvents(const ListEventsRequest& request, Done<ListEventsResponse> done) {
-  if (RefuseIfTooManyAreHeld(done)) return 0;
   Rpc<ListEventsResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
   ListEventsResponse response;
   for (ClusterEvent& event : events_.After(request.after())) *response.add_events() = std::move(event);
   response.set_job_state(state_.state());
@@ -153,7 +153,7 @@ void Coordinator::HasAdopted(const GetRoutingRequest& request, DeferredActions& 
   // Every server comes here with every routing.
   if (state_.over() || !director_.handing_over()) return;
   if (!director_.CompleteHandovers(membership_.Present(SERVER_ROLE))) return;
-  RoutingHasChanged(actions);
+  PlacementHasChanged(actions);
 }
 
 }  // namespace pawl

@@ -51,7 +51,7 @@ GetStatusResponse Coordinator::Status() const {
   status.set_routing_epoch(told_.routing == nullptr ? 0 : told_.routing->epoch());
   status.set_train_s(state_.TrainSeconds(clock_.Now()));
   for (const EvaluationResult& result : evaluations_.results()) *status.add_evaluations() = result;
-  if (digest_.has_value()) status.set_digest(*digest_);
+  if (end_.digest.has_value()) status.set_digest(*end_.digest);
   *status.mutable_checkpoint() = checkpoints_.Status();
   if (restore_.has_value()) {
     status.mutable_checkpoint()->set_restored_from(absl::StrCat(restore_->dir(), "/", restore_->name()));
@@ -82,7 +82,7 @@ GetStatusResponse Coordinator::Status() const {
       *shown.mutable_server() = node->counters;
       shown.set_zone(node->zone);
       shown.set_standby(!node->gone && director_.StandsBy(*node));
-      if (!final_counters_.has_value() && !node->gone) AddCounters(node->counters, *status.mutable_counters());
+      if (!end_.counters.has_value() && !node->gone) AddCounters(node->counters, *status.mutable_counters());
       if (const auto it = replicas_of_incarnation.find(node->incarnation); it != replicas_of_incarnation.end()) {
         shown.set_partitions(it->second);
       }
@@ -118,7 +118,7 @@ GetStatusResponse Coordinator::Status() const {
   if (told_.routing == nullptr || told_.routing->epoch() != director_.epoch()) status.mutable_moves()->set_at_rest(false);
   *status.mutable_scale() = scale_;
   if (ranks_hosted > 0) status.set_loss(loss_sum / static_cast<double>(ranks_hosted));
-  if (final_counters_.has_value()) *status.mutable_counters() = *final_counters_;
+  if (end_.counters.has_value()) *status.mutable_counters() = *end_.counters;
   return status;
 }
 
@@ -151,8 +151,8 @@ SchedulerState Coordinator::State() const {
   *stored.mutable_tables() = tables_.Save();
   *stored.mutable_evaluations() = evaluations_.Save();
   *stored.mutable_barriers() = barriers_.Save();
-  if (digest_.has_value()) stored.set_digest(*digest_);
-  if (final_counters_.has_value()) *stored.mutable_final_counters() = *final_counters_;
+  if (end_.digest.has_value()) stored.set_digest(*end_.digest);
+  if (end_.counters.has_value()) *stored.mutable_final_counters() = *end_.counters;
   stored.set_closed(closed_);
   if (restore_.has_value()) *stored.mutable_restore() = *restore_;
   *stored.mutable_checkpoint() = checkpoints_.Status();
@@ -185,9 +185,9 @@ void Coordinator::GoOnFrom(const SchedulerState& stored) {
   barriers_.Restore(stored.barriers());
   if (stored.has_restore()) restore_ = stored.restore();
   checkpoints_.Restore(stored.checkpoint());
-  if (stored.has_digest()) digest_ = stored.digest();
-  if (stored.has_final_counters()) final_counters_ = stored.final_counters();
-  report_is_written_ = state_.state() == COMPLETED;
+  if (stored.has_digest()) end_.digest = stored.digest();
+  if (stored.has_final_counters()) end_.counters = stored.final_counters();
+  if (state_.state() == COMPLETED) end_.stage = EndStage::kReported;
   goes_on_ = true;
   spdlog::info("job '{}' goes on: {}, routing epoch {}, {} nodes", options_.job.name(), JobState_Name(state_.state()),
                director_.epoch(), membership_.PresentCount());
@@ -195,8 +195,8 @@ void Coordinator::GoOnFrom(const SchedulerState& stored) {
   // After the job's end nobody keeps account of where the replicas are.
   if (!director_.placed() || state_.over()) return;
   DeferredActions actions;
-  RoutingHasChanged(actions);
-  UpdateRouting();
+  PlacementHasChanged(actions);
+  MakeRouting();
   routing_is_remade_ = true;
   // It is as it was saved.
   gate_ = SaveGate();

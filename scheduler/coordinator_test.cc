@@ -250,6 +250,21 @@ TEST_F(CoordinatorTest, WhatReadsAllParametersHasTimeByTheirSize) {
   ASSERT_EQ(Status().state(), COMPLETED) << Status().failure();
 }
 
+TEST_F(CoordinatorTest, WhoStopsAJobWhoseResultIsBeingWrittenIsToldThatItIsEnding) {
+  absl::Status stop;
+  Begin(kTraining, 1, 1, [&](Coordinator::Options& options) {
+    options.write_report = [&](const JobReport& report) {
+      stop = StopJob("now");
+      return absl::OkStatus();
+    };
+  });
+  Join(SERVER_ROLE);
+  ASSERT_TRUE(Finish(Join(WORKER_ROLE)).ok());
+  EXPECT_EQ(stop.code(), absl::StatusCode::kUnavailable) << stop;
+  EXPECT_EQ(Status().state(), COMPLETED);
+  EXPECT_TRUE(StopJob("again").ok());
+}
+
 TEST_F(CoordinatorTest, AServerThatNeverSaysItsDigestFailsTheJobInTheEnd) {
   Begin(kTraining, 1, 1);
   const RegisterResponse server = Join(SERVER_ROLE);
