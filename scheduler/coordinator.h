@@ -298,6 +298,8 @@ class Coordinator {
   // Those that would come back under their own names.
   std::vector<const Node*> ServersHeardOf() const PAWL_REQUIRES(mu_);
   void PlaceIfServersAreThere(DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // A server that asks for newer routing acts by what it has: nobody need wait for its heartbeat.
+  void HasAdopted(const GetRoutingRequest& request, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void PlacementHasChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // routing_ is of the director's present epoch from here on.
   void MakeRouting() PAWL_REQUIRES(mu_);
@@ -380,8 +382,6 @@ class Coordinator {
   void TellToLeave(const Node& node, const std::string& why, DeferredActions& actions) PAWL_REQUIRES(mu_);
   absl::Status CheckScale(const ScaleRequest& request) const PAWL_REQUIRES(mu_);
   absl::Status CheckDrain(const DrainRequest& request) const PAWL_REQUIRES(mu_);
-  // A server that asks for newer routing acts by what it has: nobody need wait for its heartbeat.
-  void HasAdopted(const GetRoutingRequest& request, DeferredActions& actions) PAWL_REQUIRES(mu_);
 
   // coordinator_end.cc. A job that has been trained goes from stage to stage, in this order; nothing but the placement is
   // known of a stage to a scheduler that goes on there, which begins with the first one.

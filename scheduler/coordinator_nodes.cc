@@ -254,6 +254,18 @@ void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
   ReleaseOnServers(logical_workers_.FreeRanks(), actions);
 }
 
+void Coordinator::HasAdopted(const GetRoutingRequest& request, DeferredActions& actions) {
+  if (request.node().empty() || told_.routing == nullptr || request.newer_than_epoch() > told_.routing->epoch()) return;
+  const absl::StatusOr<Node*> found = membership_.Find(request.node(), request.incarnation());
+  if (!found.ok() || (*found)->role != SERVER_ROLE || (*found)->adopted_epoch >= request.newer_than_epoch()) return;
+  (*found)->adopted_epoch = request.newer_than_epoch();
+  (*found)->adopted_at = running_.Now();
+  // Every server comes here with every routing.
+  if (state_.over() || !director_.handing_over()) return;
+  if (!director_.CompleteHandovers(membership_.Present(SERVER_ROLE))) return;
+  PlacementHasChanged(actions);
+}
+
 void Coordinator::PlacementHasChanged(DeferredActions& actions) {
   routing_is_behind_ = true;
   gate_.Changed();

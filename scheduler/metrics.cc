@@ -78,6 +78,8 @@ std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status, c
     families.Gauge("pawl_job_state", "1 for the job's present state.", status.state() == state ? 1 : 0,
                    {{"state", JobState_Name(state)}});
   }
+  families.Gauge("pawl_end_checkpoint_failed", "1 if the checkpoint of the job's end could not be made.",
+                 status.checkpoint().end_failure().empty() ? 0 : 1);
   families.Counter("pawl_samples_total", "Samples of all steps that were ended.", static_cast<double>(status.samples()));
   families.Gauge("pawl_steps", "Steps that all logical workers have ended.", static_cast<double>(status.steps()));
   std::map<std::string, int> servers = {{"active", 0}, {"standby", 0}, {"draining", 0}};

@@ -1,6 +1,7 @@
 // What Prometheus is told, and what an autoscaler can go by. The one place that names the metrics.
 //
 //   pawl_job_state{state}                   1 for the present one
+//   pawl_end_checkpoint_failed              1 if the job has no checkpoint of its end, though it has a folder for it
 //   pawl_samples_total, pawl_steps          as in `pawlctl status`
 //   pawl_servers{state}, pawl_workers{state}
 //                                           active, standby (there, but with nothing to do), draining

@@ -74,6 +74,13 @@ TEST(MetricsTest, NodesAreCountedByWhatTheyDo) {
   EXPECT_FALSE(absl::StrContains(text, "server-3")) << "it would be told of for ever";
 }
 
+TEST(MetricsTest, AModelThatIsNowhereIsTold) {
+  GetStatusResponse status;
+  EXPECT_TRUE(HasLine(Text(status), "pawl_end_checkpoint_failed 0"));
+  status.mutable_checkpoint()->set_end_failure("the disk is read-only");
+  EXPECT_TRUE(HasLine(Text(status), "pawl_end_checkpoint_failed 1"));
+}
+
 TEST(MetricsTest, EachFamilyIsOne) {
   GetStatusResponse status;
   for (const char* const name : {"server-0", "server-1"}) AddNode(status, name, SERVER_ROLE);

@@ -21,8 +21,8 @@ namespace pawl {
 // of all partitions have all done it. While some partition has no primary, rounds wait, without a deadline.
 //
 // A server whose error IsPassing (client_lib/rpc/retry.h) is asked again at the next Tick, until the round's deadline, which
-// counts from the last change of the primaries: whether it is dead, its lease decides. Any other error ends the round. Not
-// thread-safe; time is passed in, calls leave through DeferredActions.
+// counts from the last change of the primaries, without the time of Postpone: whether it is dead, its lease decides. Any
+// other error ends the round. Not thread-safe; time is passed in, calls leave through DeferredActions.
 class ServerRounds {
  public:
   struct Target {
@@ -52,7 +52,6 @@ class ServerRounds {
 
   // The primaries have changed; nullopt: some partition has none.
   void SetTargets(std::optional<Targets> targets, MonotonicTime now, DeferredActions& actions);
-  const std::optional<Targets>& targets() const { return targets_; }
 
   // Whether this answer is still waited for.
   bool Awaits(uint64_t attempt, size_t server) const;
