@@ -13,15 +13,6 @@
 namespace pawl {
 namespace {
 
-constexpr char kManifestFile[] = "MANIFEST";
-
-// Without a slash at its end.
-std::string AbsolutePath(const std::string& path) {
-  std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
-  while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
-  return absolute;
-}
-
 bool IsSame(const std::string& path, const std::string& other) {
   std::error_code error;
   return path == other || std::filesystem::equivalent(path, other, error);
@@ -43,25 +34,13 @@ absl::Status SameMessage(const std::string& field, const google::protobuf::Messa
 }  // namespace
 
 absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path, const std::string& job_name) {
-  FoundCheckpoint found;
-  const std::string absolute = AbsolutePath(path);
-  if (env.FileSize(JoinPath(absolute, kManifestFile)).ok()) {
-    found.dir = FolderOf(absolute);
-    found.name = std::filesystem::path(absolute).filename().string();
-  } else {
-    found.dir = absolute;
-    PAWL_ASSIGN_OR_RETURN(found.name, CheckpointStore(env, found.dir).Newest(job_name));
-    if (found.name.empty()) {
-      return absl::NotFoundError(
-          absl::StrCat(absolute, " is no complete checkpoint, and holds none of a job called '", job_name, "'"));
-    }
-  }
+  PAWL_ASSIGN_OR_RETURN(const CheckpointPlace place, CheckpointStore::Locate(env, path, job_name));
+  FoundCheckpoint found{place.dir, place.name};
   const CheckpointStore store(env, found.dir);
   PAWL_RETURN_IF_ERROR(store.Verify(found.name));
   PAWL_ASSIGN_OR_RETURN(found.manifest, store.ReadManifest(found.name));
   if (!found.state.ParseFromString(found.manifest.scheduler_state())) {
-    return absl::DataLossError(absl::StrCat(JoinPath(JoinPath(found.dir, found.name), kManifestFile),
-                                            " has something else than a scheduler's state"));
+    return absl::DataLossError(absl::StrCat(store.ManifestPath(found.name), " has something else than a scheduler's state"));
   }
   return found;
 }

@@ -18,13 +18,13 @@ struct FoundCheckpoint {
   // Absolute, without a slash at its end.
   std::string dir;
   std::string name;
-  CheckpointManifest manifest;
-  SchedulerState state;
+  CheckpointManifest manifest = {};
+  SchedulerState state = {};
 };
 
 // The checkpoint at `path`: a checkpoint's own folder, or a folder of checkpoints, of which it is the newest one of the job
-// called `job_name`. All of it is read and checked. NOT_FOUND; DATA_LOSS: it is damaged, naming the file, the offset
-// and the newest one before it that is whole.
+// called `job_name`. All of it is read and checked. NOT_FOUND; FAILED_PRECONDITION: it has not its own name; DATA_LOSS: it
+// is damaged, naming the file, the offset and the newest one before it that is whole.
 absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path, const std::string& job_name);
 
 // Whether `job`, with its defaults filled in, can go on from a job as the manifest has it: what the parameters and the data

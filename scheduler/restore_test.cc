@@ -229,6 +229,15 @@ TEST_F(RestoreTest, WhatTheJobItselfHasMadeStays) {
             (std::vector<std::string>{Name(100), Name(200), Name(300) + "-end"}));
 }
 
+TEST_F(RestoreTest, OneUnderAnotherNameIsNotCalledDamaged) {
+  Write(9);
+  const std::string aside = absl::StrCat(dir_, "/", Name(9), ".aside");
+  std::filesystem::rename(absl::StrCat(dir_, "/", Name(9)), aside);
+  const absl::Status status = FindCheckpoint(Env::Real(), aside, "flights").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), aside)) << status;
+}
+
 TEST_F(RestoreTest, TheEndIsLaterThanItsStep) {
   Write(9);
   Write(9, /*with_manifest=*/true, /*of_end=*/true);

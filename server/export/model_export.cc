@@ -1,7 +1,6 @@
 #include "server/export/model_export.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
@@ -12,7 +11,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
@@ -34,7 +32,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kManifestFile[] = "MANIFEST";
 constexpr char kSpoolFile[] = "spool.tmp";
 constexpr char kModelFile[] = "model.json";
 constexpr int kFormatVersion = 1;
@@ -42,41 +39,7 @@ constexpr int kFormatVersion = 1;
 constexpr char kKeys[] = ".keys";
 constexpr char kRows[] = ".rows";
 
-// Without a slash at its end.
-std::string AbsolutePath(const std::string& path) {
-  std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
-  while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
-  return absolute;
-}
-
 bool IsThere(Env& env, const std::string& path) { return env.FileSize(path).ok() || env.List(path).ok(); }
-
-struct Found {
-  std::string dir;
-  std::string name;
-};
-
-absl::StatusOr<Found> Find(Env& env, const std::string& path) {
-  const std::string absolute = AbsolutePath(path);
-  if (env.FileSize(JoinPath(absolute, kManifestFile)).ok()) {
-    return Found{FolderOf(absolute), std::filesystem::path(absolute).filename().string()};
-  }
-  const CheckpointStore store(env, absolute);
-  PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, store.List(""));
-  std::set<std::string> jobs;
-  for (const CheckpointListing::Entry& entry : listing.complete) jobs.insert(entry.manifest.job_name());
-  if (jobs.empty()) {
-    if (!listing.damaged.empty()) return listing.damaged.front();
-    return absl::NotFoundError(absl::StrCat(absolute, " is no complete checkpoint, and holds none"));
-  }
-  if (jobs.size() > 1) {
-    return absl::InvalidArgumentError(absl::StrCat(absolute, " holds checkpoints of several jobs (",
-                                                   absl::StrJoin(jobs, ", "), "); name the folder of one checkpoint"));
-  }
-  // Good or not: what was trained last is not passed over without a word.
-  PAWL_ASSIGN_OR_RETURN(std::string newest, store.Newest(*jobs.begin()));
-  return Found{absolute, std::move(newest)};
-}
 
 // Beside `path`. Drawn anew each time: other machines that write there, what an export that was killed has left, and whoever
 // may make folders there cannot have the same one.
@@ -126,10 +89,6 @@ std::string OneLine(const google::protobuf::Message& message) {
   std::string text;
   printer.PrintToString(message, &text);
   return std::string(absl::StripTrailingAsciiWhitespace(text));
-}
-
-std::string NameOf(const CheckpointManifest& manifest) {
-  return CheckpointStore::NameOf(manifest.job_name(), manifest.step(), manifest.of_end());
 }
 
 // One table on its way.
@@ -219,8 +178,7 @@ class Exporter {
   }
 
   absl::Status Wrong(absl::string_view what) const {
-    return absl::DataLossError(
-        absl::StrCat(JoinPath(JoinPath(store_.folder(), NameOf(manifest_)), kManifestFile), ": ", what));
+    return absl::DataLossError(absl::StrCat(store_.ManifestPath(CheckpointStore::NameOf(manifest_)), ": ", what));
   }
 
   absl::Status TakePartition(uint32_t index) {
@@ -332,7 +290,7 @@ class Exporter {
     const google::protobuf::FieldDescriptor* const kind =
         job_.model().GetReflection()->GetOneofFieldDescriptor(job_.model(), Model::descriptor()->FindOneofByName("kind"));
     summary_.job = manifest_.job_name();
-    summary_.checkpoint = NameOf(manifest_);
+    summary_.checkpoint = CheckpointStore::NameOf(manifest_);
     summary_.step = manifest_.step();
     summary_.of_end = manifest_.of_end();
     summary_.tables = tables_.size();
@@ -367,7 +325,7 @@ class Exporter {
   ExportSummary summary_;
 };
 
-absl::StatusOr<ExportSummary> WriteModel(Env& env, const Found& found, TemporaryFolder& folder) {
+absl::StatusOr<ExportSummary> WriteModel(Env& env, const CheckpointPlace& found, TemporaryFolder& folder) {
   const CheckpointStore store(env, found.dir);
   PAWL_RETURN_IF_ERROR(store.Verify(found.name));
   PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, store.ReadManifest(found.name));
@@ -385,16 +343,16 @@ absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path, con
     return absl::AlreadyExistsError(absl::StrCat(to, " is there already; name another folder, or delete it"));
   };
   PAWL_RETURN_IF_ERROR(refuse_if_there());
-  PAWL_ASSIGN_OR_RETURN(const Found found, Find(env, path));
+  PAWL_ASSIGN_OR_RETURN(const CheckpointPlace found, CheckpointStore::Locate(env, path));
   // Before all of the checkpoint is read for nothing.
   TemporaryFolder folder(env, TemporaryName(to));
   PAWL_RETURN_IF_ERROR(folder.Make());
   absl::StatusOr<ExportSummary> summary = WriteModel(env, found, folder);
   if (!summary.ok()) {
-    const std::string checkpoint = JoinPath(found.dir, found.name);
     // The manifest goes first.
-    if (!absl::IsNotFound(env.FileSize(JoinPath(checkpoint, kManifestFile)).status())) return summary;
-    return absl::AbortedError(absl::StrCat(checkpoint, " was deleted while it was read; take a newer one"));
+    const std::string manifest = CheckpointStore(env, found.dir).ManifestPath(found.name);
+    if (!absl::IsNotFound(env.FileSize(manifest).status())) return summary;
+    return absl::AbortedError(absl::StrCat(FolderOf(manifest), " was deleted while it was read; take a newer one"));
   }
   PAWL_RETURN_IF_ERROR(refuse_if_there());
   PAWL_RETURN_IF_ERROR(folder.Become(to));

@@ -30,9 +30,9 @@ struct ExportSummary {
 // largest of the partitions in memory, and needs room on the disk for the model twice.
 //
 // NOT_FOUND: there is no checkpoint, or no folder for `out` to be in. ALREADY_EXISTS: `out` is there. INVALID_ARGUMENT:
-// checkpoints of several jobs. DATA_LOSS: the checkpoint is damaged, naming the file, the offset and the newest whole one
-// before it; or its parts and its manifest are not of one job. ABORTED: it was deleted meanwhile. Others: the files cannot
-// be written.
+// checkpoints of several jobs. FAILED_PRECONDITION: the checkpoint has not its own name. DATA_LOSS: the checkpoint is
+// damaged, naming the file, the offset and the newest whole one before it; or its parts and its manifest are not of one job.
+// ABORTED: it was deleted meanwhile. Others: the files cannot be written.
 absl::StatusOr<ExportSummary> ExportModel(Env& env, const std::string& path, const std::string& out);
 
 }  // namespace pawl

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <compare>
+#include <filesystem>
 #include <optional>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/failpoint.h"
@@ -41,10 +44,6 @@ struct Place {
 };
 
 Place PlaceOf(const CheckpointManifest& manifest) { return {manifest.step(), manifest.of_end()}; }
-
-std::string NameOf(const CheckpointManifest& manifest) {
-  return CheckpointStore::NameOf(manifest.job_name(), manifest.step(), manifest.of_end());
-}
 
 struct ParsedName {
   std::string job_name;
@@ -105,6 +104,12 @@ std::string TemporaryName(const std::string& path) {
 
 }  // namespace
 
+std::string AbsolutePath(const std::string& path) {
+  std::string absolute = std::filesystem::absolute(path).lexically_normal().string();
+  while (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
+  return absolute;
+}
+
 CheckpointPartWriter::~CheckpointPartWriter() {
   // What cannot be deleted now goes with its folder.
   if (!committed_) env_.Delete(temporary_).IgnoreError();
@@ -128,9 +133,46 @@ std::string CheckpointStore::NameOf(absl::string_view job_name, uint64_t step, b
   return absl::StrFormat("%s%s%020d%s", job_name, kStepMark, step, of_end ? kEndMark : "");
 }
 
+std::string CheckpointStore::NameOf(const CheckpointManifest& manifest) {
+  return NameOf(manifest.job_name(), manifest.step(), manifest.of_end());
+}
+
 bool CheckpointStore::IsOfEnd(absl::string_view name) {
   const std::optional<ParsedName> parsed = ParseName(name);
   return parsed.has_value() && parsed->place.of_end;
+}
+
+absl::StatusOr<CheckpointPlace> CheckpointStore::Locate(Env& env, const std::string& path, absl::string_view job_name) {
+  const std::string absolute = AbsolutePath(path);
+  if (env.FileSize(JoinPath(absolute, kManifestFile)).ok()) {
+    CheckpointPlace place{FolderOf(absolute), std::filesystem::path(absolute).filename().string()};
+    if (ParseName(place.name).has_value()) return place;
+    return absl::FailedPreconditionError(absl::StrCat(
+        absolute, " is a checkpoint under another name than its own, as one that was set aside is; give it its name back"));
+  }
+  const CheckpointStore store(env, absolute);
+  std::string job(job_name);
+  if (job.empty()) {
+    PAWL_ASSIGN_OR_RETURN(job, store.OnlyJob());
+  }
+  // Good or not: what was trained last is not passed over without a word.
+  PAWL_ASSIGN_OR_RETURN(std::string newest, store.Newest(job));
+  if (!newest.empty()) return CheckpointPlace{absolute, std::move(newest)};
+  return absl::NotFoundError(
+      absl::StrCat(absolute, " is no complete checkpoint, and holds none of a job called '", job, "'"));
+}
+
+absl::StatusOr<std::string> CheckpointStore::OnlyJob() const {
+  PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(""));
+  std::set<std::string> jobs;
+  for (const CheckpointListing::Entry& entry : listing.complete) jobs.insert(entry.manifest.job_name());
+  if (jobs.size() == 1) return *jobs.begin();
+  if (jobs.size() > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(folder_, " holds checkpoints of several jobs (",
+                                                   absl::StrJoin(jobs, ", "), "); name the folder of one checkpoint"));
+  }
+  if (!listing.damaged.empty()) return listing.damaged.front();
+  return absl::NotFoundError(absl::StrCat(folder_, " is no complete checkpoint, and holds none"));
 }
 
 std::string CheckpointStore::PathOf(absl::string_view name, absl::string_view file) const {
@@ -162,7 +204,7 @@ absl::StatusOr<std::unique_ptr<CheckpointPartWriter>> CheckpointStore::BeginPart
 
 absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) {
   PAWL_RETURN_IF_ERROR(CheckManifest(manifest));
-  const std::string name = pawl::NameOf(manifest);
+  const std::string name = NameOf(manifest);
   const std::string path = PathOf(name, kManifestFile);
   if (env_.FileSize(path).ok()) {
     return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", name, " is complete already"));
@@ -228,8 +270,8 @@ absl::StatusOr<CheckpointManifest> CheckpointStore::ReadManifest(const std::stri
   if (const absl::Status status = CheckManifest(manifest); !status.ok()) {
     return Damaged(path, kManifestHeaderBytes, status.message());
   }
-  if (pawl::NameOf(manifest) != name) {
-    return Damaged(path, kManifestHeaderBytes, absl::StrCat("it is the manifest of ", pawl::NameOf(manifest)));
+  if (NameOf(manifest) != name) {
+    return Damaged(path, kManifestHeaderBytes, absl::StrCat("it is the manifest of ", NameOf(manifest)));
   }
   return manifest;
 }
@@ -349,8 +391,10 @@ absl::StatusOr<std::unique_ptr<BlockFileReader>> CheckpointStore::OpenPart(const
       {BlockFileKind::kCheckpointPart, manifest.job_id(), partition, part.log_index(), manifest.step()});
 }
 
+std::string CheckpointStore::ManifestPath(absl::string_view name) const { return PathOf(name, kManifestFile); }
+
 std::string CheckpointStore::PartPath(const CheckpointManifest& manifest, uint32_t partition) const {
-  return PathOf(pawl::NameOf(manifest), PartFile(partition));
+  return PathOf(NameOf(manifest), PartFile(partition));
 }
 
 absl::StatusOr<std::string> CheckpointStore::ReadPart(const CheckpointManifest& manifest, uint32_t partition) const {

@@ -69,6 +69,16 @@ struct CheckpointListing {
   std::vector<absl::Status> damaged;
 };
 
+struct CheckpointPlace {
+  // The folder of checkpoints; absolute, without a slash at its end.
+  std::string dir;
+  // The checkpoint's own in it.
+  std::string name;
+};
+
+// Without a slash at its end.
+std::string AbsolutePath(const std::string& path);
+
 // Thread-safe: has no state but the files. All errors of contents are DATA_LOSS and name the file and the offset.
 class CheckpointStore {
  public:
@@ -76,8 +86,13 @@ class CheckpointStore {
   CheckpointStore(Env& env, std::string folder) : env_(env), folder_(std::move(folder)) {}
 
   static std::string NameOf(absl::string_view job_name, uint64_t step, bool of_end = false);
+  static std::string NameOf(const CheckpointManifest& manifest);
   // Whether that is the name of a checkpoint of a job's end.
   static bool IsOfEnd(absl::string_view name);
+  // The checkpoint at `path`: its own folder, or a folder of checkpoints, of which it is the newest one, good or not, of the
+  // job called `job_name`; if that is empty, of the one job that has any there. NOT_FOUND. FAILED_PRECONDITION: it has not
+  // its own name. INVALID_ARGUMENT: there are checkpoints of several jobs. DATA_LOSS: the job is not known.
+  static absl::StatusOr<CheckpointPlace> Locate(Env& env, const std::string& path, absl::string_view job_name = "");
   const std::string& folder() const { return folder_; }
 
   // Begins the part of one partition. ALREADY_EXISTS if the checkpoint has its manifest: it is complete and stays as
@@ -112,6 +127,7 @@ class CheckpointStore {
   // first.
   absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenPart(const CheckpointManifest& manifest, uint32_t partition) const;
 
+  std::string ManifestPath(absl::string_view name) const;
   std::string PartPath(const CheckpointManifest& manifest, uint32_t partition) const;
   // All of a part: a snapshot of the partition (server/shard/partition_snapshot.h).
   absl::StatusOr<std::string> ReadPart(const CheckpointManifest& manifest, uint32_t partition) const;
@@ -121,6 +137,7 @@ class CheckpointStore {
   absl::Status DeleteOld(absl::string_view job_name, uint32_t keep);
 
  private:
+  absl::StatusOr<std::string> OnlyJob() const;
   absl::Status VerifyOne(const std::string& name) const;
   absl::StatusOr<bool> IsOfAnotherRun(const std::string& name, uint64_t job_id) const;
   absl::Status DeleteCheckpoint(const std::string& name);
