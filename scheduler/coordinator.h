@@ -365,8 +365,9 @@ class Coordinator {
       PAWL_REQUIRES(mu_);
   // Those that a job which is restored from the end does not make again.
   StoredEvaluations EvaluationsBeforeEnd() const PAWL_REQUIRES(mu_);
-  // What a job that is restored from a cut at `step` goes on with.
-  SchedulerState StateAt(uint64_t step, const StoredEvaluations& evaluations_before) const PAWL_REQUIRES(mu_);
+  // What a job that is restored from that checkpoint goes on with.
+  SchedulerState StateAt(const Checkpoints::Order& order, const StoredEvaluations& evaluations_before) const
+      PAWL_REQUIRES(mu_);
   void BeginWith(const StoredRestore& restore, const SchedulerState& state) PAWL_REQUIRES(mu_);
   // The job is restored, and the servers have not loaded all of it yet: nobody else may use them.
   bool loading() const PAWL_REQUIRES(mu_) { return restore_.has_value() && !restore_->loaded(); }

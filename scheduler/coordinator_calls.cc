@@ -176,7 +176,7 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Don
         absl::InvalidArgumentError(absl::StrCat("rank ", request.rank(), " is not hosted by ", request.node())));
   const bool last_part = request.part() + 1 == request.parts();
   // A part that came before, whose answer was lost, or whose sender was.
-  if (const EvaluationResult* const result = evaluations_.Find(request.evaluation()); result != nullptr) {
+  if (const EvaluationResult* const result = evaluations_.Find(request.evaluation(), request.step()); result != nullptr) {
     ReportEvaluationResponse response;
     if (last_part) {
       *response.mutable_result() = *result;

@@ -275,6 +275,23 @@ TEST_F(EndCheckpointTest, ItHasTheParametersThatEarlyStoppingHasRestored) {
   EXPECT_FALSE(state.evaluations().stop_training());
 }
 
+// What is kept in the partitions is of the end: a longer job must know it as the best, also if it has no pause there.
+TEST_F(EndCheckpointTest, TheEvaluationOfTheEndCountsIfItIsTheBest) {
+  Train("checkpoint { dir: '/c' } evaluation { early_stopping { patience: 1 } }");
+  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, false);
+  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 2, true);
+  FinishAll();
+  SchedulerState state;
+  ASSERT_EQ(written_.size(), 1u);
+  ASSERT_TRUE(state.ParseFromString(written_[0].manifest.scheduler_state()));
+  ASSERT_EQ(state.evaluations().results_size(), 2);
+  EXPECT_EQ(state.evaluations().results(1).step(), 20u);
+  EXPECT_EQ(state.evaluations().best().step(), 20u);
+  EXPECT_TRUE(state.evaluations().best_is_kept());
+  EXPECT_FALSE(state.evaluations().stop_training());
+  EXPECT_EQ(state.evaluations().next(), 2u);
+}
+
 TEST_F(EndCheckpointTest, AFailureIsToldAndTheJobCompletesWithoutIt) {
   Train("checkpoint { dir: '/c' }");
   servers_.FailNext("s:2 Checkpoint 20 of the end", absl::PermissionDeniedError("the disk is read-only"));

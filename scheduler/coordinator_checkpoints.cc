@@ -100,28 +100,34 @@ void Coordinator::WriteCheckpoint(const Checkpoints::Order& order, const StoredE
   manifest.set_job(options_.job.SerializeAsString());
   for (const TableCatalogue::Entry* table : tables_.All()) *manifest.add_tables() = table->spec;
   for (CheckpointPart& part : parts) *manifest.add_parts() = std::move(part);
-  manifest.set_scheduler_state(StateAt(order.step, evaluations_before).SerializeAsString());
+  manifest.set_scheduler_state(StateAt(order, evaluations_before).SerializeAsString());
   actions.Add([this, order, manifest = std::move(manifest)]() mutable {
     options_.write_checkpoint(order.dir, std::move(manifest), order.keep,
                               [this, order](absl::StatusOr<std::string> folder) { CheckpointIsWritten(order, folder); });
   });
 }
 
-SchedulerState Coordinator::StateAt(uint64_t step, const StoredEvaluations& evaluations_before) const {
+SchedulerState Coordinator::StateAt(const Checkpoints::Order& order, const StoredEvaluations& evaluations_before) const {
   SchedulerState state;
   // All that the parts know of are among them.
   state.mutable_membership()->set_last_incarnation(membership_.last_incarnation());
   *state.mutable_tables() = tables_.Save();
   // Nobody had reached the step when the cut was asked for, or everybody had come to the end there. Evaluations before it
-  // came to their end before it; one of that very step is made again.
+  // came to their end before it; one of that very step is made again. But one that was the best at the end counts: its
+  // parameters are kept, and a longer job that has no pause there would not know of it.
   Evaluations evaluations(options_.job);
   evaluations.Restore(evaluations_before);
   uint64_t next = std::max<uint64_t>(evaluations_before.next(), 1);
+  // Numbers do not tell them apart; see Evaluations::Find.
+  const uint64_t known_to = evaluations_before.results().empty() ? 0 : evaluations_before.results().rbegin()->step();
   for (const EvaluationResult& result : evaluations_.results()) {
-    if (result.evaluation() < next || result.step() >= step) continue;
-    if (evaluations.Observe(result).improved) evaluations.BestIsKept();
+    const bool is_at_end = order.of_end && result.step() == order.step;
+    if (result.step() <= known_to || (result.step() >= order.step && !is_at_end)) continue;
+    const bool improved = evaluations.Observe(result).improved;
+    next = is_at_end ? result.evaluation() : result.evaluation() + 1;
+    if (is_at_end && !improved) break;
+    if (improved) evaluations.BestIsKept();
     evaluations.Publish(result);
-    next = result.evaluation() + 1;
   }
   *state.mutable_evaluations() = evaluations.Save();
   state.mutable_evaluations()->set_next(next);

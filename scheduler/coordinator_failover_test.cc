@@ -385,7 +385,7 @@ TEST_F(FailoverTest, EveryQuestionCarriesTheRoutingEpochAndWaitsForTheServerToHa
     EXPECT_EQ(servers_.last_routing_epoch(), epoch);
   };
   asked_when_adopted({"CreateTable"}, [&] { CreateTable("t"); });
-  asked_when_adopted({"KeepBest 1"}, [&] {
+  asked_when_adopted({"KeepBest 10"}, [&] {
     for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, true);
   });
   EXPECT_EQ(Status().evaluations_size(), 1);

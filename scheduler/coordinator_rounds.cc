@@ -93,7 +93,7 @@ void Coordinator::EvaluationIsComplete(const EvaluationInput& input) {
   }
   KeepBestRequest request;
   request.set_job_id(options_.job_id);
-  request.set_evaluation(result.evaluation());
+  request.set_step(result.step());
   AskServers(
       "keeping the best parameters", TimeToRead(kKeepBestTimeout), request, &ServerCaller::KeepBest,
       [this, result](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {

@@ -211,7 +211,7 @@ TEST_F(CoordinatorTest, EarlyStoppingKeepsTheBestStopsAndRestoresIt) {
   servers_.Release();
   ASSERT_TRUE(first->has_value());
   EXPECT_FALSE((**first)->stop());
-  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 KeepBest 1", "s:2 KeepBest 1"}));
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 KeepBest 10", "s:2 KeepBest 10"}));
   EXPECT_TRUE((**evaluate(2, false))->stop());
   EXPECT_TRUE(servers_.TakeCalls().empty());
 

@@ -184,6 +184,10 @@ absl::Status EvaluationCollector::Add(const ReportEvaluationRequest& part) {
   return absl::OkStatus();
 }
 
+bool EvaluationCollector::empty() const {
+  return std::all_of(shares_.begin(), shares_.end(), [](const Share& share) { return share.received.empty(); });
+}
+
 void EvaluationCollector::Forget(uint32_t rank) {
   Share& share = shares_[rank];
   complete_ranks_ -= !share.received.empty() && share.received_count == share.received.size();

@@ -66,6 +66,8 @@ class EvaluationCollector {
 
   // The evaluation that is being collected; 1 at first.
   uint64_t evaluation() const { return evaluation_; }
+  // Nothing of it is there.
+  bool empty() const;
   // All parts of all ranks are there.
   bool complete() const { return complete_ranks_ == shares_.size(); }
   // Hands the parts over and begins with the next evaluation. REQUIRES: complete().

@@ -4,15 +4,22 @@
 
 namespace pawl {
 
-const EvaluationResult* Evaluations::Find(uint64_t evaluation) const {
+const EvaluationResult* Evaluations::Find(uint64_t evaluation, uint64_t step) const {
   for (const EvaluationResult& result : results_) {
-    if (result.evaluation() == evaluation) return &result;
+    if (result.evaluation() == evaluation && result.step() == step) return &result;
   }
   return nullptr;
 }
 
 absl::Status Evaluations::Add(const ReportEvaluationRequest& part) {
-  if (in_work_ == 0) return collector_.Add(part);
+  if (in_work_ == 0) {
+    // The number of the next one is that of the last one's only after the end of another job, and only if that was between
+    // two pauses: at a pause it is the one after it.
+    const uint64_t next = collector_.evaluation();
+    const bool end_was_a_pause = !results_.empty() && results_.back().evaluation() == next && part.evaluation() == next + 1;
+    if (end_was_a_pause && collector_.empty()) collector_.BeginWith(part.evaluation());
+    return collector_.Add(part);
+  }
   if (part.evaluation() == in_work_) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("evaluation is ", part.evaluation(), ", but ", in_work_, " is being computed"));

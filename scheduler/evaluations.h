@@ -28,8 +28,9 @@ class Evaluations {
         collector_(job.logical_workers(), job.model().loss()),
         policy_(job.evaluation().early_stopping()) {}
 
-  // A published one; nullptr if it is not, or is forgotten.
-  const EvaluationResult* Find(uint64_t evaluation) const;
+  // A published one; nullptr if it is not, or is forgotten. `step`: where it was made. The number alone does not say which:
+  // that of a job's end between two pauses is used again by the job that goes on from there.
+  const EvaluationResult* Find(uint64_t evaluation, uint64_t step) const;
 
   // Like EvaluationCollector::Add; OK for a part of the evaluation that is being computed, FAILED_PRECONDITION for
   // any other meanwhile.

@@ -28,9 +28,10 @@ ReportEvaluationRequest Part(uint64_t evaluation, uint32_t rank, uint32_t part =
   return request;
 }
 
-EvaluationResult Auc(uint64_t evaluation, double auc) {
+EvaluationResult Auc(uint64_t evaluation, double auc, uint64_t step = 0) {
   EvaluationResult result;
   result.set_evaluation(evaluation);
+  result.set_step(step);
   result.set_auc(auc);
   return result;
 }
@@ -43,9 +44,9 @@ TEST(EvaluationsTest, OneIsComputedAtATimeAndFoundOncePublished) {
   EXPECT_EQ(evaluations.Take()->evaluation, 1u);
   EXPECT_TRUE(evaluations.Add(Part(1, 0)).ok()) << "asked again while it is computed";
   EXPECT_EQ(evaluations.Add(Part(2, 0)).code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(evaluations.Find(1), nullptr);
+  EXPECT_EQ(evaluations.Find(1, 0), nullptr);
   evaluations.Publish(Auc(1, 0.5));
-  ASSERT_NE(evaluations.Find(1), nullptr);
+  ASSERT_NE(evaluations.Find(1, 0), nullptr);
   EXPECT_TRUE(evaluations.Add(Part(2, 0)).ok());
 }
 
@@ -104,6 +105,44 @@ TEST(EvaluationsTest, AJobWithoutEarlyStoppingBeginsWithNothingOfIt) {
   EXPECT_EQ(after.results().size(), 3u);
   EXPECT_EQ(after.FinalResult()->evaluation(), 3u);
   EXPECT_FALSE(after.Save().best_is_kept());
+}
+
+// As a job's end leaves it that was best there: evaluation 2, at step 15.
+Evaluations AfterTheEnd() {
+  StoredEvaluations stored;
+  *stored.add_results() = Auc(1, 0.5, 10);
+  *stored.add_results() = Auc(2, 0.9, 15);
+  *stored.mutable_best() = Auc(2, 0.9, 15);
+  stored.set_best_is_kept(true);
+  stored.set_next(2);
+  Evaluations evaluations(TestJob());
+  evaluations.Restore(stored);
+  return evaluations;
+}
+
+TEST(EvaluationsTest, TheNumberOfAnEndBetweenTwoPausesIsUsedAgain) {
+  Evaluations evaluations = AfterTheEnd();
+  EXPECT_NE(evaluations.Find(2, 15), nullptr) << "nothing was left to train: it is not made again";
+  EXPECT_EQ(evaluations.Find(2, 20), nullptr);
+  ASSERT_TRUE(evaluations.Add(Part(2, 0)).ok());
+  EXPECT_EQ(evaluations.Add(Part(3, 1)).code(), absl::StatusCode::kFailedPrecondition) << "one at a time";
+  ASSERT_TRUE(evaluations.Add(Part(2, 1)).ok());
+  ASSERT_TRUE(evaluations.Take().has_value());
+  EXPECT_FALSE(evaluations.Observe(Auc(2, 0.8, 20)).improved);
+  evaluations.Publish(Auc(2, 0.8, 20));
+  EXPECT_EQ(evaluations.FinalResult()->step(), 15u);
+  EXPECT_EQ(evaluations.Find(2, 20)->auc(), 0.8);
+  EXPECT_EQ(evaluations.Save().next(), 3u);
+  EXPECT_TRUE(evaluations.Add(Part(3, 0)).ok());
+}
+
+TEST(EvaluationsTest, AfterAnEndAtAPauseTheNextNumberFollows) {
+  Evaluations evaluations = AfterTheEnd();
+  EXPECT_EQ(evaluations.Add(Part(4, 0)).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(evaluations.Add(Part(3, 0)).ok());
+  EXPECT_EQ(evaluations.Add(Part(4, 0)).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(evaluations.Add(Part(3, 1)).ok());
+  EXPECT_EQ(evaluations.Take()->evaluation, 3u);
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ class FakeServers final : public ServerCaller {
            });
   }
   void KeepBest(const std::string& address, const KeepBestRequest& request, MonotonicDuration timeout, Done done) override {
-    Answer(address, "KeepBest " + std::to_string(request.evaluation()), request.routing_epoch(), std::move(done));
+    Answer(address, "KeepBest " + std::to_string(request.step()), request.routing_epoch(), std::move(done));
   }
   void RestoreBest(const std::string& address, const RestoreBestRequest& request, MonotonicDuration timeout,
                    Done done) override {

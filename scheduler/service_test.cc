@@ -56,7 +56,7 @@ class FakeControl final : public ServerControl::Service {
     return grpc::Status::OK;
   }
   grpc::Status KeepBest(grpc::ServerContext*, const KeepBestRequest* request, KeepBestResponse*) override {
-    Note(absl::StrCat("KeepBest ", request->evaluation()));
+    Note(absl::StrCat("KeepBest ", request->step()));
     return grpc::Status::OK;
   }
   grpc::Status RestoreBest(grpc::ServerContext*, const RestoreBestRequest*, RestoreBestResponse*) override {
@@ -190,6 +190,7 @@ class ServiceTest : public testing::Test {
   static ReportEvaluationRequest Evaluation(const RegisterResponse& node, uint32_t rank, uint64_t evaluation, bool good) {
     auto request = From<ReportEvaluationRequest>(node);
     request.set_evaluation(evaluation);
+    request.set_step(10 * evaluation);
     request.set_rank(rank);
     request.set_parts(1);
     const float scores[2] = {0.25f, 0.75f};
@@ -302,7 +303,8 @@ TEST_F(ServiceTest, JobFromRegistrationToDigest) {
   EXPECT_EQ(status.samples(), 128u);
   EXPECT_EQ(report_.evaluation->evaluation(), 1u);
   for (FakeControl& control : controls_) {
-    EXPECT_EQ(control.calls(), (std::vector<std::string>{"CreateTable 1 w", "KeepBest 1", "RestoreBest", "Inspect digest"}));
+    EXPECT_EQ(control.calls(),
+              (std::vector<std::string>{"CreateTable 1 w", "KeepBest 10", "RestoreBest", "Inspect digest"}));
   }
   for (const auto& nodes : {servers, workers}) {
     for (const RegisterResponse& node : nodes) {

@@ -55,7 +55,7 @@ grpc::ServerUnaryReactor* ControlService::KeepBest(grpc::CallbackServerContext* 
   const absl::Status status = CheckJob(request->job_id());
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  data_plane_.KeepBest(request->routing_epoch(), request->evaluation(), Finisher(context, reactor));
+  data_plane_.KeepBest(request->routing_epoch(), request->step(), Finisher(context, reactor));
   return reactor;
 }
 

@@ -106,7 +106,7 @@ class DataPlane final : public RequestHandler {
 
   // ServerControl; see proto/server_control.proto. `epoch` is the caller's; `done` may run before they return.
   void CreateTable(uint64_t epoch, const TableSpec& spec, Done done);
-  void KeepBest(uint64_t epoch, uint64_t evaluation, Done done);
+  void KeepBest(uint64_t epoch, uint64_t step, Done done);
   void RestoreBest(uint64_t epoch, Done done);
   void ReleaseLogicalWorker(uint64_t epoch, uint32_t rank, uint64_t incarnation, Done done);
   absl::StatusOr<InspectResponse> Inspect(uint64_t epoch, bool digest);

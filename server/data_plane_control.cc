@@ -139,14 +139,14 @@ void DataPlane::CreateTable(uint64_t epoch, const TableSpec& spec, Done done) {
       });
 }
 
-void DataPlane::KeepBest(uint64_t epoch, uint64_t evaluation, Done done) {
+void DataPlane::KeepBest(uint64_t epoch, uint64_t step, Done done) {
   ChangeView change;
   change.kind = ChangeView::Kind::kBestKept;
-  change.evaluation = evaluation;
+  change.step = step;
   ChangeAll(
       epoch, change,
       [&](Partition& partition) {
-        partition.KeepBest(evaluation);
+        partition.KeepBest(step);
         return absl::OkStatus();
       },
       std::move(done));

@@ -30,7 +30,7 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
     case ChangeView::Kind::kTableCreated:
       return partition.CreateTable(std::move(table));
     case ChangeView::Kind::kBestKept:
-      partition.KeepBest(change.evaluation);
+      partition.KeepBest(change.step);
       return absl::OkStatus();
     case ChangeView::Kind::kBestRestored:
       partition.RestoreBest();

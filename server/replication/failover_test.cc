@@ -52,7 +52,7 @@ TEST_F(FailoverTest, WhatWasSentBeforeASnapshotIsNotSentOn) {
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
   for (const uint64_t index : {1, 2}) ASSERT_TRUE((*Send(Method::kReplicate, BestKept(1, 1, index, index)))->ok());
   auto other = EmptyPartition(0);
-  for (uint64_t evaluation = 11; evaluation <= 13; ++evaluation) other->KeepBest(evaluation);
+  for (uint64_t step = 11; step <= 13; ++step) other->KeepBest(step);
   ASSERT_TRUE((*Send(Method::kInstallSnapshot, WholeSnapshot(1, 1, *other)))->ok());
   plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}, .since = 2}, {.primary = 1}}));
   AnswerPosition(/*log_index=*/1, /*ordered_since=*/1);

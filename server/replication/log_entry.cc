@@ -47,7 +47,7 @@ std::string SmallChange(const ChangeView& change) {
     }
     case ChangeView::Kind::kBestKept: {
       BestKept message;
-      message.set_evaluation(change.evaluation);
+      message.set_step(change.step);
       return message.SerializeAsString();
     }
     case ChangeView::Kind::kBestRestored:
@@ -109,7 +109,7 @@ absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
     case ChangeView::Kind::kBestKept: {
       BestKept message;
       PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
-      change.evaluation = message.evaluation();
+      change.step = message.step();
       return absl::OkStatus();
     }
     case ChangeView::Kind::kBestRestored:

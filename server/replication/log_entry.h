@@ -45,7 +45,7 @@ struct ChangeView {
   // kTableCreated.
   TableSpec table;
   // kBestKept.
-  uint64_t evaluation = 0;
+  uint64_t step = 0;
 };
 
 // A serialized LogEntry. It refers to the memory of a push's keys and values; `owner` is kept alive with it.

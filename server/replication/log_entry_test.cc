@@ -64,7 +64,7 @@ TEST(LogEntryTest, EveryChangeComesBack) {
     }
     if (kind == ChangeView::Kind::kEndStep) change.segments = 12;
     if (kind == ChangeView::Kind::kTableCreated) change.table.set_name("t");
-    if (kind == ChangeView::Kind::kBestKept) change.evaluation = 3;
+    if (kind == ChangeView::Kind::kBestKept) change.step = 3;
     changes.push_back(change);
   }
   for (const ChangeView& change : changes) {
@@ -77,7 +77,7 @@ TEST(LogEntryTest, EveryChangeComesBack) {
     EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(back->sender, change.sender));
     EXPECT_EQ(back->segments, change.segments);
     EXPECT_EQ(back->table.name(), change.table.name());
-    EXPECT_EQ(back->evaluation, change.evaluation);
+    EXPECT_EQ(back->step, change.step);
     EXPECT_EQ(Bytes(back->segment.values), Bytes(change.segment.values));
   }
 }

@@ -218,12 +218,12 @@ class ReplicaTest : public testing::Test {
   }
 
   // A change of partition 0 as its primary sends it.
-  static ReplicateRequest BestKept(uint32_t primary, uint64_t epoch, uint64_t index, uint64_t evaluation) {
+  static ReplicateRequest BestKept(uint32_t primary, uint64_t epoch, uint64_t index, uint64_t step) {
     ReplicateRequest request;
     *request.mutable_header() = HeaderOf(primary, epoch);
     LogEntry& entry = *request.add_entries();
     entry.set_index(index);
-    entry.mutable_best_kept()->set_evaluation(evaluation);
+    entry.mutable_best_kept()->set_step(step);
     return request;
   }
 

@@ -336,15 +336,15 @@ absl::Status Partition::ReopenStep() {
   return absl::OkStatus();
 }
 
-void Partition::KeepBest(uint64_t evaluation) {
-  if (evaluation <= best_evaluation_) return;
-  best_evaluation_ = evaluation;
+void Partition::KeepBest(uint64_t step) {
+  if (step <= best_step_) return;
+  best_step_ = step;
   ++log_index_;
   for (auto& [id, part] : tables_) part.KeepBest();
 }
 
 void Partition::RestoreBest() {
-  if (best_evaluation_ == 0 || restored_at_ == log_index_) return;
+  if (best_step_ == 0 || restored_at_ == log_index_) return;
   restored_at_ = ++log_index_;
   for (auto& [id, part] : tables_) part.RestoreBest();
 }

@@ -145,9 +145,9 @@ class Partition {
   // is not the worker's. Crashes if the mode's bound is broken. REQUIRES: CanPull(step).
   uint64_t Staleness(uint32_t rank, uint64_t step) const;
 
-  // Keeps the present weights aside as the best ones. Nothing happens unless it is a later evaluation than that of those
-  // kept.
-  void KeepBest(uint64_t evaluation);
+  // Keeps the present weights aside as the best ones. `step`: the steps behind them, which grow through restores too.
+  // Nothing happens unless it is a later one than that of those kept.
+  void KeepBest(uint64_t step);
   // Brings them back; see TablePart. Nothing happens if none are kept, or if nothing has changed since it was done.
   void RestoreBest();
 
@@ -205,7 +205,7 @@ class Partition {
   uint64_t min_clock_ = 0;
   uint64_t version_ = 0;
   StepSum step_sum_;  // SYNC: of step `version_`
-  uint64_t best_evaluation_ = 0;
+  uint64_t best_step_ = 0;
   uint64_t log_index_ = 0;
   uint64_t restored_at_ = 0;  // the log index of the last RestoreBest
   PartitionCounters counters_;

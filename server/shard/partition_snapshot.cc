@@ -57,7 +57,7 @@ class PartitionSaver {
     Number<uint64_t>(options.job_seed);
     Number<uint64_t>(partition.log_index_);
     Number<uint64_t>(partition.restored_at_);
-    Number<uint64_t>(partition.best_evaluation_);
+    Number<uint64_t>(partition.best_step_);
     Number<uint64_t>(partition.version_);
     Number<uint64_t>(partition.min_clock_);
     Number<uint64_t>(partition.counters_.pushes_applied);
@@ -301,7 +301,7 @@ class PartitionLoader {
     PAWL_RETURN_IF_ERROR(Number(partition_.log_index_, "log_index"));
     PAWL_RETURN_IF_ERROR(Number(partition_.restored_at_, "restored_at"));
     if (partition_.restored_at_ > partition_.log_index_) return Damaged("restored_at is beyond log_index");
-    PAWL_RETURN_IF_ERROR(Number(partition_.best_evaluation_, "best_evaluation"));
+    PAWL_RETURN_IF_ERROR(Number(partition_.best_step_, "best_step"));
     PAWL_RETURN_IF_ERROR(Number(partition_.version_, "version"));
     PAWL_RETURN_IF_ERROR(Number(partition_.min_clock_, "min_clock"));
     PAWL_RETURN_IF_ERROR(Number(partition_.counters_.pushes_applied, "pushes_applied"));

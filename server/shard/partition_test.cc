@@ -8,6 +8,7 @@
 #include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
 #include "server/shard/partition_fixture.h"
+#include "server/shard/partition_snapshot.h"
 
 namespace pawl {
 namespace {
@@ -190,12 +191,31 @@ TEST(Partition, TheBestWeightsComeBack) {
   partition.KeepBest(1);
   const uint32_t digest = partition.FindTable(kRows)->Digest();
   ASSERT_TRUE(partition.Push(Client(0), 1, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
-  partition.KeepBest(1);  // the same evaluation again: nothing happens
+  partition.KeepBest(1);  // the same step again: nothing happens
   EXPECT_NE(partition.FindTable(kRows)->Digest(), digest);
   partition.RestoreBest();
   EXPECT_EQ(Row(partition, 1), (Floats{9, 9}));
   EXPECT_EQ(Row(partition, 2), (Floats{10, 10}));
   EXPECT_EQ(partition.FindTable(kRows)->Digest(), digest);
+}
+
+// A job may end between two evaluations with the best parameters, and the longer one that goes on from there uses the
+// number of that evaluation again.
+TEST(Partition, WhatIsKeptAsBestIsNamedByTheStepAlsoThroughARestore) {
+  Partition partition = MakePartition(Options(ASYNC, 1));
+  ASSERT_TRUE(partition.Push(Client(0), 0, kRows, MakeGradient({1}, {1, 1})).ok());
+  partition.KeepBest(450);
+  partition.RestoreBest();
+  std::string bytes;
+  SavePartition(partition, [&](const void* data, size_t size) { bytes.append(static_cast<const char*>(data), size); });
+  auto restored = LoadPartition(0, partition.options(), ByteView(bytes.data(), bytes.size()));
+  ASSERT_TRUE(restored.ok()) << restored.status();
+  ASSERT_TRUE(restored->Push(Client(0), 1, kRows, MakeGradient({1}, {1, 1})).ok());
+  restored->KeepBest(450);
+  restored->KeepBest(500);
+  ASSERT_TRUE(restored->Push(Client(0), 2, kRows, MakeGradient({1}, {1, 1})).ok());
+  restored->RestoreBest();
+  EXPECT_EQ(Row(*restored, 1), (Floats{8, 8}));
 }
 
 // A block that the network has cut anywhere, also in the middle of a number, is the same block.

@@ -197,7 +197,7 @@ RandomHistory::Call RandomHistory::Next(const Partition& partition) {
     rank.released = true;
     return [number, incarnation = rank.incarnation](Partition& changed) { (void)changed.Release(number, incarnation); };
   }
-  if (dice == 88) return [evaluation = ++evaluation_](Partition& changed) { changed.KeepBest(evaluation); };
+  if (dice == 88) return [step = ++best_step_](Partition& changed) { changed.KeepBest(step); };
   if (dice == 89 && Below(3) == 0) return [](Partition& changed) { changed.RestoreBest(); };
   return Wrong(partition, number);
 }

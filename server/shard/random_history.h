@@ -53,7 +53,7 @@ class RandomHistory {
   std::vector<std::shared_ptr<const TableSchema>> tables_;
   std::vector<Rank> ranks_;
   std::vector<Client> clients_;
-  uint64_t evaluation_ = 0;
+  uint64_t best_step_ = 0;
 };
 
 }  // namespace pawl

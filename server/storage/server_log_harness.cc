@@ -90,7 +90,7 @@ NewChange MakeChange(uint32_t partition, uint64_t index) {
     switch (step % 3) {
       case 0:
         change.view.kind = ChangeView::Kind::kBestKept;
-        change.view.evaluation = step + 1;
+        change.view.step = step + 1;
         return change;
       case 1:
         change.view.kind = ChangeView::Kind::kBestRestored;
