@@ -431,9 +431,11 @@ TEST_F(CheckpointerTest, AnEndThatIsCompleteIsAnswered) {
 TEST_F(CheckpointerTest, AnEndThatIsAnotherJobsIsNot) {
   CreateTable();
   Train(0);
-  const auto parts = AskForEnd(1)->Wait();
-  ASSERT_TRUE(parts.ok());
-  WriteManifest(1, *parts, /*of_end=*/true, kJobId + 1);
+  CheckpointOnServerResponse parts;
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    *parts.add_parts() = store_.BeginPart({kJobId + 1, "job", 1, /*of_end=*/true}, p, 1).value()->Commit().value();
+  }
+  WriteManifest(1, parts, /*of_end=*/true, kJobId + 1);
   Checkpointer restarted(env_, server_.plane, Clock::Real());
   EXPECT_EQ(AskForEnd(1, &restarted)->Wait().status().code(), absl::StatusCode::kAlreadyExists);
 }

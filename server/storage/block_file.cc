@@ -54,6 +54,24 @@ absl::string_view KindName(BlockFileKind kind) {
   return "file of unknown kind";
 }
 
+// What is at the end of a file, after the length 0 that no block has.
+struct Footer {
+  uint64_t payload_bytes = 0;
+  uint64_t blocks = 0;
+  uint32_t file_crc = 0;
+  uint32_t footer_crc = 0;
+};
+
+Footer TakeFooter(const char* footer) {
+  const char* in = footer + 4;
+  Footer says;
+  says.payload_bytes = TakeNumber<uint64_t>(in);
+  says.blocks = TakeNumber<uint64_t>(in);
+  says.file_crc = TakeNumber<uint32_t>(in);
+  says.footer_crc = TakeNumber<uint32_t>(in);
+  return says;
+}
+
 }  // namespace
 
 BlockFileWriter::BlockFileWriter(std::unique_ptr<WritableFile> file, const BlockFileId& id)
@@ -230,15 +248,11 @@ absl::Status BlockFileReader::ReadFooter(const char* length_field) {
   char footer[kBlockFileFooterBytes];
   PAWL_RETURN_IF_ERROR(Read(footer, sizeof(footer), "the footer"));
   std::memcpy(footer, length_field, 4);
-  const char* in = footer + 4;
-  const auto payload_bytes = TakeNumber<uint64_t>(in);
-  const auto blocks = TakeNumber<uint64_t>(in);
-  const auto file_crc = TakeNumber<uint32_t>(in);
-  const auto footer_crc = TakeNumber<uint32_t>(in);
-  if (footer_crc != Crc32c(file_crc_, footer, kBlockFileFooterBytes - 4)) {
+  const Footer says = TakeFooter(footer);
+  if (says.footer_crc != Crc32c(file_crc_, footer, kBlockFileFooterBytes - 4)) {
     return Damaged("the footer's checksum is wrong");
   }
-  if (payload_bytes != payload_bytes_ || blocks != blocks_ || file_crc != file_crc_) {
+  if (says.payload_bytes != payload_bytes_ || says.blocks != blocks_ || says.file_crc != file_crc_) {
     return Damaged("the footer does not agree with the blocks before it");
   }
   offset_ += kBlockFileFooterBytes;
@@ -247,8 +261,23 @@ absl::Status BlockFileReader::ReadFooter(const char* length_field) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<BlockFileInfo> BlockFileReader::PeekInfo() {
+  char footer[kBlockFileFooterBytes];
+  if (file_bytes_ < kBlockFileHeaderBytes + sizeof(footer)) return Damaged("the file ends within the footer");
+  PAWL_RETURN_IF_ERROR(ReadAt(file_bytes_ - sizeof(footer), footer, sizeof(footer), "the footer"));
+  const Footer says = TakeFooter(footer);
+  if (says.footer_crc != Crc32c(says.file_crc, footer, kBlockFileFooterBytes - 4)) {
+    return Damaged("its end is no footer");
+  }
+  return BlockFileInfo{says.payload_bytes, file_bytes_, says.file_crc};
+}
+
 absl::Status BlockFileReader::Read(char* out, size_t size, absl::string_view what) {
-  PAWL_ASSIGN_OR_RETURN(const size_t count, file_->Read(offset_, absl::MakeSpan(out, size)));
+  return ReadAt(offset_, out, size, what);
+}
+
+absl::Status BlockFileReader::ReadAt(uint64_t offset, char* out, size_t size, absl::string_view what) {
+  PAWL_ASSIGN_OR_RETURN(const size_t count, file_->Read(offset, absl::MakeSpan(out, size)));
   if (count == size) return absl::OkStatus();
   return Damaged(absl::StrCat("the file ends within ", what));
 }

@@ -81,6 +81,9 @@ class BlockFileReader {
   // What a file says it is, of which nothing else is read.
   static absl::StatusOr<BlockFileId> ReadId(Env& env, const std::string& path);
 
+  // What the footer says, without reading what is before it: which file it is, not whether it is whole.
+  absl::StatusOr<BlockFileInfo> PeekInfo();
+
   const BlockFileId& id() const { return id_; }
   const std::string& path() const { return path_; }
 
@@ -97,6 +100,7 @@ class BlockFileReader {
   absl::Status ReadHeader();
   absl::Status CheckId(const BlockFileId& expected) const;
   absl::Status ReadFooter(const char* length_field);
+  absl::Status ReadAt(uint64_t offset, char* out, size_t size, absl::string_view what);
   // Reads exactly `size` bytes at offset_.
   absl::Status Read(char* out, size_t size, absl::string_view what);
   absl::Status Damaged(absl::string_view what) const;

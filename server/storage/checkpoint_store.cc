@@ -209,14 +209,15 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
   if (env_.FileSize(path).ok()) {
     return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", name, " is complete already"));
   }
+  const CheckpointId id{manifest.job_id(), manifest.job_name(), manifest.step(), manifest.of_end()};
   for (const CheckpointPart& part : manifest.parts()) {
-    const absl::StatusOr<uint64_t> bytes = env_.FileSize(PathOf(name, part.file()));
-    if (!bytes.ok() || *bytes != part.bytes()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the part ", PathOf(name, part.file()), " cannot go into the manifest: ",
-          bytes.ok() ? absl::StrCat("it has ", *bytes, " bytes, not ", part.bytes()) : bytes.status().ToString(),
-          "; do all servers and the scheduler see the same folder under this path?"));
+    const absl::Status status = CheckPart(id, part);
+    if (absl::IsNotFound(status)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the part ", PathOf(name, part.file()), " cannot go into the manifest: ", status.ToString(),
+                       "; do all servers and the scheduler see the same folder under this path?"));
     }
+    PAWL_RETURN_IF_ERROR(status);
   }
   // The parts and their names are durable before the manifest says that they are there; whoever wrote them synced
   // their names too, on a machine of its own.
@@ -238,6 +239,20 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
   PAWL_RETURN_IF_ERROR(WriteFileDurably(env_, path, absl::MakeConstSpan(&fragment, 1)));
   PAWL_FAILPOINT("checkpoint.renamed");
   return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::CheckPart(const CheckpointId& id, const CheckpointPart& part) const {
+  const std::string path = PathOf(NameOf(id.job_name, id.step, id.of_end), part.file());
+  const auto reader = BlockFileReader::Open(
+      env_, path, {BlockFileKind::kCheckpointPart, id.job_id, part.partition(), part.log_index(), id.step});
+  const absl::StatusOr<BlockFileInfo> info = reader.ok() ? (*reader)->PeekInfo() : reader.status();
+  absl::Status status = info.status();
+  if (status.ok() && (info->file_bytes != part.bytes() || info->crc32c != part.crc32c())) {
+    status = absl::DataLossError(absl::StrCat("it has ", info->file_bytes, " bytes and checksum ", info->crc32c, ", not ",
+                                              part.bytes(), " and ", part.crc32c()));
+  }
+  if (!absl::IsDataLoss(status)) return status;
+  return absl::AbortedError(absl::StrCat("the part ", path, " is not the one that was written: ", status.message()));
 }
 
 absl::StatusOr<CheckpointManifest> CheckpointStore::ReadManifest(const std::string& name) const {

@@ -101,9 +101,13 @@ class CheckpointStore {
                                                                   uint64_t log_index);
 
   // Completes a checkpoint: from now on it is there, before it was not. INVALID_ARGUMENT if the manifest does not
-  // name every partition once; FAILED_PRECONDITION if a part is not there with the bytes that it says;
-  // ALREADY_EXISTS.
+  // name every partition once; FAILED_PRECONDITION if a part is not there; ABORTED if it is not the file that it says, which
+  // a server that has lost the partition meanwhile may have put in its place; ALREADY_EXISTS.
   absl::Status WriteManifest(const CheckpointManifest& manifest);
+
+  // Whether the part that a server has told of is the one that is there, by its beginning and its end: its blocks are not
+  // read. NOT_FOUND; ABORTED: another one is.
+  absl::Status CheckPart(const CheckpointId& id, const CheckpointPart& part) const;
 
   // Of one job, or of all jobs if the name is empty. A folder that is not there holds nothing.
   absl::StatusOr<CheckpointListing> List(absl::string_view job_name) const;
