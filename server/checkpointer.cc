@@ -71,7 +71,6 @@ std::shared_ptr<Checkpointer::Work> Checkpointer::MakeWork(const CheckpointOnSer
   work->dir = request.dir();
   work->cut = std::make_shared<Cut>();
   work->cut->step = request.step();
-  work->cut->at_once = request.of_end();
   // The cut is the work's; whoever has it still when it is over does nothing.
   work->cut->take = [this, weak = std::weak_ptr<Work>(work)](const std::shared_ptr<Replica>& replica)
                         PAWL_NO_THREAD_SAFETY_ANALYSIS {
@@ -122,10 +121,12 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
   }
   RunAll(actions);
   if (work == nullptr) return;
-  const auto wanted = plane_.SetCut(request.routing_epoch(), work->cut, [&](uint32_t partition) {
+  const auto has = [&](uint32_t partition) {
     MutexLock lock(mu_);
     return work->parts.contains(partition);
-  });
+  };
+  const auto wanted = work->id.of_end ? plane_.PrimariesAt(request.routing_epoch(), work->id.step)
+                                      : plane_.SetCut(request.routing_epoch(), work->cut, has);
   actions.clear();
   {
     MutexLock lock(mu_);
@@ -138,6 +139,10 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
       End(work, wanted.status(), actions);
     } else if (work->status.ok()) {
       work->wanted = *wanted;
+      if (work->id.of_end && work == work_) {
+        to_write_.assign(wanted->begin(), wanted->end());
+        wake_.NotifyAll();
+      }
       AnswerIfComplete(work, actions);
     }
   }
@@ -171,7 +176,7 @@ void Checkpointer::End(const std::shared_ptr<Work>& work, absl::Status status, A
 }
 
 void Checkpointer::AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& actions) {
-  if (work->done == nullptr || !work->wanted.has_value()) return;
+  if (work->done == nullptr || !work->wanted.has_value() || !to_write_.empty()) return;
   CheckpointOnServerResponse response;
   std::vector<ChangeMark> marks;
   for (const uint32_t partition : *work->wanted) {
@@ -197,7 +202,7 @@ void Checkpointer::Run() {
     std::shared_ptr<Work> work;
     std::optional<LoadWork> load;
     uint32_t partition = 0;
-    std::optional<HeldSnapshot> held;
+    Part part;
     {
       MutexLock lock(mu_);
       if (!stopping_ && to_write_.empty() && !load_.has_value()) {
@@ -213,25 +218,23 @@ void Checkpointer::Run() {
         work = work_;
         partition = to_write_.front();
         to_write_.pop_front();
-        held = std::exchange(work->parts[partition].held, std::nullopt);
+        part = std::exchange(work->parts[partition], Part());
       }
     }
     RunAll(actions);
     if (load.has_value()) load->done(LoadAll(load->request));
     if (work == nullptr) continue;
-    absl::StatusOr<CheckpointPart> written = Write(*work, partition, *held);
-    held.reset();
+    absl::Status why = Write(*work, partition, part);
     actions.clear();
     {
       MutexLock lock(mu_);
-      if (!written.ok()) {
-        spdlog::warn("checkpoint of step {}: {}", work->id.step, written.status().ToString());
+      if (!why.ok()) {
+        spdlog::warn("checkpoint of step {}: {}", work->id.step, why.ToString());
         // The scheduler would ask again, taking this for a server that is away; it is not, and does not write it again.
-        absl::Status why = written.status();
         if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) why = absl::InternalError(why.message());
         End(work, std::move(why), actions);
       } else if (work->status.ok()) {
-        work->parts[partition].written = *std::move(written);
+        work->parts[partition] = std::move(part);
         AnswerIfComplete(work, actions);
       }
     }
@@ -239,12 +242,21 @@ void Checkpointer::Run() {
   }
 }
 
-absl::StatusOr<CheckpointPart> Checkpointer::Write(const Work& work, uint32_t partition, const HeldSnapshot& held) {
+absl::Status Checkpointer::Write(const Work& work, uint32_t partition, Part& part) {
   CheckpointStore store(env_, work.dir);
-  absl::StatusOr<CheckpointPart> written = WritePart(store, work.id, partition, held);
+  if (part.written.has_value() && store.CheckPart(work.id, *part.written).ok()) return absl::OkStatus();
+  if (work.id.of_end) {
+    PAWL_ASSIGN_OR_RETURN(TakenCut cut, plane_.TakeCutNow(partition, work.id.step));
+    part.mark = std::move(cut.mark);
+    part.held = std::move(cut.snapshot);
+  }
+  absl::StatusOr<CheckpointPart> written = WritePart(store, work.id, partition, *part.held);
+  part.held.reset();
   // A scheduler that died before it could say so has completed it.
   if (work.id.of_end && absl::IsAlreadyExists(written.status())) written = PartOfEnd(store, work.id, partition);
-  return written;
+  PAWL_RETURN_IF_ERROR(written.status());
+  part.written = *std::move(written);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<CheckpointPart> Checkpointer::WritePart(CheckpointStore& store, const CheckpointId& id, uint32_t partition,

@@ -29,7 +29,8 @@ namespace pawl {
 inline constexpr std::chrono::seconds kCheckpointAskInterval{120};
 
 // Carries out ServerControl.Checkpoint and LoadCheckpoint (proto/server_control.proto). The partitions are held in memory
-// at the moment of the cut, by whoever brings them there, and written by one thread of this class, which also reads. There
+// at the moment of the cut, by whoever brings them there, and written by one thread of this class, which also reads. At the
+// job's end nothing moves any more, and that thread itself takes one after the other: no more than one is held then. There
 // is one checkpoint at a time: a later one ends it. Thread-safe.
 //
 // Locks: a replica's, then this one's.
@@ -54,7 +55,7 @@ class Checkpointer {
  private:
   struct Part {
     ChangeMark mark;
-    // Until it is written.
+    // Until it is written; never of the job's end.
     std::optional<HeldSnapshot> held;
     std::optional<CheckpointPart> written;
   };
@@ -89,7 +90,8 @@ class Checkpointer {
   // Answers, if all that is wanted is written.
   void AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& actions) PAWL_REQUIRES(mu_);
   void Run() PAWL_EXCLUDES(mu_);
-  absl::StatusOr<CheckpointPart> Write(const Work& work, uint32_t partition, const HeldSnapshot& held);
+  // Writes the part unless it is there; of the job's end takes the partition first.
+  absl::Status Write(const Work& work, uint32_t partition, Part& part);
   absl::StatusOr<CheckpointPart> WritePart(CheckpointStore& store, const CheckpointId& id, uint32_t partition,
                                            const HeldSnapshot& held);
   absl::Status LoadAll(const LoadCheckpointRequest& request);
@@ -104,7 +106,8 @@ class Checkpointer {
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
   // The newest one, also when it is over.
   std::shared_ptr<Work> work_ PAWL_GUARDED_BY(mu_);
-  // Partitions of work_ to be written, in the order in which they were cut.
+  // Partitions of work_ to be written, in the order in which they were cut. Of the job's end all, whenever it is asked for:
+  // what the scheduler does not find is written again.
   std::deque<uint32_t> to_write_ PAWL_GUARDED_BY(mu_);
   std::optional<LoadWork> load_ PAWL_GUARDED_BY(mu_);
   std::thread thread_;

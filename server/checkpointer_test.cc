@@ -48,6 +48,38 @@ class Outcome {
 };
 using Parts = Outcome<absl::StatusOr<CheckpointOnServerResponse>>;
 
+// An Env that calls `renamed` after each renaming, on the thread that has asked for it.
+class WatchedEnv final : public Env {
+ public:
+  WatchedEnv(Env& env, std::function<void(const std::string& to)> renamed) : env_(env), renamed_(std::move(renamed)) {}
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override { return env_.Create(path); }
+  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
+    return env_.OpenForAppend(path);
+  }
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
+    return env_.OpenForRead(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    absl::Status status = env_.Rename(from, to);
+    renamed_(to);
+    return status;
+  }
+  absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
+  absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
+  absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override { return env_.List(folder); }
+  absl::Status SyncFolder(const std::string& folder) override { return env_.SyncFolder(folder); }
+  absl::StatusOr<uint64_t> FileSize(const std::string& path) override { return env_.FileSize(path); }
+  absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
+    return env_.LockFolder(folder);
+  }
+
+ private:
+  Env& env_;
+  const std::function<void(const std::string& to)> renamed_;
+};
+
 // A server that is primary of all partitions.
 class CheckpointerTest : public testing::Test {
  protected:
@@ -112,10 +144,10 @@ class CheckpointerTest : public testing::Test {
     header.set_step(step);
     return header;
   }
-  // The gradient -1 for one key of each partition; then the step's end.
-  void PushAndEnd(uint32_t rank, uint64_t step) {
+  // The gradient -1 for one key of each partition.
+  void Push(const RequestHeader& header, uint64_t ordinal = 0) {
     PushRequest push;
-    *push.mutable_header() = Header(rank, step);
+    *push.mutable_header() = header;
     std::vector<bool> done(kPartitions);
     for (uint64_t key = 0; push.segments_size() < static_cast<int>(kPartitions); ++key) {
       const uint32_t p = PartitionOf(kTable, key, kPartitions);
@@ -124,12 +156,17 @@ class CheckpointerTest : public testing::Test {
       PushSegment& segment = *push.add_segments();
       segment.set_table(kTable);
       segment.set_partition(p);
+      segment.set_ordinal(ordinal);
       segment.set_element_type(FLOAT32);
       segment.set_keys(std::string(reinterpret_cast<const char*>(&key), sizeof(key)));
       const float gradient = -1;
       segment.set_values(std::string(reinterpret_cast<const char*>(&gradient), sizeof(gradient)));
     }
     ASSERT_TRUE(Send(Method::kPush, push).ok());
+  }
+  // The same, and the step's end.
+  void PushAndEnd(uint32_t rank, uint64_t step) {
+    Push(Header(rank, step));
     EndStep(rank, step, 1, 0, kPartitions);
   }
   // In the partitions from `begin` to before `end`.
@@ -385,6 +422,42 @@ TEST_F(CheckpointerTest, TheJobsEndIsWrittenWhereItIs) {
   Server other(env_, kJobId + 1);
   ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
   EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(), server_.plane.Fingerprint(1)->SerializeAsString());
+}
+
+// What a client pushes while a part is written is in the parts after it.
+TEST_F(CheckpointerTest, AtTheJobsEndOnePartitionIsHeldAfterTheOther) {
+  CreateTable();
+  Train(0);
+  uint64_t pushes = 0;
+  WatchedEnv watched(env_, [&](const std::string&) {
+    RequestHeader client;
+    client.set_job_id(kJobId);
+    client.set_epoch(1);
+    client.set_client(0);
+    client.set_incarnation(1);
+    Push(client, pushes++);
+  });
+  Checkpointer checkpointer(watched, server_.plane, Clock::Real());
+  const auto answer = AskForEnd(1, &checkpointer)->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_EQ(answer->parts_size(), static_cast<int>(kPartitions));
+  for (uint32_t p = 1; p < kPartitions; ++p) EXPECT_EQ(answer->parts(p).log_index(), answer->parts(0).log_index() + p);
+  const std::string name = WriteManifest(1, *answer, /*of_end=*/true);
+  for (uint32_t p = 0; p < kPartitions; ++p) EXPECT_EQ(Read(name, p).log_index(), answer->parts(p).log_index());
+}
+
+// The scheduler has not found it as it was told of, and asks again.
+TEST_F(CheckpointerTest, APartOfTheEndThatAnotherServerHasReplacedIsWrittenAgain) {
+  CreateTable();
+  Train(0);
+  const auto answer = AskForEnd(1)->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  auto other = store_.BeginPart({kJobId, "job", 1, /*of_end=*/true}, 2, answer->parts(2).log_index()).value();
+  ASSERT_TRUE(other->Append("of another history").ok() && other->Commit().ok());
+  const auto again = AskForEnd(1)->Wait();
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->SerializeAsString(), answer->SerializeAsString());
+  WriteManifest(1, *again, /*of_end=*/true);
 }
 
 TEST_F(CheckpointerTest, AnEndWhereSomePartitionIsNotIsRefused) {

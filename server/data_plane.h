@@ -31,6 +31,12 @@
 
 namespace pawl {
 
+// A partition at the moment of a cut, and the last change in it.
+struct TakenCut {
+  ChangeMark mark;
+  HeldSnapshot snapshot;
+};
+
 struct DataPlaneOptions {
   // Of requests that are being worked on or wait, and of the answers to them. Beyond it a request is
   // refused with RESOURCE_EXHAUSTED and told when to come back.
@@ -114,14 +120,17 @@ class DataPlane final : public RequestHandler {
 
   // Checkpoints (data_plane_checkpoint.cc); `epoch` as above.
   //
-  // Sets `cut` in every partition whose primary this server is, in place of any other, or takes it there if it is one at
-  // once, but in those that have been cut (`has`, which is called under the replica's lock); returns all of these
-  // partitions. OUT_OF_RANGE: one has reached its step already; then it is set nowhere. FAILED_PRECONDITION: at once, and
-  // one is at another step.
+  // Sets `cut` in every partition whose primary this server is, in place of any other, but in those that have been cut
+  // (`has`, which is called under the replica's lock); returns all of these partitions. OUT_OF_RANGE: one has reached its
+  // step already; then it is set nowhere.
   absl::StatusOr<std::vector<uint32_t>> SetCut(uint64_t epoch, const std::shared_ptr<const Cut>& cut,
                                                absl::FunctionRef<bool(uint32_t partition)> has);
   // Not to be taken any more, where it has not been.
   void DropCut(const std::shared_ptr<const Cut>& cut);
+  // The same partitions where nobody trains any more. FAILED_PRECONDITION: one is not at the step.
+  absl::StatusOr<std::vector<uint32_t>> PrimariesAt(uint64_t epoch, uint64_t step) const;
+  // One of them as it is now. ABORTED: it has moved. FAILED_PRECONDITION: it is not at the step.
+  absl::StatusOr<TakenCut> TakeCutNow(uint32_t partition, uint64_t step) const;
   // `done` runs when the changes are committed; ABORTED: a partition has moved before.
   void AwaitCommit(const std::vector<ChangeMark>& changes, Done done);
   // The partitions whose primary this server is, with the log index of each.
@@ -188,6 +197,7 @@ class DataPlane final : public RequestHandler {
   // Applies `apply` to every partition whose primary this server is, and waits until it is committed.
   void ChangeAll(uint64_t epoch, const ChangeView& change, const std::function<absl::Status(Partition&)>& apply, Done done);
   absl::StatusOr<std::shared_ptr<const View>> ViewAt(uint64_t epoch) const;
+  static absl::Status CheckIsAt(Replica& replica, uint64_t step) PAWL_REQUIRES(replica.mu);
   void OnAdvanced(const std::shared_ptr<Replica>& replica);
   void PrepareReport();
   // Of some of the primaries, in turn.

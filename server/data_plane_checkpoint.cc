@@ -20,17 +20,6 @@ absl::StatusOr<std::vector<uint32_t>> DataPlane::SetCut(uint64_t epoch, const st
     if (!replica->IsPrimary()) continue;
     partitions.push_back(replica->index);
     if (replica->cut == cut || has(replica->index)) continue;
-    if (cut->at_once) {
-      // Nobody trains any more: where it is, it stays.
-      if (const uint64_t step = replica->partition->CutStep(); step != cut->step) {
-        status.Update(absl::FailedPreconditionError(
-            absl::StrCat("partition ", replica->index, " is at step ", step, ", and the job's end at step ", cut->step)));
-        continue;
-      }
-      replica->cut = nullptr;
-      cut->take(replica);
-      continue;
-    }
     // What is pushed within a step is in some partitions only: the moment itself must not be missed.
     if (const uint64_t step = replica->partition->CutStep(); step >= cut->step) {
       status.Update(absl::OutOfRangeError(absl::StrCat("partition ", replica->index, " has reached step ", step,
@@ -51,6 +40,38 @@ void DataPlane::DropCut(const std::shared_ptr<const Cut>& cut) {
     MutexLock lock(replica->mu);
     if (replica->cut == cut) replica->cut = nullptr;
   }
+}
+
+absl::Status DataPlane::CheckIsAt(Replica& replica, uint64_t step) {
+  if (replica.partition->CutStep() == step) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("partition ", replica.index, " is at step ",
+                                                    replica.partition->CutStep(), ", and the job's end at step ", step));
+}
+
+absl::StatusOr<std::vector<uint32_t>> DataPlane::PrimariesAt(uint64_t epoch, uint64_t step) const {
+  PAWL_ASSIGN_OR_RETURN(const auto view, ViewAt(epoch));
+  std::vector<uint32_t> partitions;
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (!replica->IsPrimary()) continue;
+    PAWL_RETURN_IF_ERROR(CheckIsAt(*replica, step));
+    partitions.push_back(replica->index);
+  }
+  return partitions;
+}
+
+absl::StatusOr<TakenCut> DataPlane::TakeCutNow(uint32_t partition, uint64_t step) const {
+  const auto view = hosting_.view();
+  const std::shared_ptr<Replica> replica = view->Find(partition) == nullptr ? nullptr : view->replicas[partition];
+  if (replica != nullptr) {
+    MutexLock lock(replica->mu);
+    if (replica->IsPrimary()) {
+      PAWL_RETURN_IF_ERROR(CheckIsAt(*replica, step));
+      return TakenCut{MarkOf(replica), HoldSnapshot(*replica->partition)};
+    }
+  }
+  return absl::AbortedError(absl::StrCat("partition ", partition, " has moved"));
 }
 
 void DataPlane::AwaitCommit(const std::vector<ChangeMark>& changes, Done done) {

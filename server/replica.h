@@ -47,9 +47,8 @@ struct Replica;
 
 // A primary's share of a consistent cut, before it is taken.
 struct Cut {
-  // The partition is cut at the moment when it reaches this step; at_once: it is there, and is cut now.
+  // The partition is cut at the moment when it reaches this step.
   uint64_t step = 0;
-  bool at_once = false;
   // Called then, under the replica's lock.
   std::function<void(const std::shared_ptr<Replica>&)> take;
 };
