@@ -10,6 +10,7 @@
 #include "server/replication/change.h"
 #include "server/shard/partition_options.h"
 #include "server/shard/partition_snapshot.h"
+#include "server/shared_work.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -58,7 +59,7 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
       lease_until_(std::move(lease_until)),
       hosting_(clock),
       waiting_(options.max_waiting_calls, clock, hosting_),
-      receiver_(hosting_, waiting_, recent_, clock, options.max_bytes_arriving) {
+      receiver_(hosting_, waiting_, recent_, clock, options.max_bytes_arriving, options.helpers) {
   if (peers == nullptr) return;
   replicator_ = std::make_unique<Replicator>(
       options.replication, *peers, clock, recent_,
@@ -222,7 +223,62 @@ absl::Status DataPlane::CheckLease(Replica& replica) const {
       absl::StrCat("partition ", replica.index, ": this server's lease has run out, and another may be the primary"));
 }
 
-void DataPlane::Record(Replica& replica, ChangeView change, const std::shared_ptr<const void>& owner) {
+absl::Status DataPlane::Change(const std::shared_ptr<Replica>& replica, ChangeView& change,
+                               const std::shared_ptr<const void>& owner, absl::FunctionRef<absl::Status(Partition&)> apply,
+                               Changes& changes) {
+  const uint64_t before = replica->partition->log_index();
+  PAWL_RETURN_IF_ERROR(apply(*replica->partition));
+  if (replica->partition->log_index() != before) {
+    Record(*replica, change, owner);
+    TakeCutIfDue(replica);
+    replica->TakeReady(changes.ready);
+  }
+  if (changes.marks.empty() || changes.marks.back().replica != replica) changes.marks.emplace_back();
+  changes.marks.back() = MarkOf(replica);
+  return absl::OkStatus();
+}
+
+void DataPlane::ChangeMany(HelperThreads* helpers, size_t count, std::function<absl::Status(size_t, Changes&)> one,
+                           CallContext context, Done done) {
+  struct Work {
+    std::function<absl::Status(size_t, Changes&)> one;
+    // By i.
+    std::vector<absl::Status> statuses;
+    std::vector<std::vector<ChangeMark>> marks;
+    std::atomic<bool> failed{false};
+  };
+  const auto work = std::make_shared<Work>();
+  work->one = std::move(one);
+  work->statuses.resize(count);
+  work->marks.resize(count);
+  ShareWork(
+      helpers, count,
+      [this, work](size_t i) {
+        Changes changes;
+        if (work->failed) return changes.ready;
+        work->statuses[i] = work->one(i, changes);
+        work->marks[i] = std::move(changes.marks);
+        if (!work->statuses[i].ok()) work->failed = true;
+        // Followers begin while the rest is done.
+        if ((i + 1) % kPartitionsAPiece == 0) PumpLanes();
+        return std::move(changes.ready);
+      },
+      [this, work, context = std::move(context), done = std::move(done)]() mutable {
+        PumpLanes();
+        std::vector<ChangeMark> marks;
+        for (size_t i = 0; i < work->marks.size(); ++i) {
+          if (!work->statuses[i].ok()) return done(std::move(work->statuses[i]));
+          marks.insert(marks.end(), work->marks[i].begin(), work->marks[i].end());
+        }
+        waiting_.ForCommit(marks, std::move(context), std::move(done));
+      });
+}
+
+void DataPlane::PumpLanes() {
+  if (replicator_ != nullptr) replicator_->PumpLanes();
+}
+
+void DataPlane::Record(Replica& replica, ChangeView& change, const std::shared_ptr<const void>& owner) {
   if (log_ == nullptr && replica.followers.empty()) return;
   change.index = replica.partition->log_index();
   change.partition = replica.index;

@@ -21,6 +21,7 @@
 #include "proto/scheduler.pb.h"
 #include "proto/server_control.pb.h"
 #include "server/byte_reservation.h"
+#include "server/helper_threads.h"
 #include "server/hosting.h"
 #include "server/replication/change_log.h"
 #include "server/replication/log_entry.h"
@@ -54,11 +55,14 @@ struct DataPlaneOptions {
   std::function<double()> cpu_seconds;
   // How long the scheduler waits for the next call of a server, with what it needs from it.
   std::chrono::seconds control_deadline{20};
+  // Who helps where a call has work in many partitions (a step of SYNC closes, digests, the best parameters); null: nobody.
+  // To be stopped before the data plane is destroyed.
+  HelperThreads* helpers = nullptr;
   ReplicatorOptions replication;
 };
 
 // The replicas of one server and the requests on them. It owns no thread and knows no
-// gRPC: calls run on the threads that bring them; a call that waits is answered on
+// gRPC: calls run on the threads that bring them, and on those that help; a call that waits is answered on
 // the thread that brings what it waited for. The owner calls Tick now and then.
 // Thread-safe.
 //
@@ -160,6 +164,14 @@ class DataPlane final : public RequestHandler {
     std::optional<uint64_t> segments;
   };
 
+  // What is left to do, without locks, for whoever has changed partitions.
+  struct Changes {
+    // To be waited for.
+    std::vector<ChangeMark> marks;
+    // They may go on.
+    std::vector<std::shared_ptr<WaitingCall>> ready;
+  };
+
   absl::StatusOr<std::shared_ptr<const View>> Admit(const RequestHeader& header, Sender& sender) const;
   // The replica, if the routing has it here.
   absl::StatusOr<std::shared_ptr<Replica>> Find(const View& view, uint32_t partition) const;
@@ -182,20 +194,28 @@ class DataPlane final : public RequestHandler {
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
   // `message` keeps the request's memory.
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
-                                         const std::shared_ptr<const void>& message, size_t message_bytes,
-                                         std::vector<ChangeMark>& marks);
+                                         const std::shared_ptr<const void>& message, size_t message_bytes, Changes& changes);
   absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
                                              const std::vector<size_t>& value_bytes,
                                              std::shared_ptr<const ByteReservation> reservation);
-  // Hands the change that the partition has just made to its log and its followers. `change` need not have its
-  // index and partition.
-  void Record(Replica& replica, ChangeView change, const std::shared_ptr<const void>& owner) PAWL_REQUIRES(replica.mu);
+  // Changes a primary's partition by `apply`: all changes but those of replicas of others go this way. If it has changed,
+  // its log and its followers get `change`, which need not have index and partition, and `owner`, which has its memory; a
+  // cut that is due is taken. If it has not (a duplicate), its last change is waited for all the same.
+  absl::Status Change(const std::shared_ptr<Replica>& replica, ChangeView& change, const std::shared_ptr<const void>& owner,
+                      absl::FunctionRef<absl::Status(Partition&)> apply, Changes& changes) PAWL_REQUIRES(replica->mu);
+  // Changes many: one(i, changes) for each i below `count`, which locks the replica and calls Change. After an error no
+  // other is begun. Then `done`: with the first error, or once all is committed. ShareWork tells what holds for `one`;
+  // `helpers` may be null.
+  void ChangeMany(HelperThreads* helpers, size_t count, std::function<absl::Status(size_t, Changes&)> one,
+                  CallContext context, Done done);
+  void Record(Replica& replica, ChangeView& change, const std::shared_ptr<const void>& owner) PAWL_REQUIRES(replica.mu);
+  void PumpLanes();
   // That of the last change, to be waited for.
   static ChangeMark MarkOf(const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu) {
     return {replica, replica->partition->log_index(), replica->primary_since};
   }
   // Applies `apply` to every partition whose primary this server is, and waits until it is committed.
-  void ChangeAll(uint64_t epoch, const ChangeView& change, const std::function<absl::Status(Partition&)>& apply, Done done);
+  void ChangeAll(uint64_t epoch, const ChangeView& change, std::function<absl::Status(Partition&)> apply, Done done);
   absl::StatusOr<std::shared_ptr<const View>> ViewAt(uint64_t epoch) const;
   static absl::Status CheckIsAt(Replica& replica, uint64_t step) PAWL_REQUIRES(replica.mu);
   void OnAdvanced(const std::shared_ptr<Replica>& replica);

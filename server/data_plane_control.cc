@@ -1,6 +1,8 @@
 // What the scheduler has to do with the data plane: changes of all partitions at its word, and what it is told.
 #include <algorithm>
+#include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "server/data_plane.h"
+#include "server/shared_work.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -17,6 +20,22 @@ namespace {
 constexpr std::chrono::milliseconds kReportInterval{50};
 // Of which one heartbeat tells.
 constexpr int kMaxPartitionsTold = 64;
+
+// What a replica that is primary has of the table, unless it is nothing: that is no part of the digest, and with all of
+// them an answer could be too large to send.
+std::optional<PartitionDigest> DigestOf(uint32_t table, Replica* replica) {
+  if (replica == nullptr) return std::nullopt;
+  MutexLock lock(replica->mu);
+  if (!replica->IsPrimary()) return std::nullopt;
+  const TablePart* const part = replica->partition->FindTable(table);
+  if (part == nullptr || part->row_count() == 0) return std::nullopt;
+  PartitionDigest digest;
+  digest.set_table(table);
+  digest.set_partition(replica->index);
+  digest.set_crc32c(part->Digest());
+  digest.set_rows(part->row_count());
+  return digest;
+}
 
 }  // namespace
 
@@ -97,32 +116,22 @@ absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::ViewAt(uint64_
       absl::StrCat("routing epoch ", epoch, " has not reached this server, which is at ", view->epoch));
 }
 
-void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change, const std::function<absl::Status(Partition&)>& apply,
+void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change, std::function<absl::Status(Partition&)> apply,
                           Done done) {
   const auto view = ViewAt(epoch);
   if (!view.ok()) return done(view.status());
-  std::vector<ChangeMark> marks;
-  std::vector<std::shared_ptr<WaitingCall>> ready;
-  absl::Status status = CheckLogHasRoom(0);
-  for (const auto& replica : (*view)->replicas) {
-    if (!status.ok()) break;
-    if (replica == nullptr) continue;
+  if (absl::Status room = CheckLogHasRoom(0); !room.ok()) return done(std::move(room));
+  const auto one = [this, view = *view, change, apply = std::move(apply)](size_t i, Changes& changes) {
+    const std::shared_ptr<Replica>& replica = view->replicas[i];
+    if (replica == nullptr) return absl::OkStatus();
+    ChangeView change_of_it = change;
     MutexLock lock(replica->mu);
-    if (!replica->IsPrimary()) continue;
-    const uint64_t before = replica->partition->log_index();
-    status = apply(*replica->partition);
-    if (!status.ok()) break;
-    if (replica->partition->log_index() != before) Record(*replica, change, nullptr);
-    TakeCutIfDue(replica);
-    marks.push_back(MarkOf(replica));
-    replica->TakeReady(ready);
-  }
-  if (replicator_ != nullptr) replicator_->PumpLanes();
-  WaitingCalls::GoOn(ready);
-  if (!status.ok()) return done(std::move(status));
+    if (!replica->IsPrimary()) return absl::OkStatus();
+    return Change(replica, change_of_it, nullptr, apply, changes);
+  };
   CallContext context;
   context.deadline = clock_.Now() + options_.control_deadline;
-  waiting_.ForCommit(marks, std::move(context), std::move(done));
+  ChangeMany(options_.helpers, (*view)->replicas.size(), one, std::move(context), std::move(done));
 }
 
 void DataPlane::CreateTable(uint64_t epoch, const TableSpec& spec, Done done) {
@@ -132,7 +141,7 @@ void DataPlane::CreateTable(uint64_t epoch, const TableSpec& spec, Done done) {
   change.kind = ChangeView::Kind::kTableCreated;
   change.table = spec;
   ChangeAll(
-      epoch, change, [&](Partition& partition) { return partition.CreateTable(*table); },
+      epoch, change, [table = *table](Partition& partition) { return partition.CreateTable(table); },
       [id = spec.id(), name = spec.name(), done = std::move(done)](absl::Status status) mutable {
         if (status.ok()) spdlog::info("table {} '{}' created", id, name);
         done(std::move(status));
@@ -145,7 +154,7 @@ void DataPlane::KeepBest(uint64_t epoch, uint64_t step, Done done) {
   change.step = step;
   ChangeAll(
       epoch, change,
-      [&](Partition& partition) {
+      [step](Partition& partition) {
         partition.KeepBest(step);
         return absl::OkStatus();
       },
@@ -170,7 +179,8 @@ void DataPlane::ReleaseLogicalWorker(uint64_t epoch, uint32_t rank, uint64_t inc
   change.sender.set_logical_worker(rank);
   change.sender.set_incarnation(incarnation);
   ChangeAll(
-      epoch, change, [&](Partition& partition) { return partition.Release(rank, incarnation); }, std::move(done));
+      epoch, change, [rank, incarnation](Partition& partition) { return partition.Release(rank, incarnation); },
+      std::move(done));
 }
 
 ServerCounters DataPlane::Counters(bool may_be_old) {
@@ -215,20 +225,23 @@ absl::StatusOr<InspectResponse> DataPlane::Inspect(uint64_t epoch, bool digest) 
   InspectResponse response;
   *response.mutable_counters() = Counters(/*may_be_old=*/false);
   if (!digest) return response;
-  for (const auto& [id, table] : view->tables) {
-    for (const auto& replica : view->replicas) {
-      if (replica == nullptr) continue;
-      MutexLock lock(replica->mu);
-      if (!replica->IsPrimary()) continue;
-      const TablePart* const part = replica->partition->FindTable(id);
-      // What has no rows is no part of the digest; with all of them an answer could be too large to send.
-      if (part == nullptr || part->row_count() == 0) continue;
-      PartitionDigest& entry = *response.add_digests();
-      entry.set_table(id);
-      entry.set_partition(replica->index);
-      entry.set_crc32c(part->Digest());
-      entry.set_rows(part->row_count());
-    }
+  // By table, then by partition.
+  std::vector<uint32_t> tables;
+  for (const auto& [id, table] : view->tables) tables.push_back(id);
+  const auto digests = std::make_shared<std::vector<std::optional<PartitionDigest>>>(tables.size() * view->replicas.size());
+  std::promise<void> all_are_there;
+  std::future<void> all = all_are_there.get_future();
+  ShareWork(
+      options_.helpers, digests->size(),
+      [view, tables = std::move(tables), digests](size_t i) {
+        (*digests)[i] = DigestOf(tables[i / view->replicas.size()], view->replicas[i % view->replicas.size()].get());
+        return std::vector<std::shared_ptr<WaitingCall>>();
+      },
+      [all_are_there = std::move(all_are_there)]() mutable { all_are_there.set_value(); });
+  // Those who help have begun, and compute to the end.
+  all.wait();
+  for (std::optional<PartitionDigest>& digest : *digests) {
+    if (digest.has_value()) *response.add_digests() = *std::move(digest);
   }
   return response;
 }

@@ -81,13 +81,14 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   auto act = [this, view = *view, sender, request, reservation, context, owner = std::move(message.owner),
               message_bytes = message.bytes.size(), reply = std::move(reply)](absl::Status status) mutable {
     if (!status.ok()) return Refuse(Method::kPush, &request->header, std::move(status), reply);
-    std::vector<ChangeMark> marks;
+    Changes changes;
     PAWL_FAILPOINT("push.apply");
-    auto response = ApplyPush(*view, sender, *request, owner, message_bytes, marks);
+    auto response = ApplyPush(*view, sender, *request, owner, message_bytes, changes);
     PAWL_FAILPOINT("push.applied");
-    if (replicator_ != nullptr) replicator_->PumpLanes();
+    PumpLanes();
+    WaitingCalls::GoOn(changes.ready);
     if (!response.ok()) return Refuse(Method::kPush, &request->header, response.status(), reply);
-    waiting_.ForCommit(marks, std::move(context),
+    waiting_.ForCommit(changes.marks, std::move(context),
                        [this, request, reservation, response = *std::move(response),
                         reply = std::move(reply)](absl::Status committed) mutable {
                          if (!committed.ok()) return Refuse(Method::kPush, &request->header, std::move(committed), reply);
@@ -124,39 +125,35 @@ absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const 
 
 absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
                                                   const std::shared_ptr<const void>& message, size_t message_bytes,
-                                                  std::vector<ChangeMark>& marks) {
+                                                  Changes& changes) {
   // All before any: a push that is refused has changed nothing. (What another
   // request, or a new routing, changes in between can still split it; its push ids then complete it.)
   PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
   PushResponse response;
   for (const PushSegmentView& pushed : request.segments) {
     std::shared_ptr<const void> owner = message;
-    PushSegmentView segment = DecodeSegment(pushed, owner);
+    ChangeView change;
+    change.kind = ChangeView::Kind::kPush;
+    change.sender = HeaderOf(sender);
+    change.segment = DecodeSegment(pushed, owner);
+    const PushSegmentView& segment = change.segment;
     const size_t decoded_bytes = DecodedBytes(pushed);
     const size_t owner_bytes = decoded_bytes > 0 ? decoded_bytes : message_bytes;
     const std::shared_ptr<Replica>& replica = view.replicas[segment.partition];
     MutexLock lock(replica->mu);
     PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header.epoch()));
-    Partition& partition = *replica->partition;
-    const uint64_t before = partition.log_index();
-    const auto outcome =
-        partition.Push(sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, owner, owner_bytes});
-    if (absl::IsUnavailable(outcome.status())) return WithPushback(outcome.status());
-    PAWL_RETURN_IF_ERROR(outcome.status());
-    if (partition.log_index() != before) {
-      ChangeView change;
-      change.kind = ChangeView::Kind::kPush;
-      change.sender = HeaderOf(sender);
-      change.segment = std::move(segment);
-      Record(*replica, std::move(change), owner);
-    }
-    // A duplicate waits for the original.
-    if (marks.empty() || marks.back().replica != replica) {
-      marks.push_back(MarkOf(replica));
-    } else {
-      marks.back().index = partition.log_index();
-    }
-    switch (*outcome) {
+    PushOutcome outcome = PushOutcome::kAccepted;
+    const absl::Status status = Change(
+        replica, change, owner,
+        [&](Partition& partition) -> absl::Status {
+          PAWL_ASSIGN_OR_RETURN(outcome, partition.Push(sender, segment.ordinal, segment.table,
+                                                        Gradient{segment.keys, segment.values, owner, owner_bytes}));
+          return absl::OkStatus();
+        },
+        changes);
+    if (absl::IsUnavailable(status)) return WithPushback(status);
+    PAWL_RETURN_IF_ERROR(status);
+    switch (outcome) {
       case PushOutcome::kAccepted:
         response.set_accepted(response.accepted() + 1);
         break;

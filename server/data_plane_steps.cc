@@ -53,50 +53,40 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
   auto ends = StepEnds(**view, request);
   absl::Status status = ends.status();
   if (status.ok()) status = CheckLogHasRoom(message.bytes.size());
+  bool closes_step = false;
   if (status.ok()) {
     for (const StepEnd& end : *ends) {
       MutexLock lock(end.replica->mu);
       status = CheckServes(*end.replica, header.epoch());
       if (status.ok()) status = end.replica->partition->CheckEndStep(sender, end.segments);
       if (!status.ok()) break;
+      closes_step = closes_step || end.replica->partition->EndClosesStep(sender);
     }
   }
-  std::vector<std::shared_ptr<WaitingCall>> ready;
-  std::vector<ChangeMark> marks;
-  if (status.ok()) {
-    for (const StepEnd& end : *ends) {
-      MutexLock lock(end.replica->mu);
-      status = CheckServes(*end.replica, header.epoch());
-      if (!status.ok()) break;
-      Partition& partition = *end.replica->partition;
-      const uint64_t before = partition.log_index();
-      status = partition.EndStep(sender, end.segments);
-      if (!status.ok()) break;
-      if (partition.log_index() != before) {
+  if (!status.ok()) return Refuse(Method::kEndStep, &header, std::move(status), reply);
+  const size_t partitions = ends->size();
+  // All but the last logical worker's end costs nothing; with the last one all gradients of the step are applied.
+  ChangeMany(
+      closes_step ? options_.helpers : nullptr, partitions,
+      [this, sender, epoch = header.epoch(), ends = *std::move(ends)](size_t i, Changes& changes) -> absl::Status {
+        const StepEnd& end = ends[i];
         ChangeView change;
         change.kind = ChangeView::Kind::kEndStep;
         change.sender = HeaderOf(sender);
         change.segments = end.segments;
-        Record(*end.replica, std::move(change), nullptr);
-        TakeCutIfDue(end.replica);
-      }
-      marks.push_back(MarkOf(end.replica));
-      end.replica->TakeReady(ready);
-    }
-  }
-  if (replicator_ != nullptr) replicator_->PumpLanes();
-  if (status.ok()) {
-    waiting_.ForCommit(marks, std::move(context),
-                       [this, header, partitions = marks.size(), reply = std::move(reply)](absl::Status committed) mutable {
-                         if (!committed.ok()) return Refuse(Method::kEndStep, &header, std::move(committed), reply);
-                         EndStepResponse response;
-                         response.set_partitions(static_cast<uint32_t>(partitions));
-                         reply(absl::OkStatus(), EncodeSmall(response));
-                       });
-  } else {
-    Refuse(Method::kEndStep, &header, std::move(status), reply);
-  }
-  WaitingCalls::GoOn(ready);
+        MutexLock lock(end.replica->mu);
+        PAWL_RETURN_IF_ERROR(CheckServes(*end.replica, epoch));
+        return Change(
+            end.replica, change, nullptr, [&](Partition& partition) { return partition.EndStep(sender, end.segments); },
+            changes);
+      },
+      std::move(context),
+      [this, header, partitions, reply = std::move(reply)](absl::Status committed) mutable {
+        if (!committed.ok()) return Refuse(Method::kEndStep, &header, std::move(committed), reply);
+        EndStepResponse response;
+        response.set_partitions(static_cast<uint32_t>(partitions));
+        reply(absl::OkStatus(), EncodeSmall(response));
+      });
 }
 
 void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply reply) {
@@ -112,44 +102,34 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
     return Refuse(Method::kTakeOver, &header,
                   absl::InvalidArgumentError("header.logical_worker is not set: say whose life begins"), reply);
   }
-  TakeOverResponse response;
-  std::vector<std::shared_ptr<WaitingCall>> ready;
-  std::vector<ChangeMark> marks;
-  absl::Status status = CheckLogHasRoom(message.bytes.size());
-  for (const uint32_t p : request.partitions()) {
-    if (!status.ok()) break;
-    auto replica = Find(**view, p);
-    status = replica.status();
-    if (!status.ok()) break;
-    MutexLock lock((*replica)->mu);
-    status = CheckServes(**replica, header.epoch());
-    if (!status.ok()) break;
-    Partition& partition = *(*replica)->partition;
-    const uint64_t before = partition.log_index();
-    const auto clock = partition.TakeOver(sender.number, sender.incarnation);
-    status = clock.status();
-    if (!status.ok()) break;
-    response.add_clocks(*clock);
-    if (partition.log_index() != before) {
-      ChangeView change;
-      change.kind = ChangeView::Kind::kTakeOver;
-      change.sender = HeaderOf(sender);
-      Record(**replica, std::move(change), nullptr);
-      // After all were released, the clocks that count may be further than they were.
-      TakeCutIfDue(*replica);
-      (*replica)->TakeReady(ready);
-    }
-    marks.push_back(MarkOf(*replica));
+  if (absl::Status room = CheckLogHasRoom(message.bytes.size()); !room.ok()) {
+    return Refuse(Method::kTakeOver, &header, std::move(room), reply);
   }
-  if (replicator_ != nullptr) replicator_->PumpLanes();
-  WaitingCalls::GoOn(ready);
-  if (!status.ok()) return Refuse(Method::kTakeOver, &header, std::move(status), reply);
-  waiting_.ForCommit(
-      marks, std::move(context),
-      [this, header, response = std::move(response), reply = std::move(reply)](absl::Status committed) mutable {
-        if (!committed.ok()) return Refuse(Method::kTakeOver, &header, std::move(committed), reply);
-        reply(absl::OkStatus(), EncodeSmall(response));
-      });
+  const auto clocks = std::make_shared<std::vector<uint64_t>>(request.partitions_size());
+  const auto one = [this, view = *view, sender, request, clocks](size_t i, Changes& changes) -> absl::Status {
+    PAWL_ASSIGN_OR_RETURN(const auto replica, Find(*view, request.partitions(static_cast<int>(i))));
+    ChangeView change;
+    change.kind = ChangeView::Kind::kTakeOver;
+    change.sender = HeaderOf(sender);
+    MutexLock lock(replica->mu);
+    PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header().epoch()));
+    // After all were released, the clocks that count may be further than they were.
+    return Change(
+        replica, change, nullptr,
+        [&](Partition& partition) {
+          const auto clock = partition.TakeOver(sender.number, sender.incarnation);
+          if (clock.ok()) (*clocks)[i] = *clock;
+          return clock.status();
+        },
+        changes);
+  };
+  ChangeMany(nullptr, clocks->size(), one, std::move(context),
+             [this, header, clocks, reply = std::move(reply)](absl::Status committed) mutable {
+               if (!committed.ok()) return Refuse(Method::kTakeOver, &header, std::move(committed), reply);
+               TakeOverResponse response;
+               response.mutable_clocks()->Add(clocks->begin(), clocks->end());
+               reply(absl::OkStatus(), EncodeSmall(response));
+             });
 }
 
 }  // namespace pawl

@@ -9,10 +9,12 @@
 #include <malloc.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/flags/flag.h"
@@ -32,6 +34,7 @@
 #include "server/checkpointer.h"
 #include "server/control_service.h"
 #include "server/data_plane.h"
+#include "server/helper_threads.h"
 #include "server/parameter_service.h"
 #include "server/replication_service.h"
 #include "server/server_node.h"
@@ -67,6 +70,12 @@ ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{16} << 20,
           "limit once it is asked to end by SIGTERM");
 ABSL_FLAG(int64_t, max_bytes_in_flight, int64_t{2} << 30,
           "limit for requests and answers in memory; beyond it clients are told to wait for a moment");
+ABSL_FLAG(
+    int, step_threads, -1,
+    "threads that help the one which brings the last end of a SYNC step to apply its gradients, a partition each; also "
+    "for digests and for keeping the best parameters. They sleep otherwise, and do not change a bit of the results. "
+    "-1: one less than there are processors; 0: each call is worked on by its own thread alone, which is right where "
+    "several servers share a machine's processors");
 ABSL_FLAG(int64_t, max_rows_per_partition, int64_t{1} << 26, "rows in one partition, all tables together");
 
 namespace pawl {
@@ -78,6 +87,15 @@ constexpr std::chrono::seconds kAddressInterval{1};
 constexpr std::chrono::milliseconds kTickInterval{20};
 // Calls under way get this long to end when the server stops.
 constexpr std::chrono::seconds kShutdownGrace{2};
+
+// More threads than a step has partitions are of no use.
+constexpr int kMaxStepThreads = 256;
+
+size_t StepThreads() {
+  const int threads = absl::GetFlag(FLAGS_step_threads);
+  if (threads >= 0) return threads;
+  return std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMaxStepThreads) - 1;
+}
 
 double ProcessorSeconds() {
   rusage usage = {};
@@ -106,6 +124,9 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   if (const absl::Status status = CheckSchedulerAddress(scheduler); !status.ok()) return UsageError(status.message());
   if (absl::GetFlag(FLAGS_max_bytes_in_flight) < 1) return UsageError("--max_bytes_in_flight must be at least 1");
   if (absl::GetFlag(FLAGS_max_rows_per_partition) < 1) return UsageError("--max_rows_per_partition must be at least 1");
+  if (absl::GetFlag(FLAGS_step_threads) < -1 || absl::GetFlag(FLAGS_step_threads) > kMaxStepThreads) {
+    return UsageError(absl::StrCat("--step_threads must be -1 to ", kMaxStepThreads));
+  }
   if (absl::GetFlag(FLAGS_register_timeout_s) < 0) return UsageError("--register_timeout_s must be at least 0");
   if (absl::GetFlag(FLAGS_scheduler_timeout_s) < 1) return UsageError("--scheduler_timeout_s must be at least 1");
   if (absl::GetFlag(FLAGS_drain_timeout_s) < 0) return UsageError("--drain_timeout_s must be at least 0");
@@ -143,6 +164,8 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   data_plane_options.max_bytes_in_flight = absl::GetFlag(FLAGS_max_bytes_in_flight);
   data_plane_options.max_rows_per_partition = absl::GetFlag(FLAGS_max_rows_per_partition);
   data_plane_options.cpu_seconds = ProcessorSeconds;
+  HelperThreads helpers(StepThreads());
+  data_plane_options.helpers = &helpers;
   data_plane_options.replication.repair_bytes_per_s = absl::GetFlag(FLAGS_repair_bytes_per_s);
 
   GrpcControlChannel channel(scheduler);
@@ -183,6 +206,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   checkpointer.Stop();
   node.Close();
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  helpers.Stop();
   // Waits for its calls, which end in the node: so not after it.
   peers.reset();
   channel.Shutdown();

@@ -1,10 +1,12 @@
 #include "server/replication/replica_receiver.h"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/crc32c.h"
@@ -15,9 +17,37 @@
 #include "server/replication/change.h"
 #include "server/replication/log_entry.h"
 #include "server/shard/partition_snapshot.h"
+#include "server/shared_work.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
+namespace {
+
+// Whether it is worth while to tell others of it: the last end of a step applies all of its gradients.
+bool MayTouchAllRows(ChangeView::Kind kind) {
+  return kind == ChangeView::Kind::kEndStep || kind == ChangeView::Kind::kBestKept ||
+         kind == ChangeView::Kind::kBestRestored;
+}
+
+}  // namespace
+
+// A request, by partitions: each is worked on by one thread, in the order of its changes.
+struct ReplicaReceiver::Received {
+  IncomingMessage message;
+  ReplicateRequestView request;
+  std::vector<ChangeView> changes;
+  std::vector<Share> shares;
+  // In `shares`, by partition.
+  absl::flat_hash_map<uint32_t, size_t> places;
+  // No other share is begun.
+  std::atomic<bool> failed{false};
+
+  Share& ShareOf(uint32_t partition) {
+    const auto [place, is_new] = places.try_emplace(partition, shares.size());
+    if (is_new) shares.emplace_back().partition = partition;
+    return shares[place->second];
+  }
+};
 
 void ReplicaReceiver::SetPromise(MonotonicDuration promise) {
   MutexLock lock(mu_);
@@ -71,16 +101,17 @@ absl::Status ReplicaReceiver::ApplyEntry(const ChangeView& change, const ByteVie
 void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, RequestHandler::Reply reply) {
   auto request = DecodeReplicateRequest(message.bytes);
   if (!request.ok()) return reply(request.status(), OutgoingMessage());
-  const ReplicationHeader& header = request->header;
-  auto view = hosting_.view();
-  if (absl::Status status = CheckJob(*view, header); !status.ok()) return reply(std::move(status), OutgoingMessage());
+  if (absl::Status status = CheckJob(*hosting_.view(), request->header); !status.ok()) {
+    return reply(std::move(status), OutgoingMessage());
+  }
   if (log_ != nullptr) {
     if (absl::Status room = log_->CheckRoom(message.bytes.size()); !room.ok()) {
       return reply(std::move(room), OutgoingMessage());
     }
   }
-  std::vector<ChangeView> changes;
-  changes.reserve(request->entries.size());
+  const auto received = std::make_shared<Received>();
+  received->changes.reserve(request->entries.size());
+  bool is_much = false;
   for (const ByteView& entry : request->entries) {
     auto change = DecodeLogEntry(entry);
     if (!change.ok()) return reply(change.status(), OutgoingMessage());
@@ -90,60 +121,76 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
         return reply(table.status(), OutgoingMessage());
       }
     }
-    changes.push_back(*std::move(change));
+    is_much = is_much || MayTouchAllRows(change->kind);
+    received->ShareOf(change->partition).changes.push_back(received->changes.size());
+    received->changes.push_back(*std::move(change));
   }
+  for (const uint32_t partition : request->asks_position) received->ShareOf(partition);
+  received->message = std::move(message);
+  received->request = *std::move(request);
   PAWL_FAILPOINT("replica.apply");
+  ShareWork(
+      is_much ? helpers_ : nullptr, received->shares.size(),
+      [this, received](size_t i) {
+        Share& share = received->shares[i];
+        if (!received->failed) share.status = Take(*received, share);
+        if (!share.status.ok()) received->failed = true;
+        return std::vector<std::shared_ptr<WaitingCall>>();
+      },
+      [this, received, context = std::move(context), reply = std::move(reply)]() mutable {
+        Acknowledge(*received, std::move(context), std::move(reply));
+      });
+}
+
+absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
+  const auto view = hosting_.view();
+  PAWL_RETURN_IF_ERROR(CheckSender(*view, received.request.header, share.partition));
+  const std::shared_ptr<Replica>& replica = view->replicas[share.partition];
+  const PartitionReplicas& replicas = view->routing.replicas(static_cast<int>(share.partition));
+  std::vector<ReplicationLane::Entry> applied;
+  share.position.set_partition(share.partition);
+  MutexLock lock(replica->mu);
+  PAWL_RETURN_IF_ERROR(CheckReign(*replica, replicas.primary_since()));
+  // A learner before its snapshot takes nothing; nor does a replica in a newer role.
+  if (replica->partition == nullptr || (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
+    return absl::OkStatus();
+  }
+  absl::Status status;
+  for (const size_t k : share.changes) {
+    const ChangeView& change = received.changes[k];
+    if (change.index <= replica->partition->log_index()) continue;
+    if (change.index > replica->partition->log_index() + 1) break;  // a gap; the position says so
+    const ByteView& entry = received.request.entries[k];
+    status = ApplyEntry(change, entry, received.message.owner, *replica);
+    if (!status.ok()) break;
+    replica->ordered_since = replica->primary_since;
+    // Of use to other backups than this one.
+    if (replicas.backups_size() > 1) {
+      applied.push_back({share.partition, change.index, entry, received.message.owner});
+    } else {
+      replica->unrecorded_index = change.index;
+    }
+  }
+  recent_.Add(received.message.owner, received.message.bytes.size(), std::move(applied));
+  share.position.set_log_index(replica->partition->log_index());
+  share.position.set_ordered_since(replica->ordered_since);
+  share.mark = {replica, replica->partition->log_index(), replica->primary_since};
+  return status;
+}
+
+void ReplicaReceiver::Acknowledge(Received& received, CallContext context, RequestHandler::Reply reply) {
+  const ReplicationHeader& header = received.request.header;
   ReplicateResponse response;
   std::vector<ChangeMark> marks;
-  const auto take = [&](uint32_t partition, size_t begin, size_t end) -> absl::Status {
-    view = hosting_.view();
-    PAWL_RETURN_IF_ERROR(CheckSender(*view, header, partition));
-    const std::shared_ptr<Replica>& replica = view->replicas[partition];
-    const PartitionReplicas& replicas = view->routing.replicas(static_cast<int>(partition));
-    std::vector<ReplicationLane::Entry> applied;
-    ReplicaPosition& position = *response.add_positions();
-    position.set_partition(partition);
-    MutexLock lock(replica->mu);
-    PAWL_RETURN_IF_ERROR(CheckReign(*replica, replicas.primary_since()));
-    // A learner before its snapshot takes nothing; nor does a replica in a newer role.
-    if (replica->partition == nullptr || (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
-      return absl::OkStatus();
-    }
-    absl::Status status;
-    for (size_t k = begin; k < end && status.ok(); ++k) {
-      if (changes[k].index <= replica->partition->log_index()) continue;
-      if (changes[k].index > replica->partition->log_index() + 1) break;  // a gap; the position says so
-      status = ApplyEntry(changes[k], request->entries[k], message.owner, *replica);
-      if (!status.ok()) break;
-      replica->ordered_since = replica->primary_since;
-      // Of use to other backups than this one.
-      if (replicas.backups_size() > 1) {
-        applied.push_back({partition, changes[k].index, request->entries[k], message.owner});
-      } else {
-        replica->unrecorded_index = changes[k].index;
+  for (Share& share : received.shares) {
+    if (!share.status.ok()) {
+      if (!absl::IsFailedPrecondition(share.status) && !absl::IsUnavailable(share.status) && MayLogRefusal()) {
+        spdlog::error("{}: {}", header.node(), share.status.ToString());
       }
+      return reply(std::move(share.status), OutgoingMessage());
     }
-    recent_.Add(message.owner, message.bytes.size(), std::move(applied));
-    position.set_log_index(replica->partition->log_index());
-    position.set_ordered_since(replica->ordered_since);
-    marks.push_back({replica, replica->partition->log_index(), replica->primary_since});
-    return status;
-  };
-  absl::Status status;
-  for (size_t i = 0; i < changes.size() && status.ok();) {
-    size_t end = i;
-    while (end < changes.size() && changes[end].partition == changes[i].partition) ++end;
-    status = take(changes[i].partition, i, end);
-    i = end;
-  }
-  for (const uint32_t partition : request->asks_position) {
-    if (status.ok()) status = take(partition, 0, 0);
-  }
-  if (!status.ok()) {
-    if (!absl::IsFailedPrecondition(status) && !absl::IsUnavailable(status) && MayLogRefusal()) {
-      spdlog::error("{}: {}", header.node(), status.ToString());
-    }
-    return reply(std::move(status), OutgoingMessage());
+    *response.add_positions() = std::move(share.position);
+    if (share.mark.has_value()) marks.push_back(*std::move(share.mark));
   }
   if (header.wants_promise()) {
     MonotonicDuration promise;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/request_handler.h"
 #include "proto/replication.pb.h"
+#include "server/helper_threads.h"
 #include "server/hosting.h"
 #include "server/replication/change_log.h"
 #include "server/replication/log_entry.h"
@@ -37,10 +39,15 @@ inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 // Replicate and InstallSnapshot of proto/replication.proto. Thread-safe; owns no thread.
 class ReplicaReceiver {
  public:
-  // All outlive this. `max_bytes_arriving`: of snapshots that are not there yet.
+  // All outlive this. `max_bytes_arriving`: of snapshots that are not there yet. `helpers`: see DataPlaneOptions.
   ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting, RecentEntries& recent, const Clock& clock,
-                  size_t max_bytes_arriving)
-      : hosting_(hosting), waiting_(waiting), recent_(recent), clock_(clock), max_bytes_arriving_(max_bytes_arriving) {}
+                  size_t max_bytes_arriving, HelperThreads* helpers)
+      : hosting_(hosting),
+        waiting_(waiting),
+        recent_(recent),
+        clock_(clock),
+        max_bytes_arriving_(max_bytes_arriving),
+        helpers_(helpers) {}
 
   // Before the first routing; without it nothing is written down.
   void SetLog(ChangeLog* log) { log_ = log; }
@@ -73,6 +80,20 @@ class ReplicaReceiver {
   absl::Status CheckSender(const Hosting::View& view, const ReplicationHeader& header, uint32_t partition) const;
   // OK if the replica follows the primary that became it at `primary_since`.
   absl::Status CheckReign(const Replica& replica, uint64_t primary_since) const PAWL_REQUIRES(replica.mu);
+  // The changes of one partition in a request, and what comes of them.
+  struct Share {
+    uint32_t partition = 0;
+    // In their order.
+    std::vector<size_t> changes;
+    absl::Status status;
+    ReplicaPosition position;
+    // Of the last change, to be waited for; nothing if the replica takes none.
+    std::optional<ChangeMark> mark;
+  };
+  struct Received;
+  absl::Status Take(const Received& received, Share& share);
+  // Answers with the first error, or once all changes are durable.
+  void Acknowledge(Received& received, CallContext context, RequestHandler::Reply reply);
   absl::Status ApplyEntry(const ChangeView& change, const ByteView& bytes, const std::shared_ptr<const void>& owner,
                           Replica& replica) PAWL_REQUIRES(replica.mu);
   // What is refused is sent again and again: of all of it some is logged (kLaneRefusalLogInterval).
@@ -88,6 +109,7 @@ class ReplicaReceiver {
   RecentEntries& recent_;
   const Clock& clock_;
   const size_t max_bytes_arriving_;
+  HelperThreads* const helpers_;
   ChangeLog* log_ = nullptr;
 
   Mutex mu_;

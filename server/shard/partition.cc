@@ -204,6 +204,15 @@ absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_
   return absl::OkStatus();
 }
 
+size_t Partition::EndedWorkers() const {
+  return std::count_if(workers_.begin(), workers_.end(), [&](const Worker& worker) { return worker.clock > version_; });
+}
+
+bool Partition::EndClosesStep(const Sender& sender) const {
+  return options_.consistency.mode() == SYNC && sender.step == version_ && sender.number < workers_.size() &&
+         workers_[sender.number].clock == version_ && EndedWorkers() + 1 >= NeededWorkers();
+}
+
 absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> segments) {
   PAWL_RETURN_IF_ERROR(CheckEndStep(sender, segments));
   Worker& worker = workers_[sender.number];
@@ -222,8 +231,7 @@ absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> se
 
 void Partition::CloseSteps() {
   for (;;) {
-    const size_t ended =
-        std::count_if(workers_.begin(), workers_.end(), [&](const Worker& worker) { return worker.clock > version_; });
+    const size_t ended = EndedWorkers();
     if (ended < NeededWorkers()) return;
     const float scale = 1.0f / static_cast<float>(ended);
     const uint64_t dropped = step_sum_.Close([&](const TableSchema& table, uint64_t key, const float* sum) {

@@ -123,6 +123,8 @@ class Partition {
   // is in the parameters already); or it is released. ABORTED: superseded.
   absl::Status EndStep(const Sender& sender, std::optional<uint64_t> segments);
   absl::Status CheckEndStep(const Sender& sender, std::optional<uint64_t> segments) const;
+  // Whether EndStep would close a step of SYNC, and apply all of its gradients; without looking for errors.
+  bool EndClosesStep(const Sender& sender) const;
 
   // Supersedes all earlier incarnations of a logical worker and returns its clock. Nothing happens if the
   // incarnation is the present one. A released rank counts again from now on, as if its clock were
@@ -186,6 +188,8 @@ class Partition {
   absl::Status CheckSender(const Sender& sender) const;
   // Logical workers that close a SYNC step.
   size_t NeededWorkers() const { return workers_.size() - options_.consistency.backup_workers(); }
+  // Those that have ended step `version_`.
+  size_t EndedWorkers() const;
   // What it would be to its sender's window; the error if it is not the sender's to push now.
   absl::StatusOr<PushWindow::Answer> LookUp(const Sender& sender, uint64_t ordinal) const;
   // RESOURCE_EXHAUSTED or UNAVAILABLE, see Push, for a push that is new.
