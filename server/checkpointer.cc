@@ -54,7 +54,7 @@ void Checkpointer::Stop() {
     MutexLock lock(mu_);
     if (std::exchange(stopping_, true)) return;
     const absl::Status status = absl::UnavailableError("the server is ending");
-    if (work_ != nullptr) End(work_, status, actions);
+    if (attempt_ != nullptr) GiveUp(attempt_, status, actions);
     if (load_.has_value()) {
       actions.push_back([done = std::move(load_->done), status]() mutable { done(status); });
       load_.reset();
@@ -65,142 +65,144 @@ void Checkpointer::Stop() {
   thread_.join();
 }
 
-std::shared_ptr<Checkpointer::Work> Checkpointer::MakeWork(const CheckpointOnServerRequest& request) {
-  auto work = std::make_shared<Work>();
-  work->id = {request.job_id(), request.job_name(), request.step(), request.of_end()};
-  work->dir = request.dir();
-  work->cut = std::make_shared<Cut>();
-  work->cut->step = request.step();
-  // The cut is the work's; whoever has it still when it is over does nothing.
-  work->cut->take = [this, weak = std::weak_ptr<Work>(work)](const std::shared_ptr<Replica>& replica)
-                        PAWL_NO_THREAD_SAFETY_ANALYSIS {
-                          if (const std::shared_ptr<Work> taken = weak.lock(); taken != nullptr) Take(taken, replica);
-                        };
-  return work;
+std::shared_ptr<Checkpointer::Attempt> Checkpointer::MakeAttempt(const CheckpointOnServerRequest& request) {
+  auto attempt = std::make_shared<Attempt>();
+  attempt->id = {request.job_id(), request.job_name(), request.step(), request.of_end()};
+  attempt->dir = request.dir();
+  attempt->cut = std::make_shared<Cut>();
+  attempt->cut->step = request.step();
+  // The cut is the attempt's; whoever has it still when it is over does nothing.
+  attempt->cut->take = [this, weak = std::weak_ptr<Attempt>(attempt)](const std::shared_ptr<Replica>& replica)
+                           PAWL_NO_THREAD_SAFETY_ANALYSIS {
+                             if (const std::shared_ptr<Attempt> taken = weak.lock(); taken != nullptr) Take(taken, replica);
+                           };
+  return attempt;
 }
 
 void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, CheckpointDone done) {
   if (absl::Status status = CheckDir(request.dir()); !status.ok()) return done(std::move(status));
   Actions actions;
-  std::shared_ptr<Work> work;
+  std::shared_ptr<Attempt> attempt;
   {
     MutexLock lock(mu_);
     absl::Status refused;
     if (stopping_) {
       refused = absl::UnavailableError("the server is ending");
-    } else if (work_ != nullptr && work_->id.job_id == request.job_id() && IsSuperseded(request, work_->id)) {
-      refused = absl::AbortedError(absl::StrCat("a checkpoint of ", work_->id.of_end ? "the job's end, " : "", "step ",
-                                                work_->id.step, ", has been asked for since"));
+    } else if (attempt_ != nullptr && attempt_->id.job_id == request.job_id() && IsSuperseded(request, attempt_->id)) {
+      refused = absl::AbortedError(absl::StrCat("a checkpoint of ", attempt_->id.of_end ? "the job's end, " : "", "step ",
+                                                attempt_->id.step, ", has been asked for since"));
     }
     if (!refused.ok()) {
       actions.push_back([done = std::move(done), refused]() mutable { done(refused); });
     } else {
-      bool same = work_ != nullptr && work_->id.job_id == request.job_id() && work_->id.step == request.step() &&
-                  work_->id.of_end == request.of_end() && work_->dir == request.dir();
+      bool same = attempt_ != nullptr && attempt_->id.job_id == request.job_id() && attempt_->id.step == request.step() &&
+                  attempt_->id.of_end == request.of_end() && attempt_->dir == request.dir();
       // Of the end there is no later one to be asked for instead.
-      if (same && request.of_end() && (work_->lost || !work_->status.ok())) same = false;
+      if (same && request.of_end() && (attempt_->lost || !attempt_->status.ok())) same = false;
       if (!same) {
-        if (work_ != nullptr) End(work_, absl::AbortedError("another checkpoint was asked for"), actions);
-        work_ = MakeWork(request);
+        if (attempt_ != nullptr) GiveUp(attempt_, absl::AbortedError("another checkpoint was asked for"), actions);
+        attempt_ = MakeAttempt(request);
       }
-      work = work_;
-      work->asked = clock_.Now();
-      if (work->done != nullptr) {
-        actions.push_back([before = std::exchange(work->done, nullptr)]() mutable {
+      attempt = attempt_;
+      attempt->asked = clock_.Now();
+      if (attempt->done != nullptr) {
+        actions.push_back([before = std::exchange(attempt->done, nullptr)]() mutable {
           before(absl::AbortedError("it was asked for again"));
         });
       }
-      if (work->status.ok()) {
-        work->done = std::move(done);
-        work->wanted.reset();
+      if (attempt->status.ok()) {
+        attempt->done = std::move(done);
+        attempt->wanted.reset();
       } else {
-        actions.push_back([done = std::move(done), status = work->status]() mutable { done(status); });
-        work = nullptr;
+        actions.push_back([done = std::move(done), status = attempt->status]() mutable { done(status); });
+        attempt = nullptr;
       }
     }
   }
   RunAll(actions);
-  if (work == nullptr) return;
+  if (attempt == nullptr) return;
   const auto has = [&](uint32_t partition) {
     MutexLock lock(mu_);
-    return work->parts.contains(partition);
+    return attempt->parts.contains(partition);
   };
-  const auto wanted = work->id.of_end ? plane_.PrimariesAt(request.routing_epoch(), work->id.step)
-                                      : plane_.SetCut(request.routing_epoch(), work->cut, has);
+  const auto wanted = attempt->id.of_end ? plane_.PrimariesAt(request.routing_epoch(), attempt->id.step)
+                                         : plane_.SetCut(request.routing_epoch(), attempt->cut, has);
   actions.clear();
   {
     MutexLock lock(mu_);
     if (absl::IsUnavailable(wanted.status())) {
       // It can be done later.
-      if (work->done != nullptr) {
-        actions.push_back([done = std::exchange(work->done, nullptr), status = wanted.status()]() mutable { done(status); });
+      if (attempt->done != nullptr) {
+        actions.push_back(
+            [done = std::exchange(attempt->done, nullptr), status = wanted.status()]() mutable { done(status); });
       }
     } else if (!wanted.ok()) {
-      End(work, wanted.status(), actions);
-    } else if (work->status.ok()) {
-      work->wanted = *wanted;
-      if (work->id.of_end && work == work_) {
+      GiveUp(attempt, wanted.status(), actions);
+    } else if (attempt->status.ok()) {
+      attempt->wanted = *wanted;
+      if (attempt->id.of_end && attempt == attempt_) {
         to_write_.assign(wanted->begin(), wanted->end());
         wake_.NotifyAll();
       }
-      AnswerIfComplete(work, actions);
+      AnswerIfComplete(attempt, actions);
     }
   }
   RunAll(actions);
 }
 
-void Checkpointer::Take(const std::shared_ptr<Work>& work, const std::shared_ptr<Replica>& replica) {
+void Checkpointer::Take(const std::shared_ptr<Attempt>& attempt, const std::shared_ptr<Replica>& replica) {
   {
     MutexLock lock(mu_);
-    if (!work->status.ok()) return;
+    if (!attempt->status.ok()) return;
   }
   Part part;
   part.mark = {replica, replica->partition->log_index(), replica->primary_since};
   part.held = HoldSnapshot(*replica->partition);
   MutexLock lock(mu_);
-  if (!work->status.ok()) return;
-  work->parts[replica->index] = std::move(part);
+  if (!attempt->status.ok()) return;
+  attempt->parts[replica->index] = std::move(part);
   to_write_.push_back(replica->index);
   wake_.NotifyAll();
 }
 
-void Checkpointer::End(const std::shared_ptr<Work>& work, absl::Status status, Actions& actions) {
-  if (!work->status.ok()) return;
-  work->status = std::move(status);
-  work->parts.clear();
-  if (work == work_) to_write_.clear();
-  actions.push_back([this, work, done = std::exchange(work->done, nullptr), status = work->status]() mutable {
-    plane_.DropCut(work->cut);
+void Checkpointer::GiveUp(const std::shared_ptr<Attempt>& attempt, absl::Status status, Actions& actions) {
+  if (!attempt->status.ok()) return;
+  attempt->status = std::move(status);
+  attempt->parts.clear();
+  if (attempt == attempt_) to_write_.clear();
+  actions.push_back([this, attempt, done = std::exchange(attempt->done, nullptr), status = attempt->status]() mutable {
+    plane_.DropCut(attempt->cut);
     if (done != nullptr) done(status);
   });
 }
 
-void Checkpointer::AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& actions) {
-  if (work->done == nullptr || !work->wanted.has_value() || !to_write_.empty()) return;
+void Checkpointer::AnswerIfComplete(const std::shared_ptr<Attempt>& attempt, Actions& actions) {
+  if (attempt->done == nullptr || !attempt->wanted.has_value() || !to_write_.empty()) return;
   CheckpointOnServerResponse response;
   std::vector<ChangeMark> marks;
-  for (const uint32_t partition : *work->wanted) {
-    const auto found = work->parts.find(partition);
-    if (found == work->parts.end() || !found->second.written.has_value()) return;
+  for (const uint32_t partition : *attempt->wanted) {
+    const auto found = attempt->parts.find(partition);
+    if (found == attempt->parts.end() || !found->second.written.has_value()) return;
     *response.add_parts() = *found->second.written;
     marks.push_back(found->second.mark);
   }
   // What is not committed yet could still be lost with this server, and then it never happened.
-  actions.push_back([this, work, marks = std::move(marks), response = std::move(response),
-                     done = std::exchange(work->done, nullptr)]() mutable {
-    plane_.AwaitCommit(marks, [work, response = std::move(response), done = std::move(done)](absl::Status status) mutable {
-      if (status.ok()) return done(std::move(response));
-      if (absl::IsAborted(status)) work->lost = true;
-      done(std::move(status));
-    });
+  actions.push_back([this, attempt, marks = std::move(marks), response = std::move(response),
+                     done = std::exchange(attempt->done, nullptr)]() mutable {
+    plane_.AwaitCommit(marks,
+                       [attempt, response = std::move(response), done = std::move(done)](absl::Status status) mutable {
+                         if (status.ok()) return done(std::move(response));
+                         if (absl::IsAborted(status)) attempt->lost = true;
+                         done(std::move(status));
+                       });
   });
 }
 
 void Checkpointer::Run() {
   while (true) {
     Actions actions;
-    std::shared_ptr<Work> work;
-    std::optional<LoadWork> load;
+    std::shared_ptr<Attempt> attempt;
+    std::optional<LoadAttempt> load;
     uint32_t partition = 0;
     Part part;
     {
@@ -209,51 +211,51 @@ void Checkpointer::Run() {
         wake_.WaitUntil(mu_, std::chrono::steady_clock::now() + kWakeInterval);
       }
       if (stopping_) return;
-      if (work_ != nullptr && clock_.Now() - work_->asked > kCheckpointAskInterval) {
-        End(work_, absl::AbortedError("nobody has asked for the checkpoint any more"), actions);
+      if (attempt_ != nullptr && clock_.Now() - attempt_->asked > kCheckpointAskInterval) {
+        GiveUp(attempt_, absl::AbortedError("nobody has asked for the checkpoint any more"), actions);
       }
       if (load_.has_value()) {
         load = std::exchange(load_, std::nullopt);
       } else if (!to_write_.empty()) {
-        work = work_;
+        attempt = attempt_;
         partition = to_write_.front();
         to_write_.pop_front();
-        part = std::exchange(work->parts[partition], Part());
+        part = std::exchange(attempt->parts[partition], Part());
       }
     }
     RunAll(actions);
     if (load.has_value()) load->done(LoadAll(load->request));
-    if (work == nullptr) continue;
-    absl::Status why = Write(*work, partition, part);
+    if (attempt == nullptr) continue;
+    absl::Status why = Write(*attempt, partition, part);
     actions.clear();
     {
       MutexLock lock(mu_);
       if (!why.ok()) {
-        spdlog::warn("checkpoint of step {}: {}", work->id.step, why.ToString());
+        spdlog::warn("checkpoint of step {}: {}", attempt->id.step, why.ToString());
         // The scheduler would ask again, taking this for a server that is away; it is not, and does not write it again.
         if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) why = absl::InternalError(why.message());
-        End(work, std::move(why), actions);
-      } else if (work->status.ok()) {
-        work->parts[partition] = std::move(part);
-        AnswerIfComplete(work, actions);
+        GiveUp(attempt, std::move(why), actions);
+      } else if (attempt->status.ok()) {
+        attempt->parts[partition] = std::move(part);
+        AnswerIfComplete(attempt, actions);
       }
     }
     RunAll(actions);
   }
 }
 
-absl::Status Checkpointer::Write(const Work& work, uint32_t partition, Part& part) {
-  CheckpointStore store(env_, work.dir);
-  if (part.written.has_value() && store.CheckPart(work.id, *part.written).ok()) return absl::OkStatus();
-  if (work.id.of_end) {
-    PAWL_ASSIGN_OR_RETURN(TakenCut cut, plane_.TakeCutNow(partition, work.id.step));
+absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Part& part) {
+  CheckpointStore store(env_, attempt.dir);
+  if (part.written.has_value() && store.CheckPart(attempt.id, *part.written).ok()) return absl::OkStatus();
+  if (attempt.id.of_end) {
+    PAWL_ASSIGN_OR_RETURN(TakenCut cut, plane_.TakeCutNow(partition, attempt.id.step));
     part.mark = std::move(cut.mark);
     part.held = std::move(cut.snapshot);
   }
-  absl::StatusOr<CheckpointPart> written = WritePart(store, work.id, partition, *part.held);
+  absl::StatusOr<CheckpointPart> written = WritePart(store, attempt.id, partition, *part.held);
   part.held.reset();
   // A scheduler that died before it could say so has completed it.
-  if (work.id.of_end && absl::IsAlreadyExists(written.status())) written = PartOfEnd(store, work.id, partition);
+  if (attempt.id.of_end && absl::IsAlreadyExists(written.status())) written = PartOfEnd(store, attempt.id, partition);
   PAWL_RETURN_IF_ERROR(written.status());
   part.written = *std::move(written);
   return absl::OkStatus();
@@ -279,7 +281,7 @@ void Checkpointer::Load(const LoadCheckpointRequest& request, LoadDone done) {
       if (load_.has_value()) {
         refused = [before = std::move(load_->done)]() mutable { before(absl::AbortedError("it was asked for again")); };
       }
-      load_ = LoadWork{request, std::move(done)};
+      load_ = LoadAttempt{request, std::move(done)};
       wake_.NotifyAll();
     }
   }

@@ -60,7 +60,7 @@ class Checkpointer {
     std::optional<CheckpointPart> written;
   };
   // One checkpoint. Its constants, then what mu_ guards.
-  struct Work {
+  struct Attempt {
     CheckpointId id;
     std::string dir;
     std::shared_ptr<Cut> cut;
@@ -75,23 +75,23 @@ class Checkpointer {
     absl::Status status;
     CheckpointDone done;
   };
-  struct LoadWork {
+  struct LoadAttempt {
     LoadCheckpointRequest request;
     LoadDone done;
   };
   // To be called without locks.
   using Actions = std::vector<absl::AnyInvocable<void()>>;
 
-  std::shared_ptr<Work> MakeWork(const CheckpointOnServerRequest& request);
+  std::shared_ptr<Attempt> MakeAttempt(const CheckpointOnServerRequest& request);
   // The partition is at the cut.
-  void Take(const std::shared_ptr<Work>& work, const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu)
+  void Take(const std::shared_ptr<Attempt>& attempt, const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu)
       PAWL_EXCLUDES(mu_);
-  void End(const std::shared_ptr<Work>& work, absl::Status status, Actions& actions) PAWL_REQUIRES(mu_);
+  void GiveUp(const std::shared_ptr<Attempt>& attempt, absl::Status status, Actions& actions) PAWL_REQUIRES(mu_);
   // Answers, if all that is wanted is written.
-  void AnswerIfComplete(const std::shared_ptr<Work>& work, Actions& actions) PAWL_REQUIRES(mu_);
+  void AnswerIfComplete(const std::shared_ptr<Attempt>& attempt, Actions& actions) PAWL_REQUIRES(mu_);
   void Run() PAWL_EXCLUDES(mu_);
   // Writes the part unless it is there; of the job's end takes the partition first.
-  absl::Status Write(const Work& work, uint32_t partition, Part& part);
+  absl::Status Write(const Attempt& attempt, uint32_t partition, Part& part);
   absl::StatusOr<CheckpointPart> WritePart(CheckpointStore& store, const CheckpointId& id, uint32_t partition,
                                            const HeldSnapshot& held);
   absl::Status LoadAll(const LoadCheckpointRequest& request);
@@ -105,11 +105,11 @@ class Checkpointer {
   CondVar wake_;
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
   // The newest one, also when it is over.
-  std::shared_ptr<Work> work_ PAWL_GUARDED_BY(mu_);
-  // Partitions of work_ to be written, in the order in which they were cut. Of the job's end all, whenever it is asked for:
-  // what the scheduler does not find is written again.
+  std::shared_ptr<Attempt> attempt_ PAWL_GUARDED_BY(mu_);
+  // Partitions of attempt_ to be written, in the order in which they were cut. Of the job's end all, whenever it is asked
+  // for: what the scheduler does not find is written again.
   std::deque<uint32_t> to_write_ PAWL_GUARDED_BY(mu_);
-  std::optional<LoadWork> load_ PAWL_GUARDED_BY(mu_);
+  std::optional<LoadAttempt> load_ PAWL_GUARDED_BY(mu_);
   std::thread thread_;
 };
 

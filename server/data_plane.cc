@@ -138,11 +138,6 @@ void DataPlane::OnAdvanced(const std::shared_ptr<Replica>& replica) {
   WaitingCalls::GoOn(ready);
 }
 
-bool DataPlane::Serves(uint32_t partition) const {
-  const std::vector<uint32_t> served = Served();
-  return std::binary_search(served.begin(), served.end(), partition);
-}
-
 std::vector<uint32_t> DataPlane::Served() const {
   std::vector<uint32_t> served;
   {
@@ -153,7 +148,7 @@ std::vector<uint32_t> DataPlane::Served() const {
   for (const std::shared_ptr<Replica>& replica : view->replicas) {
     if (replica == nullptr) continue;
     MutexLock lock(replica->mu);
-    if (replica->IsPrimary() && CheckServes(*replica, view->epoch).ok() && CheckLease(*replica).ok()) {
+    if (replica->HasDataAsPrimary() && CheckServes(*replica, view->epoch).ok() && CheckLease(*replica).ok()) {
       served.push_back(replica->index);
     }
   }
@@ -196,7 +191,7 @@ absl::StatusOr<std::shared_ptr<Replica>> DataPlane::Find(const View& view, uint3
 }
 
 absl::Status DataPlane::CheckServes(Replica& replica, uint64_t epoch) const {
-  if (!replica.IsPrimary()) {
+  if (!replica.HasDataAsPrimary()) {
     return StaleRouting(*hosting_.view(), absl::StrCat("partition ", replica.index, " has its primary elsewhere"));
   }
   if (epoch < replica.primary_since) {

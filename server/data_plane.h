@@ -102,9 +102,7 @@ class DataPlane final : public RequestHandler {
   // The replicas that have data: what this server can bring into its next life. A learner may have been made a backup
   // without having heard of it; which of them were in sync the scheduler knows.
   std::vector<RecoveredReplica> ReplicasWithData() const;
-  // Whether it would answer a pull of the partition now, routed by its own epoch: at no time do two servers.
-  bool Serves(uint32_t partition) const;
-  // All of those, ascending.
+  // The partitions of which it would answer a pull now, routed by its own epoch: at no time do two servers. Ascending.
   std::vector<uint32_t> Served() const;
   // By the newest routing no replica is here.
   bool HostsNothing() const;

@@ -17,7 +17,7 @@ absl::StatusOr<std::vector<uint32_t>> DataPlane::SetCut(uint64_t epoch, const st
   for (const auto& replica : view->replicas) {
     if (replica == nullptr) continue;
     MutexLock lock(replica->mu);
-    if (!replica->IsPrimary()) continue;
+    if (!replica->HasDataAsPrimary()) continue;
     partitions.push_back(replica->index);
     if (replica->cut == cut || has(replica->index)) continue;
     // What is pushed within a step is in some partitions only: the moment itself must not be missed.
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<uint32_t>> DataPlane::PrimariesAt(uint64_t epoch, uin
   for (const auto& replica : view->replicas) {
     if (replica == nullptr) continue;
     MutexLock lock(replica->mu);
-    if (!replica->IsPrimary()) continue;
+    if (!replica->HasDataAsPrimary()) continue;
     PAWL_RETURN_IF_ERROR(CheckIsAt(*replica, step));
     partitions.push_back(replica->index);
   }
@@ -66,7 +66,7 @@ absl::StatusOr<TakenCut> DataPlane::TakeCutNow(uint32_t partition, uint64_t step
   const std::shared_ptr<Replica> replica = view->Find(partition) == nullptr ? nullptr : view->replicas[partition];
   if (replica != nullptr) {
     MutexLock lock(replica->mu);
-    if (replica->IsPrimary()) {
+    if (replica->HasDataAsPrimary()) {
       PAWL_RETURN_IF_ERROR(CheckIsAt(*replica, step));
       return TakenCut{MarkOf(replica), HoldSnapshot(*replica->partition)};
     }
@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<RecoveredReplica>> DataPlane::Primaries(uint64_t epoc
   for (const auto& replica : view->replicas) {
     if (replica == nullptr) continue;
     MutexLock lock(replica->mu);
-    if (!replica->IsPrimary()) continue;
+    if (!replica->HasDataAsPrimary()) continue;
     RecoveredReplica& entry = primaries.emplace_back();
     entry.set_partition(replica->index);
     entry.set_log_index(replica->partition->log_index());
@@ -114,7 +114,7 @@ absl::Status DataPlane::PutInPlace(std::unique_ptr<Partition> partition) {
     SavePartition(*partition, [&](const void* data, size_t size) { snapshot.append(static_cast<const char*>(data), size); });
   }
   MutexLock lock(replica->mu);
-  if (!replica->IsPrimary()) return absl::UnavailableError(absl::StrCat("partition ", index, " has moved"));
+  if (!replica->HasDataAsPrimary()) return absl::UnavailableError(absl::StrCat("partition ", index, " has moved"));
   if (replica->partition->log_index() != 0 || !replica->followers.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("partition ", index,
                                                       " has been changed before it was restored: it is at log index ",

@@ -26,7 +26,7 @@ constexpr int kMaxPartitionsTold = 64;
 std::optional<PartitionDigest> DigestOf(uint32_t table, Replica* replica) {
   if (replica == nullptr) return std::nullopt;
   MutexLock lock(replica->mu);
-  if (!replica->IsPrimary()) return std::nullopt;
+  if (!replica->HasDataAsPrimary()) return std::nullopt;
   const TablePart* const part = replica->partition->FindTable(table);
   if (part == nullptr || part->row_count() == 0) return std::nullopt;
   PartitionDigest digest;
@@ -126,7 +126,7 @@ void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change, std::functio
     if (replica == nullptr) return absl::OkStatus();
     ChangeView change_of_it = change;
     MutexLock lock(replica->mu);
-    if (!replica->IsPrimary()) return absl::OkStatus();
+    if (!replica->HasDataAsPrimary()) return absl::OkStatus();
     return Change(replica, change_of_it, nullptr, apply, changes);
   };
   CallContext context;

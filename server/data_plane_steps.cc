@@ -24,7 +24,7 @@ absl::StatusOr<std::vector<DataPlane::StepEnd>> DataPlane::StepEnds(const View& 
     for (const auto& replica : view.replicas) {
       if (replica == nullptr) continue;
       MutexLock lock(replica->mu);
-      if (replica->IsPrimary()) ends.push_back({replica, std::nullopt});
+      if (replica->HasDataAsPrimary()) ends.push_back({replica, std::nullopt});
     }
     return ends;
   }

@@ -59,7 +59,7 @@ class Hosting {
     // All that some replica here has, or may soon.
     Tables tables;
 
-    // The replica if this server is to serve it by this routing. Null otherwise.
+    // The replica that is hosted here, in whatever role; null if none is.
     Replica* Find(uint32_t partition) const { return partition < replicas.size() ? replicas[partition].get() : nullptr; }
   };
 

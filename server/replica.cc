@@ -82,7 +82,7 @@ Follower* Replica::FindFollower(const std::string& node, uint64_t incarnation) {
 
 ReplicaFigures Replica::Figures() {
   // A backup's are its primary's.
-  if (!IsPrimary()) return {};
+  if (!HasDataAsPrimary()) return {};
   return {partition->counters(),  pushes_deduplicated,          staleness_max,        keys_pulled,
           partition->row_count(), partition->parameter_bytes(), partition->CutStep(), /*is_primary=*/true};
 }
@@ -112,7 +112,7 @@ void Replica::DropFinished() {
 }
 
 void TakeCutIfDue(const std::shared_ptr<Replica>& replica) {
-  if (replica->cut == nullptr || !replica->IsPrimary() || replica->partition->CutStep() < replica->cut->step) return;
+  if (replica->cut == nullptr || !replica->HasDataAsPrimary() || replica->partition->CutStep() < replica->cut->step) return;
   std::exchange(replica->cut, nullptr)->take(replica);
 }
 

@@ -108,7 +108,8 @@ struct Replica {
     return last_figures;
   }
 
-  bool IsPrimary() const PAWL_REQUIRES(mu) { return role == ReplicaRole::kPrimary && partition != nullptr; }
+  // Not the role alone: a primary may have nothing yet.
+  bool HasDataAsPrimary() const PAWL_REQUIRES(mu) { return role == ReplicaRole::kPrimary && partition != nullptr; }
 
   // The changes up to this one are durable here and on every follower that counts. Falls when a learner begins to count,
   // which is told of only when it has what was acknowledged before. REQUIRES: partition != nullptr.

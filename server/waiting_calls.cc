@@ -29,14 +29,14 @@ void WaitingCalls::ForStep(const std::vector<std::shared_ptr<Replica>>& replicas
   for (const auto& replica : replicas) {
     MutexLock lock(replica->mu);
     // What has moved away is found by `resume` itself.
-    waits = waits || (replica->IsPrimary() && !replica->partition->CanPull(step));
+    waits = waits || (replica->HasDataAsPrimary() && !replica->partition->CanPull(step));
   }
   if (!waits) return resume(absl::OkStatus());
   const auto call = std::make_shared<WaitingCall>(std::move(context), std::move(resume));
   if (!Keep(call)) return;
   for (const auto& replica : replicas) {
     MutexLock lock(replica->mu);
-    if (!replica->IsPrimary() || replica->partition->CanPull(step)) continue;
+    if (!replica->HasDataAsPrimary() || replica->partition->CanPull(step)) continue;
     call->Add();
     replica->waiting_for_step.emplace(step, call);
   }
@@ -48,7 +48,7 @@ void WaitingCalls::ForCommit(const std::vector<ChangeMark>& changes, CallContext
   bool stale = false;
   for (const ChangeMark& change : changes) {
     MutexLock lock(change.replica->mu);
-    if (!change.replica->IsPrimary() || change.replica->primary_since != change.primary_since) {
+    if (!change.replica->HasDataAsPrimary() || change.replica->primary_since != change.primary_since) {
       stale = true;
     } else {
       waits = waits || change.replica->CommitIndex() < change.index;
@@ -60,7 +60,7 @@ void WaitingCalls::ForCommit(const std::vector<ChangeMark>& changes, CallContext
   if (!Keep(call)) return;
   for (const ChangeMark& change : changes) {
     MutexLock lock(change.replica->mu);
-    if (!change.replica->IsPrimary() || change.replica->primary_since != change.primary_since) {
+    if (!change.replica->HasDataAsPrimary() || change.replica->primary_since != change.primary_since) {
       stale = true;
       break;
     }

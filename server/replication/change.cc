@@ -20,8 +20,7 @@ absl::Status Apply(const ChangeView& change, const std::shared_ptr<const void>& 
       absl::Status status = part->table().CheckGradient(segment.element_type, segment.exponent, segment.keys, segment.values,
                                                         partition.index(), partition.options().partitions);
       if (!status.ok()) return status;
-      return partition.Replay(sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, owner})
-          .status();
+      return partition.Take(sender, segment.ordinal, segment.table, Gradient{segment.keys, segment.values, owner}).status();
     }
     case ChangeView::Kind::kEndStep:
       return partition.EndStep(sender, change.segments);

@@ -242,7 +242,7 @@ MonotonicTime Replicator::PromisedUntil(const std::string& node, uint64_t incarn
 void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
   // A replica that is busy is told of the next time.
   if (!replica.mu.TryLock()) return;
-  if (replica.IsPrimary()) {
+  if (replica.HasDataAsPrimary()) {
     for (const Follower& follower : replica.followers) {
       if (follower.state == Follower::State::kNeedsSnapshot) WantSnapshot(replica.index);
       if (!follower.is_learner || !follower.HasCaughtUp()) continue;
@@ -329,7 +329,7 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
     {
       MutexLock lock(replica->mu);
       Follower* const follower = replica->FindFollower(server.first, server.second);
-      if (!replica->IsPrimary() || follower == nullptr) continue;
+      if (!replica->HasDataAsPrimary() || follower == nullptr) continue;
       if (follower->state == Follower::State::kAsked) {
         // An answer to something else may be of a former reign.
         if (!std::binary_search(asked.begin(), asked.end(), position.partition())) continue;
@@ -394,7 +394,7 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
   std::optional<MonotonicDuration> pause;
   {
     MutexLock lock(replica->mu);
-    if (!replica->IsPrimary()) return false;
+    if (!replica->HasDataAsPrimary()) return false;
     const MonotonicTime now = clock_.Now();
     for (Follower& follower : replica->followers) {
       if (follower.state != Follower::State::kNeedsSnapshot) continue;
@@ -473,7 +473,7 @@ bool Replicator::IsWanted(const Install& install) {
   Replica& replica = *install.replica;
   MutexLock lock(replica.mu);
   const Follower* const follower = replica.FindFollower(install.node, install.incarnation);
-  return replica.IsPrimary() && follower != nullptr && follower->install == install.attempt &&
+  return replica.HasDataAsPrimary() && follower != nullptr && follower->install == install.attempt &&
          follower->state == Follower::State::kInstalling;
 }
 
@@ -495,7 +495,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
   {
     MutexLock lock(replica.mu);
     Follower* const follower = replica.FindFollower(install->node, install->incarnation);
-    if (replica.IsPrimary() && follower != nullptr && follower->install == install->attempt &&
+    if (replica.HasDataAsPrimary() && follower != nullptr && follower->install == install->attempt &&
         follower->state == Follower::State::kInstalling) {
       if (status.ok()) {
         follower->state = Follower::State::kStreaming;

@@ -146,10 +146,10 @@ absl::Status Partition::CheckPush(const Sender& sender, uint64_t ordinal, uint32
 
 absl::StatusOr<PushOutcome> Partition::Push(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient) {
   PAWL_RETURN_IF_ERROR(CheckPush(sender, ordinal, table, gradient.keys, gradient.values.size()));
-  return Replay(sender, ordinal, table, std::move(gradient));
+  return Take(sender, ordinal, table, std::move(gradient));
 }
 
-absl::StatusOr<PushOutcome> Partition::Replay(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient) {
+absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient) {
   PAWL_RETURN_IF_ERROR(LookUp(sender, ordinal).status());
   const bool is_worker = sender.kind == Sender::Kind::kLogicalWorker;
   PushWindow::Answer answer = PushWindow::Answer::kDuplicate;

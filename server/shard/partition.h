@@ -110,7 +110,7 @@ class Partition {
   // logical worker: all steps before are applied.
   absl::StatusOr<PushOutcome> Push(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
   // The same where the primary has taken it: limits of memory, which this process may have others of, do not count.
-  absl::StatusOr<PushOutcome> Replay(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
+  absl::StatusOr<PushOutcome> Take(const Sender& sender, uint64_t ordinal, uint32_t table, Gradient gradient);
   // The error that Push would return after the pushes `ahead`, without the push. `value_bytes`: of its values as floats.
   absl::Status CheckPush(const Sender& sender, uint64_t ordinal, uint32_t table, const ByteView& keys, size_t value_bytes,
                          const PushesAhead& ahead = {}) const;

@@ -31,8 +31,8 @@ TEST(PartitionLimits, ReplaysWhatThePrimaryHasTakenWhateverTheLimitsHere) {
   options.max_staged_bytes = 1;
   Partition partition = MakePartition(options);
   EXPECT_FALSE(partition.Push(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})).ok());
-  EXPECT_EQ(*partition.Replay(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kAccepted);
-  EXPECT_EQ(*partition.Replay(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kDuplicate);
+  EXPECT_EQ(*partition.Take(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kAccepted);
+  EXPECT_EQ(*partition.Take(Worker(1, 0), 0, kRows, MakeGradient({1, 2}, {1, 1, 1, 1})), PushOutcome::kDuplicate);
 }
 
 TEST(PartitionLimits, KeepsABoundedAmountOfEarlyGradientsAndAlwaysTakesTheNextRank) {
