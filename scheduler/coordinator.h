@@ -384,8 +384,8 @@ class Coordinator {
   absl::Status CheckScale(const ScaleRequest& request) const PAWL_REQUIRES(mu_);
   absl::Status CheckDrain(const DrainRequest& request) const PAWL_REQUIRES(mu_);
 
-  // coordinator_end.cc. A job that has been trained goes from stage to stage, in this order; nothing but the placement is
-  // known of a stage to a scheduler that goes on there, which begins with the first one.
+  // coordinator_end.cc. A job that has been trained goes through these stages, in this order. They are not saved: a
+  // scheduler that goes on there begins with the first one, since all that is asked of servers may be asked again.
   enum class EndStage {
     kNone,
     kRestoringBest,
@@ -458,7 +458,7 @@ class Coordinator {
   JobStateMachine state_ PAWL_GUARDED_BY(mu_);
   Membership membership_ PAWL_GUARDED_BY(mu_);
   EventLog events_ PAWL_GUARDED_BY(mu_);
-  // The last one by which a node is to leave.
+  // The last change by which a node was told to leave.
   uint64_t leave_change_ PAWL_GUARDED_BY(mu_) = 0;
   // How many servers and workers there are to be.
   ScaleStatus scale_ PAWL_GUARDED_BY(mu_);
@@ -515,7 +515,7 @@ class Coordinator {
   // Keyed by the folder.
   ParkedCalls<std::string, CheckpointResponse> checkpoint_calls_ PAWL_GUARDED_BY(mu_);
 
-  // `visit` gets the parked calls of each rpc.
+  // `visit` gets the parked calls of each rpc. One that were missing here would wait for ever at the job's end.
   template <typename Visit>
   void ForEachParked(Visit visit) PAWL_REQUIRES(mu_) {
     std::apply([&](auto&... calls) { (visit(calls), ...); },
