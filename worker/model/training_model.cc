@@ -10,6 +10,7 @@
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/model_layers.h"
 #include "server/optimizer/finite.h"
+#include "worker/data/batch_check.h"
 #include "worker/model/networks.h"
 
 namespace pawl {
@@ -104,47 +105,14 @@ size_t TrainingModel::SpanSize(size_t table, size_t keys) const {
 }
 
 absl::Status TrainingModel::CheckInputs(const Batch& batch, absl::Span<const absl::Span<const float>> parameters) const {
-  const size_t samples = batch.samples;
-  if (batch.numeric_count != shape_.numeric_count || batch.field_count != shape_.field_count) {
-    return absl::InvalidArgumentError(absl::StrCat("batch: has ", batch.numeric_count, " numeric inputs and ",
-                                                   batch.field_count, " fields, the model was made for ",
-                                                   shape_.numeric_count, " and ", shape_.field_count));
-  }
-  if (batch.labels.size() != samples) return WrongSize("batch.labels", samples, batch.labels.size());
-  if (batch.numerics.size() != samples * batch.numeric_count) {
-    return WrongSize("batch.numerics", samples * batch.numeric_count, batch.numerics.size());
-  }
-  const std::vector<uint32_t>& begin = batch.field_begin;
-  const size_t fields = samples * batch.field_count;
-  // Without fields the list may be left out.
-  if (begin.size() != fields + 1 && !(begin.empty() && fields == 0)) {
-    return WrongSize("batch.field_begin", fields + 1, begin.size());
-  }
-  if (batch.entry_value.size() != batch.entry_key.size()) {
-    return WrongSize("batch.entry_value", batch.entry_key.size(), batch.entry_value.size());
-  }
-  if (!begin.empty() && (begin.front() != 0 || begin.back() != batch.entry_key.size())) {
-    return absl::InvalidArgumentError("batch.field_begin: must go from 0 to the number of entries");
-  }
-  for (size_t i = 0; i < fields; ++i) {
-    if (begin[i] > begin[i + 1]) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("batch.field_begin[", i + 1, "]: must not be less than the one before"));
-    }
-  }
-  const size_t keys = batch.keys.size();
-  for (size_t e = 0; e < batch.entry_key.size(); ++e) {
-    if (batch.entry_key[e] >= keys) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("batch.entry_key[", e, "]: must be less than ", keys, ", is ", batch.entry_key[e]));
-    }
-  }
+  PAWL_RETURN_IF_ERROR(CheckBatch(batch, shape_));
   PAWL_RETURN_IF_ERROR(loss_.CheckLabels(batch));
 
   if (parameters.size() != tables_.size()) return WrongSize("parameters", tables_.size(), parameters.size());
   for (size_t t = 0; t < tables_.size(); ++t) {
-    if (parameters[t].size() != SpanSize(t, keys)) {
-      return WrongSize(absl::StrCat("parameters of ", tables_[t].name()), SpanSize(t, keys), parameters[t].size());
+    if (parameters[t].size() != SpanSize(t, batch.keys.size())) {
+      return WrongSize(absl::StrCat("parameters of ", tables_[t].name()), SpanSize(t, batch.keys.size()),
+                       parameters[t].size());
     }
   }
   return absl::OkStatus();
