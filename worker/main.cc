@@ -43,21 +43,21 @@ ABSL_FLAG(
     "models so small that launching their kernels one by one takes longer than running them; gradients come together at the "
     "end of a step then");
 ABSL_FLAG(std::string, cuda_math, "float32",
-          "how a GPU multiplies matrices: float32, or tf32, which is several times faster and rounds factors to 11 bits");
+          "how a GPU multiplies matrices: float32, or tf32, with factors rounded to 11 bits (how much faster has not been "
+          "measured yet)");
 ABSL_FLAG(
     std::string, collectives, "auto",
     "how dense gradients travel between workers (dense_path: ALLREDUCE): gloo, by TCP; nccl, by NVIDIA's NCCL, which "
     "needs --device=cuda:N, libpawl_nccl.so and NCCL; or auto: by NCCL if all workers can, of one version and each with a "
-    "GPU of its own, else by Gloo, also where NCCL fails to connect them. Who has no way in common with the others is "
-    "refused");
+    "GPU of its own, else by Gloo, also where NCCL fails to connect them. A worker that shares no transport with the "
+    "others is refused");
 ABSL_FLAG(std::string, collective_host, "",
           "IP address or name of this machine at which the other workers reach this one (dense_path: ALLREDUCE); default: "
           "the address on the way to the scheduler, which on the scheduler's own machine may be one that others cannot "
           "reach. NCCL does not ask for it: its own environment variable NCCL_SOCKET_IFNAME says which network it takes");
 ABSL_FLAG(std::string, data_dir, "",
-          "folder in which it keeps who it is, made if missing: started again with it, it is the same worker and has its "
-          "ranks back at once; default: none, and then it is a new one, which gets them when it is noticed that the old "
-          "one died");
+          "folder for its identity; made if missing. Started again with it, the worker has its ranks back at once; without "
+          "one it is a new worker, which gets them when the old one's lease has run out");
 ABSL_FLAG(uint64_t, max_data_bytes, 0,
           "how much memory the job's data may take, the evaluation's included: a job with more fails, naming the file; "
           "default: what the machine has. Set it where this worker is not alone on its machine, or is allowed less, as in a "
@@ -76,12 +76,12 @@ namespace {
 constexpr char kUsage[] =
     "computes gradients for a job.\n\n"
     "  pawl-worker --scheduler=HOST:PORT [--data_dir=FOLDER] [--device=cpu|cuda:N]\n\n"
-    "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid on this machine), "
-    "trains the logical workers that the scheduler assigns to it, and ends with the job. The job begins when there are as "
-    "many workers as pawl-scheduler's --workers says; `pawlctl run` does all of that on one machine. More may come at any "
-    "time: they take their share if the job says `elastic: true`, and stand by otherwise, until another one goes.\n\n"
-    "A worker that has died is started again with the same command: it goes on where the servers say that it was. If it "
-    "does not come back, the others take its ranks over. SIGTERM makes it end the step under way and leave; its ranks go "
+    "Joins the job that the scheduler runs, reads the job's data files (their paths must be valid on this machine),\n"
+    "trains the logical workers that the scheduler assigns to it, and ends with the job. The job begins when there are\n"
+    "as many workers as pawl-scheduler's --workers says; `pawlctl run` does all of that on one machine. More may come at\n"
+    "any time: they take their share if the job says `elastic: true`, and stand by otherwise, until another one goes.\n\n"
+    "A worker that has died is started again with the same command: it goes on where the servers say that it was. If it\n"
+    "does not come back, the others take its ranks over. SIGTERM makes it end the step under way and leave; its ranks go\n"
     "to the others at once, or wait for the next one if there is none.\n\n"
     "Exit codes: 0 the job has completed or was stopped, or a signal asked this process to end; 1 the job has failed, "
     "the scheduler cannot be reached, or it has declared this process dead; 2 wrong usage, or this worker cannot do the "

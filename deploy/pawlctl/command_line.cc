@@ -81,11 +81,13 @@ std::string CommandHelp(absl::string_view program, const CommandSpec& command) {
                     flag->IsOfType<bool>()              ? ""
                     : command.bare_flags.contains(name) ? "[=...]"
                                                         : "=...");
-    if (const std::string value = flag->DefaultValue(); !value.empty() && !flag->IsOfType<bool>()) {
+    const auto own_help = command.flag_help.find(name);
+    const bool is_own = own_help != command.flag_help.end();
+    if (const std::string value = flag->DefaultValue(); !value.empty() && !is_own && !flag->IsOfType<bool>()) {
       absl::StrAppend(&text, "  (default ", value, ")");
     }
     absl::StrAppend(&text, "\n");
-    for (const absl::string_view line : absl::StrSplit(flag->Help(), '\n')) {
+    for (const absl::string_view line : absl::StrSplit(is_own ? own_help->second : flag->Help(), '\n')) {
       absl::StrAppend(&text, "      ", line, "\n");
     }
   }

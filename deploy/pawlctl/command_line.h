@@ -32,6 +32,8 @@ struct CommandSpec {
   std::string argument = "";
   // Flags that may come without a value, and what they mean then.
   absl::flat_hash_map<std::string, std::string> bare_flags = {};
+  // What flags mean here where that is not what they mean to other commands; shown without a default.
+  absl::flat_hash_map<std::string, std::string> flag_help = {};
 };
 
 struct CommandLine {

@@ -96,5 +96,12 @@ TEST_F(CommandLineTest, HelpShowsEveryFlagWithItsDefault) {
   }
 }
 
+TEST_F(CommandLineTest, WhatAFlagMeansToThisCommandAloneIsShownInPlaceOfItsDefault) {
+  CommandSpec scale = kRun;
+  scale.flag_help = {{"servers", "left out: as many as now"}};
+  const std::string help = CommandHelp("pawlctl", scale);
+  EXPECT_TRUE(absl::StrContains(help, "--servers=...\n      left out: as many as now\n")) << help;
+}
+
 }  // namespace
 }  // namespace pawl

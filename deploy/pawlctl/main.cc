@@ -35,9 +35,9 @@ ABSL_FLAG(int32_t, workers, -1, "How many workers; -1 means 1, and 0 for a job t
 ABSL_FLAG(std::vector<std::string>, device, {"cpu"},
           "What the workers compute on: cpu, or cuda:N for the N-th GPU of this machine. Several with commas between them\n"
           "are given out in turn: --workers=4 --device=cuda:0,cuda:1 puts two workers on each.");
-ABSL_FLAG(std::string, collectives, "",
-          "pawl-worker's --collectives: auto, gloo or nccl; default: auto. By nccl workers on one GPU go by it to each\n"
-          "other too, as if on several machines: for tests.");
+ABSL_FLAG(
+    std::string, collectives, "",
+    "pawl-worker's --collectives: auto, gloo or nccl; default: auto. nccl also between workers on one GPU: for tests.");
 ABSL_FLAG(bool, cuda_graphs, false,
           "pawl-worker's --cuda_graphs: on a GPU the steps of models without categorical fields are launched as a whole.");
 ABSL_FLAG(uint32_t, replicas, 0,
@@ -48,14 +48,14 @@ ABSL_FLAG(std::string, durability, "",
           "the death of the process) or FSYNC (and synced: survives the loss of power); default: what the job says, or\n"
           "LOG.");
 ABSL_FLAG(uint32_t, max_restarts, 10,
-          "How often processes that die are started again, all together. metrics.json says how often each was.");
+          "How many restarts of processes that die there may be, all together. metrics.json says how often each was.");
 ABSL_FLAG(std::string, set, "",
           "Changes a field of the job: --set=path=value, such as --set=batch_size=8192,\n"
-          "--set=consistency.mode=ASYNC or --set=data.train=other.csv. May be repeated.");
+          "--set=consistency.mode=ASYNC or --set=data.train=other.csv; a message as --set='model={fm{dim:8}}'. May be\n"
+          "repeated. Relative paths are from the current folder, those in the job file from the file's own.");
 ABSL_FLAG(std::string, out, "",
           "The folder for logs, the scheduler's address and metrics.json; default: out/NAME in the current\n"
-          "folder, after the job. What an earlier run left there is removed. Of export: the folder for the model, which\n"
-          "must not be there yet.");
+          "folder, after the job. What an earlier run left there is removed.");
 ABSL_FLAG(std::string, scheduler, "", "host:port of the scheduler; default: the environment's PAWL_SCHEDULER.");
 ABSL_FLAG(absl::Duration, timeout, absl::Seconds(5), "How long to wait for the answer.");
 ABSL_FLAG(bool, json, false, "Print JSON for programs in place of text for people.");
@@ -63,15 +63,16 @@ ABSL_FLAG(std::string, reason, "stopped by pawlctl stop", "What the nodes' logs 
 
 ABSL_FLAG(
     std::string, restore, "",
-    "Begin with a checkpoint: its own folder, or one of checkpoints, of which the newest of this job is taken. It may\n"
-    "have been made with another number of servers, workers and replicas.");
+    "Begin from a checkpoint: its folder, or a folder of checkpoints, of which this job's newest is taken. It may have\n"
+    "been made with another number of servers, workers and replicas.");
 ABSL_FLAG(std::string, dir, "", "A folder of checkpoints.");
 ABSL_FLAG(std::string, checkpoint, "",
           "A checkpoint's own folder, or one with checkpoints of one job, of which the newest is taken.");
 ABSL_FLAG(bool, with_checkpoint, false, "Have a checkpoint made first.");
 ABSL_FLAG(absl::Duration, wait, absl::Minutes(10), "How long to wait until it is done.");
 ABSL_FLAG(std::string, node, "", "The node (pawlctl nodes lists them).");
-ABSL_FLAG(bool, force, false, "Although the job then has fewer replicas of each partition, or no worker.");
+ABSL_FLAG(bool, force, false,
+          "Even if the job then has too few replicas of each partition, or no worker. The last server cannot leave.");
 ABSL_FLAG(bool, follow, false, "Go on until the job is over.");
 
 ABSL_FLAG(std::string, table, "", "The table's name (pawlctl tables lists them).");
@@ -84,10 +85,15 @@ ABSL_FLAG(std::vector<std::string>, values, {},
 namespace pawl {
 namespace {
 
+// Of run and restore, which wait for a job's end; and of those that ask something of one.
+constexpr char kJobExitCodes[] =
+    "Exit codes: 0 the job has completed; 1 it failed, was stopped, or has no checkpoint of its end though it was to have\n"
+    "one; 2 wrong command line or job file; 130 ended by Ctrl-C, 143 by SIGTERM.\n";
 constexpr char kExitCodes[] =
-    "Exit codes: 0 done; 1 the job failed, was stopped or has no checkpoint of its end though it was to have one, or\n"
-    "what was asked was refused; 2 wrong command line or job file; 3 the scheduler or a server does not answer; 130 ended\n"
-    "by Ctrl-C, 143 by SIGTERM.\n";
+    "Exit codes: 0 done; 1 refused, or it is not as it should be; 2 wrong command line; 3 the scheduler or a server does\n"
+    "not answer; 130 ended by Ctrl-C, 143 by SIGTERM.\n";
+
+bool RunsAJob(const CommandSpec& command) { return command.name == "run" || command.name == "restore"; }
 
 const std::vector<CommandSpec>& Commands() {
   static const auto* const commands = new std::vector<CommandSpec>{
@@ -112,10 +118,11 @@ const std::vector<CommandSpec>& Commands() {
                  "max_restarts", "set", "out", "restore"},
        .repeated_flags = {"set"}},
       {.name = "restore",
-       .summary = "go on from a checkpoint: run with --restore",
+       .summary = "run a job on this machine from where a checkpoint was made",
        .help =
-           "Runs a job as `pawlctl run` does, from where a checkpoint was made. All of the checkpoint is read and checked\n"
-           "before; a damaged one is refused, with the name of the one before it that is whole.\n"
+           "Runs a job as `pawlctl run` does, with all processes on this machine, from where a checkpoint was made. (On a\n"
+           "cluster: pawl-scheduler --restore.) The whole checkpoint is read and checked first; a damaged one is refused,\n"
+           "with the name of the one before it that is whole.\n"
            "\n"
            "  pawlctl restore --restore=checkpoints --job=job.pbtxt --servers=4",
        .flags = {"restore", "job", "servers", "workers", "device", "collectives", "cuda_graphs", "replicas", "durability",
@@ -126,7 +133,7 @@ const std::vector<CommandSpec>& Commands() {
        .help =
            "Waits until there is a complete checkpoint, made while training goes on, and prints its folder. --dir is a\n"
            "folder that the scheduler and all servers see under this path; default: the job's checkpoint.dir. Ctrl-C, or\n"
-           "the end of --wait, takes the wish back unless the checkpoint is begun.\n"
+           "the end of --wait, cancels the request unless the checkpoint has begun.\n"
            "\n"
            "  pawlctl checkpoint --scheduler=10.0.0.1:7000 --dir=/shared/checkpoints",
        .flags = {"dir", "wait", "scheduler", "json"}},
@@ -142,21 +149,23 @@ const std::vector<CommandSpec>& Commands() {
            "Reads a checkpoint, without any server, and writes its parameters so that programs without Pawl can read them:\n"
            "TABLE.npy for each dense table, TABLE.keys.npy (ascending) and TABLE.rows.npy for each sparse one, and\n"
            "model.json, which names them (server/export/model_format.md). The optimizer's state is left out. All of the\n"
-           "checkpoint is checked before, and --out is there whole or not at all. It takes memory for some times its\n"
-           "largest partition, and twice the model's room on the disk. Exits with 1 if the checkpoint is damaged, or is\n"
+           "checkpoint is checked before, and --out is there whole or not at all. It needs a few times the memory\n"
+           "of the largest partition, and disk space for two copies of the model. Exits with 1 if the checkpoint is "
+           "damaged, or is\n"
            "deleted meanwhile.\n"
            "\n"
            "  pawlctl export --checkpoint=/shared/checkpoints --out=model",
-       .flags = {"checkpoint", "out", "json"}},
+       .flags = {"checkpoint", "out", "json"},
+       .flag_help = {{"out", "The folder for the model, which must not be there yet."}}},
       {.name = "status",
-       .summary = "how a running job stands",
+       .summary = "progress, loss and counters of a running job",
        .help = "Shows state, replicas, steps, samples, loss, the latest evaluation and the servers' counters.\n"
                "\n"
                "  pawlctl status --scheduler=10.0.0.1:7000\n"
                "  PAWL_SCHEDULER=$(cat out/flights/scheduler.addr) pawlctl status --json",
        .flags = {"scheduler", "timeout", "json"}},
       {.name = "nodes",
-       .summary = "who takes part: servers, workers and clients",
+       .summary = "servers, workers and clients of the job",
        .help = "Shows each node with how long it has been silent, of how many partitions a server is the primary, an\n"
                "in-sync backup or a learner (a replica that is catching up), and what a worker has done.\n"
                "\n"
@@ -165,20 +174,20 @@ const std::vector<CommandSpec>& Commands() {
       {.name = "scale",
        .summary = "change the number of servers and workers of a running job",
        .help =
-           "Nodes that are too many leave when others have what they had; training goes on, and no update is lost. Those "
-           "that\n"
-           "are missing are started by pawlctl run for its own cluster; elsewhere start them yourself: scale says what is\n"
+           "Surplus nodes leave once the others have taken over; training goes on, and no update is lost. Nodes that are\n"
+           "missing are started by pawlctl run for its own cluster; elsewhere start them yourself: scale says what is\n"
            "missing. --wait: until all are there and all partitions are where they are to be.\n"
            "\n"
            "  pawlctl scale --servers=5 --wait\n"
            "  pawlctl scale --workers=1",
        .flags = {"servers", "workers", "wait", "scheduler", "timeout", "json"},
-       .bare_flags = {{"wait", "10m"}}},
+       .bare_flags = {{"wait", "10m"}},
+       .flag_help = {{"servers", "How many servers; left out: as many as now."},
+                     {"workers", "How many workers; left out: as many as now."}}},
       {.name = "drain",
        .summary = "have a node leave a running job",
-       .help = "A server hands all of its partitions over and then ends with exit code 0, a worker ends its step before. "
-               "Refused if\n"
-               "the servers that stay could not hold all replicas, but for --force. --wait: until it is gone.\n"
+       .help = "A server hands all of its partitions over, a worker ends its step; then it exits with 0. Refused if the\n"
+               "servers that stay could not hold all replicas, but for --force. --wait: until it is gone.\n"
                "While a job is FINISHING a server hands nothing over: it waits for the end, and so for its checkpoint.\n"
                "\n"
                "  pawlctl drain server-1 --wait",
@@ -192,12 +201,14 @@ const std::vector<CommandSpec>& Commands() {
                "  pawlctl events --follow --scheduler=10.0.0.1:7000",
        .flags = {"follow", "scheduler", "timeout", "json"}},
       {.name = "verify",
-       .summary = "whether all replicas of each partition are the same",
-       .help = "Compares the states of the replicas of each partition, to the bit, where they have seen the same changes.\n"
-               "While the job trains it asks again until that was so once for each, for --timeout in all. Servers read all\n"
-               "of their parameters for it. Exits with 0 if all are equal, with 1 if some differ or could not be compared.\n"
-               "\n"
-               "  pawlctl verify --scheduler=10.0.0.1:7000 --timeout=1m",
+       .summary = "compare the replicas of each partition",
+       .help =
+           "Compares the states of the replicas of each partition, to the bit, where they have seen the same changes.\n"
+           "While the job trains, replicas differ for moments: it asks until each partition was equal once, for --timeout\n"
+           "at most. Servers read all of their parameters for it. Exits with 0 if all are equal, with 1 if some differ or "
+           "could not be compared.\n"
+           "\n"
+           "  pawlctl verify --scheduler=10.0.0.1:7000 --timeout=1m",
        .flags = {"scheduler", "timeout", "json"}},
       {.name = "tables",
        .summary = "the job's tables",
@@ -208,8 +219,7 @@ const std::vector<CommandSpec>& Commands() {
       {.name = "stop",
        .summary = "end a running job before its end",
        .help = "Asks the scheduler to end the job; all nodes are told and end. The job's state is then STOPPED.\n"
-               "Only a job that trains to its end has a checkpoint of its end: one that is FINISHING is trained, and is\n"
-               "stopped before that checkpoint is made.\n"
+               "A stopped job has no final checkpoint, even if it was stopped while FINISHING.\n"
                "\n"
                "--with_checkpoint: has a checkpoint made first, in --dir or the job's own folder, as pawlctl checkpoint\n"
                "does; if there is none within --wait, the job goes on.\n"
@@ -249,8 +259,7 @@ std::string Help() {
   for (const CommandSpec& command : Commands()) {
     absl::StrAppend(&text, "  ", command.name, std::string(13 - command.name.size(), ' '), command.summary, "\n");
   }
-  absl::StrAppend(&text, "\npawlctl COMMAND --help says more about one, pawlctl --version which Pawl this is.\n\n",
-                  kExitCodes);
+  absl::StrAppend(&text, "\npawlctl COMMAND --help says more about one, pawlctl --version which Pawl this is.\n");
   return text;
 }
 
@@ -389,7 +398,7 @@ int Main(const std::vector<std::string>& arguments) {
     const absl::StatusOr<CommandLine> line = ParseCommandLine(command, absl::MakeConstSpan(arguments).subspan(1));
     if (!line.ok()) return UsageError(absl::StrCat(line.status().message(), " (pawlctl ", command.name, " --help)"));
     if (line->help) {
-      std::cout << CommandHelp("pawlctl", command) << "\n" << kExitCodes;
+      std::cout << CommandHelp("pawlctl", command) << "\n" << (RunsAJob(command) ? kJobExitCodes : kExitCodes);
       return kExitDone;
     }
     return Dispatch(command.name, *line);
