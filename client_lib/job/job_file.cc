@@ -51,6 +51,7 @@ class MistakeCollector final : public google::protobuf::io::ErrorCollector {
 
 std::string FieldNames(const Descriptor& descriptor) {
   std::vector<std::string> names;
+  names.reserve(descriptor.field_count());
   for (int i = 0; i < descriptor.field_count(); ++i) names.push_back(descriptor.field(i)->name());
   return absl::StrJoin(names, ", ");
 }

@@ -138,6 +138,7 @@ void GrpcCalls::Start(std::shared_ptr<grpc::GenericStub> stub, const std::string
   }
   if (call == nullptr) {
     request.owner.reset();
+    // Only a call takes it away. NOLINTNEXTLINE(bugprone-use-after-move)
     done(absl::CancelledError("the transport is shut down"), IncomingMessage());
     return;
   }

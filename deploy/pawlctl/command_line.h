@@ -29,7 +29,7 @@ struct CommandSpec {
   // Those of them that may come more than once: absl::Flag<std::string>s, whose value is not used.
   std::vector<std::string> repeated_flags = {};
   // The flag that a word which is no flag stands for: `pawlctl drain server-1`. Empty: there are no such words.
-  std::string argument = "";
+  std::string argument = {};
   // Flags that may come without a value, and what they mean then.
   absl::flat_hash_map<std::string, std::string> bare_flags = {};
   // What flags mean here where that is not what they mean to other commands; shown without a default.

@@ -77,35 +77,35 @@ std::string FormatProgress(const Progress& progress, size_t width) {
   std::vector<std::pair<std::string, int>> parts;
   switch (progress.state) {
     case STARTING:
-      parts.push_back({absl::StrCat("starting: ", progress.servers, progress.servers == 1 ? " server, " : " servers, ",
-                                    progress.workers, progress.workers == 1 ? " worker" : " workers", " there"),
-                       0});
+      parts.emplace_back(absl::StrCat("starting: ", progress.servers, progress.servers == 1 ? " server, " : " servers, ",
+                                      progress.workers, progress.workers == 1 ? " worker" : " workers", " there"),
+                         0);
       break;
     case FINISHING:
-      parts.push_back({"gathering the result", 0});
+      parts.emplace_back("gathering the result", 0);
       break;
     default:
       break;
   }
   if (progress.state == RUNNING || progress.state == FINISHING) {
-    if (progress.epoch.has_value()) parts.push_back({absl::StrCat("epoch ", *progress.epoch, "/", progress.epochs), 2});
+    if (progress.epoch.has_value()) parts.emplace_back(absl::StrCat("epoch ", *progress.epoch, "/", progress.epochs), 2);
     if (progress.steps_total > 0) {
-      parts.push_back({absl::StrCat("step ", progress.step, "/", progress.steps_total), 1});
-      parts.push_back({absl::StrCat(std::min<uint64_t>(100, 100 * progress.step / progress.steps_total), "%"), 6});
+      parts.emplace_back(absl::StrCat("step ", progress.step, "/", progress.steps_total), 1);
+      parts.emplace_back(absl::StrCat(std::min<uint64_t>(100, 100 * progress.step / progress.steps_total), "%"), 6);
     } else {
-      parts.push_back({absl::StrCat("step ", progress.step), 1});
+      parts.emplace_back(absl::StrCat("step ", progress.step), 1);
     }
     if (progress.samples_per_s.has_value()) {
-      parts.push_back(
-          {absl::StrCat(FormatCount(static_cast<uint64_t>(std::llround(*progress.samples_per_s))), " samples/s"), 5});
+      parts.emplace_back(
+          absl::StrCat(FormatCount(static_cast<uint64_t>(std::llround(*progress.samples_per_s))), " samples/s"), 5);
     }
-    if (progress.loss.has_value()) parts.push_back({absl::StrCat("loss ", FormatValue(*progress.loss)), 3});
+    if (progress.loss.has_value()) parts.emplace_back(absl::StrCat("loss ", FormatValue(*progress.loss)), 3);
     if (progress.metric_value.has_value()) {
-      parts.push_back({absl::StrCat(progress.metric, " ", FormatValue(*progress.metric_value)), 3});
+      parts.emplace_back(absl::StrCat(progress.metric, " ", FormatValue(*progress.metric_value)), 3);
     }
-    parts.push_back({absl::StrCat("staleness ", progress.staleness_max), 7});
+    parts.emplace_back(absl::StrCat("staleness ", progress.staleness_max), 7);
     if (progress.seconds_left.has_value() && progress.state == RUNNING) {
-      parts.push_back({absl::StrCat(FormatSeconds(*progress.seconds_left), " left"), 4});
+      parts.emplace_back(absl::StrCat(FormatSeconds(*progress.seconds_left), " left"), 4);
     }
   }
   const auto line = [&parts] {

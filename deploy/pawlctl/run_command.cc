@@ -81,7 +81,7 @@ constexpr absl::string_view kCollectives[] = {"auto", "gloo", "nccl"};
 std::vector<std::string> WorkerFlags(const RunOptions& options) {
   std::vector<std::string> flags;
   if (!options.collectives.empty()) flags.push_back(absl::StrCat("--collectives=", options.collectives));
-  if (options.cuda_graphs) flags.push_back("--cuda_graphs");
+  if (options.cuda_graphs) flags.emplace_back("--cuda_graphs");
   return flags;
 }
 
