@@ -54,8 +54,9 @@ inline constexpr std::chrono::milliseconds kTickInterval{50};
 // How long servers may take, all together, with retries, once all partitions have a primary.
 inline constexpr std::chrono::seconds kCreateTableTimeout{60};
 inline constexpr std::chrono::seconds kReleaseTimeout{60};
-// The same for what reads every parameter, with as much time besides as the server with the most of them needs at the rate
-// below. No server should be so slow, though it looks up every key.
+// The same for what reads every parameter, with as much time besides as one server that had all of them would need at the
+// rate below: after a failover one may have those of others too, and what a server last said that it has may be old. No
+// server should be so slow, though it looks up every key.
 inline constexpr std::chrono::seconds kKeepBestTimeout{60};
 inline constexpr std::chrono::seconds kInspectTimeout{300};
 inline constexpr uint64_t kLeastBytesPerSecondRead = 50'000'000;
@@ -390,6 +391,8 @@ class Coordinator {
     kNone,
     kRestoringBest,
     // Before the digest, which can be had from the checkpoint: the model can be had from nothing else if the digest fails.
+    // Both are of the same parameters if no client pushes any more. What one pushes now is in some parts of the checkpoint
+    // and not in others (a server takes its partitions one after the other), and all of it may be in the digest.
     kCheckpointing,
     kInspecting,
     // The result is there and being written: nothing can fail the job but the writing. Also of a job that has come to

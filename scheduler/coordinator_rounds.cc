@@ -118,7 +118,7 @@ void Coordinator::PublishEvaluation(const EvaluationResult& result, DeferredActi
 
 MonotonicDuration Coordinator::TimeToRead(MonotonicDuration least) const {
   uint64_t bytes = 0;
-  for (const Node* server : membership_.Present(SERVER_ROLE)) bytes = std::max(bytes, server->counters.parameter_bytes());
+  for (const Node* server : membership_.Present(SERVER_ROLE)) bytes += server->counters.parameter_bytes();
   return least + std::chrono::seconds(bytes / kLeastBytesPerSecondRead);
 }
 

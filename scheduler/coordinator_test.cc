@@ -231,7 +231,7 @@ TEST_F(CoordinatorTest, WhatReadsAllParametersHasTimeByTheirSize) {
     HeartbeatRequest request;
     request.set_node(server.node());
     request.set_incarnation(server.incarnation());
-    request.mutable_server()->set_parameter_bytes(kLeastBytesPerSecondRead * kReading.count() / 4 * share);
+    request.mutable_server()->set_parameter_bytes(kLeastBytesPerSecondRead * kReading.count() / 5 * share);
     ASSERT_TRUE(coordinator_->Heartbeat(request).ok());
   }
   const RegisterResponse worker = Join(WORKER_ROLE);

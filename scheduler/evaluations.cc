@@ -17,7 +17,11 @@ absl::Status Evaluations::Add(const ReportEvaluationRequest& part) {
     // two pauses: at a pause it is the one after it.
     const uint64_t next = collector_.evaluation();
     const bool end_was_a_pause = !results_.empty() && results_.back().evaluation() == next && part.evaluation() == next + 1;
-    if (end_was_a_pause && collector_.empty()) collector_.BeginWith(part.evaluation());
+    // Where it was counted as the one after it all the same (only the newest results are kept, and the job's own were taken
+    // for those of the one before), the end is known by its step.
+    const bool end_was_between = !has_published_ && !results_.empty() && results_.back().evaluation() == part.evaluation() &&
+                                 part.evaluation() + 1 == next && results_.back().step() < part.step();
+    if ((end_was_a_pause || end_was_between) && collector_.empty()) collector_.BeginWith(part.evaluation());
     return collector_.Add(part);
   }
   if (part.evaluation() == in_work_) return absl::OkStatus();
@@ -39,6 +43,7 @@ EarlyStoppingPolicy::Decision Evaluations::Observe(const EvaluationResult& resul
 }
 
 void Evaluations::Publish(const EvaluationResult& result) {
+  has_published_ = true;
   results_.push_back(result);
   if (results_.size() > kMaxEvaluationsKept) results_.pop_front();
   in_work_ = 0;
@@ -66,6 +71,7 @@ StoredEvaluations Evaluations::Save() const {
 }
 
 void Evaluations::Restore(const StoredEvaluations& stored) {
+  has_published_ = false;
   results_.assign(stored.results().begin(), stored.results().end());
   if (stored.next() != 0) collector_.BeginWith(stored.next());
   // A restored job may have none, where the one before had: then nothing is kept, nor to be gone back to.

@@ -70,6 +70,8 @@ class Evaluations {
   bool stop_ = false;
   bool stop_training_ = false;
   bool best_is_kept_ = false;
+  // Not since Restore: until then the last of results_ may be of another job's end.
+  bool has_published_ = false;
 };
 
 }  // namespace pawl

@@ -28,6 +28,12 @@ ReportEvaluationRequest Part(uint64_t evaluation, uint32_t rank, uint32_t part =
   return request;
 }
 
+ReportEvaluationRequest PartAt(uint64_t step, uint64_t evaluation, uint32_t rank) {
+  ReportEvaluationRequest request = Part(evaluation, rank);
+  request.set_step(step);
+  return request;
+}
+
 EvaluationResult Auc(uint64_t evaluation, double auc, uint64_t step = 0) {
   EvaluationResult result;
   result.set_evaluation(evaluation);
@@ -124,16 +130,47 @@ TEST(EvaluationsTest, TheNumberOfAnEndBetweenTwoPausesIsUsedAgain) {
   Evaluations evaluations = AfterTheEnd();
   EXPECT_NE(evaluations.Find(2, 15), nullptr) << "nothing was left to train: it is not made again";
   EXPECT_EQ(evaluations.Find(2, 20), nullptr);
-  ASSERT_TRUE(evaluations.Add(Part(2, 0)).ok());
-  EXPECT_EQ(evaluations.Add(Part(3, 1)).code(), absl::StatusCode::kFailedPrecondition) << "one at a time";
-  ASSERT_TRUE(evaluations.Add(Part(2, 1)).ok());
+  ASSERT_TRUE(evaluations.Add(PartAt(20, 2, 0)).ok());
+  EXPECT_EQ(evaluations.Add(PartAt(30, 3, 1)).code(), absl::StatusCode::kFailedPrecondition) << "one at a time";
+  ASSERT_TRUE(evaluations.Add(PartAt(20, 2, 1)).ok());
   ASSERT_TRUE(evaluations.Take().has_value());
   EXPECT_FALSE(evaluations.Observe(Auc(2, 0.8, 20)).improved);
   evaluations.Publish(Auc(2, 0.8, 20));
   EXPECT_EQ(evaluations.FinalResult()->step(), 15u);
   EXPECT_EQ(evaluations.Find(2, 20)->auc(), 0.8);
   EXPECT_EQ(evaluations.Save().next(), 3u);
-  EXPECT_TRUE(evaluations.Add(Part(3, 0)).ok());
+  EXPECT_TRUE(evaluations.Add(PartAt(30, 3, 0)).ok());
+}
+
+// As a job's end leaves it of whose evaluations not all are kept: at its end, step 40975, was one of its own.
+Evaluations AfterALongJob() {
+  StoredEvaluations stored;
+  *stored.add_results() = Auc(4097, 0.5, 40970);
+  *stored.add_results() = Auc(4098, 0.5, 40975);
+  stored.set_next(4099);
+  Evaluations evaluations(TestJob());
+  evaluations.Restore(stored);
+  return evaluations;
+}
+
+TEST(EvaluationsTest, TheNumberOfAnEndThatCountsIsUsedAgainAtALaterStep) {
+  Evaluations evaluations = AfterALongJob();
+  EXPECT_EQ(evaluations.Add(PartAt(40975, 4098, 0)).code(), absl::StatusCode::kFailedPrecondition) << "it is there";
+  EXPECT_EQ(evaluations.Find(4098, 40980), nullptr);
+  ASSERT_TRUE(evaluations.Add(PartAt(40980, 4098, 0)).ok());
+  EXPECT_EQ(evaluations.Add(PartAt(40990, 4099, 1)).code(), absl::StatusCode::kFailedPrecondition) << "one at a time";
+  ASSERT_TRUE(evaluations.Add(PartAt(40980, 4098, 1)).ok());
+  EXPECT_EQ(evaluations.Take()->evaluation, 4098u);
+  evaluations.Publish(Auc(4098, 0.6, 40980));
+  EXPECT_EQ(evaluations.Add(PartAt(40990, 4098, 0)).code(), absl::StatusCode::kFailedPrecondition) << "only after an end";
+  EXPECT_TRUE(evaluations.Add(PartAt(40990, 4099, 0)).ok());
+}
+
+TEST(EvaluationsTest, TheNumberAfterAnEndThatCountsFollowsIfItWasAPause) {
+  Evaluations evaluations = AfterALongJob();
+  ASSERT_TRUE(evaluations.Add(PartAt(40980, 4099, 0)).ok());
+  EXPECT_EQ(evaluations.Add(PartAt(40980, 4098, 1)).code(), absl::StatusCode::kFailedPrecondition) << "one at a time";
+  EXPECT_TRUE(evaluations.Add(PartAt(40980, 4099, 1)).ok());
 }
 
 TEST(EvaluationsTest, AfterAnEndAtAPauseTheNextNumberFollows) {
