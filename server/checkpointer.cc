@@ -141,7 +141,12 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
     } else if (attempt->status.ok()) {
       attempt->wanted = *wanted;
       if (attempt->id.of_end && attempt == attempt_) {
-        to_write_.assign(wanted->begin(), wanted->end());
+        to_write_.clear();
+        for (const uint32_t partition : *wanted) {
+          const auto found = attempt->parts.find(partition);
+          const bool is_there = found != attempt->parts.end() && found->second.written.has_value() && !found->second.told;
+          if (!is_there) to_write_.push_back(partition);
+        }
         wake_.NotifyAll();
       }
       AnswerIfComplete(attempt, actions);
@@ -186,6 +191,7 @@ void Checkpointer::AnswerIfComplete(const std::shared_ptr<Attempt>& attempt, Act
     *response.add_parts() = *found->second.written;
     marks.push_back(found->second.mark);
   }
+  for (const uint32_t partition : *attempt->wanted) attempt->parts[partition].told = true;
   // What is not committed yet could still be lost with this server, and then it never happened.
   actions.push_back([this, attempt, marks = std::move(marks), response = std::move(response),
                      done = std::exchange(attempt->done, nullptr)]() mutable {
@@ -230,7 +236,18 @@ void Checkpointer::Run() {
     actions.clear();
     {
       MutexLock lock(mu_);
-      if (!why.ok()) {
+      if (attempt->id.of_end && absl::IsAborted(why)) {
+        // What is written stays: the next question is about the partitions that are here then.
+        attempt->parts.erase(partition);
+        const bool is_wanted = attempt->wanted.has_value() && std::find(attempt->wanted->begin(), attempt->wanted->end(),
+                                                                        partition) != attempt->wanted->end();
+        if (is_wanted) {
+          attempt->wanted.reset();
+          if (attempt->done != nullptr) {
+            actions.push_back([done = std::exchange(attempt->done, nullptr), why]() mutable { done(why); });
+          }
+        }
+      } else if (!why.ok()) {
         spdlog::warn("checkpoint of step {}: {}", attempt->id.step, why.ToString());
         // The scheduler would ask again, taking this for a server that is away; it is not, and does not write it again.
         if (absl::IsUnavailable(why) || absl::IsDeadlineExceeded(why)) why = absl::InternalError(why.message());
@@ -246,7 +263,10 @@ void Checkpointer::Run() {
 
 absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Part& part) {
   CheckpointStore store(env_, attempt.dir);
-  if (part.written.has_value() && store.CheckPart(attempt.id, *part.written).ok()) return absl::OkStatus();
+  const bool is_to_be_found = std::exchange(part.told, false);
+  if (part.written.has_value() && (!is_to_be_found || store.CheckPart(attempt.id, *part.written).ok())) {
+    return absl::OkStatus();
+  }
   if (attempt.id.of_end) {
     PAWL_ASSIGN_OR_RETURN(TakenCut cut, plane_.TakeCutNow(partition, attempt.id.step));
     part.mark = std::move(cut.mark);

@@ -58,6 +58,8 @@ class Checkpointer {
     // Until it is written; never of the job's end.
     std::optional<HeldSnapshot> held;
     std::optional<CheckpointPart> written;
+    // It was in an answer: who asks for the job's end again after that has not found some part as it was told.
+    bool told = false;
   };
   // One checkpoint. Its constants, then what mu_ guards.
   struct Attempt {
@@ -90,7 +92,7 @@ class Checkpointer {
   // Answers, if all that is wanted is written.
   void AnswerIfComplete(const std::shared_ptr<Attempt>& attempt, Actions& actions) PAWL_REQUIRES(mu_);
   void Run() PAWL_EXCLUDES(mu_);
-  // Writes the part unless it is there; of the job's end takes the partition first.
+  // Writes the part unless it is there; of the job's end takes the partition first, which is ABORTED if it has moved.
   absl::Status Write(const Attempt& attempt, uint32_t partition, Part& part);
   absl::StatusOr<CheckpointPart> WritePart(CheckpointStore& store, const CheckpointId& id, uint32_t partition,
                                            const HeldSnapshot& held);
@@ -106,8 +108,8 @@ class Checkpointer {
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
   // The newest one, also when it is over.
   std::shared_ptr<Attempt> attempt_ PAWL_GUARDED_BY(mu_);
-  // Partitions of attempt_ to be written, in the order in which they were cut. Of the job's end all, whenever it is asked
-  // for: what the scheduler does not find is written again.
+  // Partitions of attempt_ to be written, in the order in which they were cut. Of the job's end those that are not written,
+  // and those that were told of: what the scheduler does not find is written again.
   std::deque<uint32_t> to_write_ PAWL_GUARDED_BY(mu_);
   std::optional<LoadAttempt> load_ PAWL_GUARDED_BY(mu_);
   std::thread thread_;

@@ -1,5 +1,6 @@
 #include "server/checkpointer.h"
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -48,7 +49,7 @@ class Outcome {
 };
 using Parts = Outcome<absl::StatusOr<CheckpointOnServerResponse>>;
 
-// An Env that calls `renamed` after each renaming, on the thread that has asked for it.
+// An Env that calls `renamed` after each renaming, on the thread that has asked for it, and counts what is opened.
 class WatchedEnv final : public Env {
  public:
   WatchedEnv(Env& env, std::function<void(const std::string& to)> renamed) : env_(env), renamed_(std::move(renamed)) {}
@@ -58,6 +59,7 @@ class WatchedEnv final : public Env {
     return env_.OpenForAppend(path);
   }
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
+    ++opened_for_read;
     return env_.OpenForRead(path);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
@@ -74,6 +76,8 @@ class WatchedEnv final : public Env {
   absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
     return env_.LockFolder(folder);
   }
+
+  std::atomic<size_t> opened_for_read{0};
 
  private:
   Env& env_;
@@ -424,7 +428,8 @@ TEST_F(CheckpointerTest, TheJobsEndIsWrittenWhereItIs) {
   EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(), server_.plane.Fingerprint(1)->SerializeAsString());
 }
 
-// What a client pushes while a part is written is in the parts after it.
+// So what a client pushes while a part is written is in the parts after it alone: an end is of one moment only if no client
+// pushes any more.
 TEST_F(CheckpointerTest, AtTheJobsEndOnePartitionIsHeldAfterTheOther) {
   CreateTable();
   Train(0);
@@ -458,6 +463,60 @@ TEST_F(CheckpointerTest, APartOfTheEndThatAnotherServerHasReplacedIsWrittenAgain
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->SerializeAsString(), answer->SerializeAsString());
   WriteManifest(1, *again, /*of_end=*/true);
+}
+
+// The scheduler repeats its question while the parts are written; only after an answer has it looked for them itself.
+TEST_F(CheckpointerTest, AskedForAgainBeforeItIsAnsweredTheEndGoesOnWhereItIs) {
+  CreateTable();
+  Train(0);
+  std::atomic<size_t> renamed{0};
+  std::atomic<bool> goes_on{false};
+  WatchedEnv watched(env_, [&](const std::string&) {
+    if (++renamed == kPartitions) {
+      EXPECT_TRUE(Eventually([&] { return goes_on.load(); }));
+    }
+  });
+  Checkpointer checkpointer(watched, server_.plane, Clock::Real());
+  const auto first = AskForEnd(1, &checkpointer);
+  ASSERT_TRUE(Eventually([&] { return renamed == kPartitions; }));
+  const auto second = AskForEnd(1, &checkpointer);
+  EXPECT_EQ(first->Wait().status().code(), absl::StatusCode::kAborted);
+  goes_on = true;
+  const auto answer = second->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->parts_size(), static_cast<int>(kPartitions));
+  EXPECT_EQ(watched.opened_for_read, 0u);
+  EXPECT_TRUE(AskForEnd(1, &checkpointer)->Wait().ok());
+  EXPECT_GE(watched.opened_for_read, kPartitions) << "each is looked at";
+  EXPECT_EQ(renamed, kPartitions) << "none is written again";
+}
+
+TEST_F(CheckpointerTest, APartitionThatMovesAtTheEndIsLeftOutAndTheOthersStayWritten) {
+  CreateTable();
+  Train(0);
+  RoutingTable routing;
+  routing.set_job_id(kJobId);
+  routing.set_epoch(2);
+  for (const char* node : {"server-0", "server-1"}) {
+    ServerAddress& server = *routing.add_servers();
+    server.set_node(node);
+    server.set_incarnation(1);
+  }
+  for (uint32_t p = 0; p < kPartitions; ++p) {
+    routing.add_primary(p == 1 ? 1 : 0);
+    routing.add_replicas()->set_primary_since(p == 1 ? 2 : 1);
+  }
+  std::atomic<size_t> renamed{0};
+  WatchedEnv watched(env_, [&](const std::string&) {
+    if (++renamed == 1) server_.plane.AdoptRouting(routing);
+  });
+  Checkpointer checkpointer(watched, server_.plane, Clock::Real());
+  EXPECT_EQ(AskForEnd(1, &checkpointer)->Wait().status().code(), absl::StatusCode::kAborted);
+  const auto answer = AskForEnd(1, &checkpointer)->Wait();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  ASSERT_EQ(answer->parts_size(), static_cast<int>(kPartitions) - 1);
+  EXPECT_EQ(answer->parts(1).partition(), 2u);
+  EXPECT_EQ(renamed, kPartitions - 1) << "each is written once";
 }
 
 TEST_F(CheckpointerTest, AnEndWhereSomePartitionIsNotIsRefused) {

@@ -234,7 +234,7 @@ absl::Status DataPlane::Change(const std::shared_ptr<Replica>& replica, ChangeVi
 }
 
 void DataPlane::ChangeMany(HelperThreads* helpers, size_t count, std::function<absl::Status(size_t, Changes&)> one,
-                           CallContext context, Done done) {
+                           std::optional<CallContext> context, Done done) {
   struct Work {
     std::function<absl::Status(size_t, Changes&)> one;
     // By i.
@@ -265,7 +265,11 @@ void DataPlane::ChangeMany(HelperThreads* helpers, size_t count, std::function<a
           if (!work->statuses[i].ok()) return done(std::move(work->statuses[i]));
           marks.insert(marks.end(), work->marks[i].begin(), work->marks[i].end());
         }
-        waiting_.ForCommit(marks, std::move(context), std::move(done));
+        if (!context.has_value()) {
+          context.emplace();
+          context->deadline = clock_.Now() + options_.control_deadline;
+        }
+        waiting_.ForCommit(marks, *std::move(context), std::move(done));
       });
 }
 

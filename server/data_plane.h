@@ -203,9 +203,9 @@ class DataPlane final : public RequestHandler {
                       absl::FunctionRef<absl::Status(Partition&)> apply, Changes& changes) PAWL_REQUIRES(replica->mu);
   // Changes many: one(i, changes) for each i below `count`, which locks the replica and calls Change. After an error no
   // other is begun. Then `done`: with the first error, or once all is committed. ShareWork tells what holds for `one`;
-  // `helpers` may be null.
+  // `helpers` may be null. Without a context control_deadline is for the waiting alone, not for the work.
   void ChangeMany(HelperThreads* helpers, size_t count, std::function<absl::Status(size_t, Changes&)> one,
-                  CallContext context, Done done);
+                  std::optional<CallContext> context, Done done);
   void Record(Replica& replica, ChangeView& change, const std::shared_ptr<const void>& owner) PAWL_REQUIRES(replica.mu);
   void PumpLanes();
   // That of the last change, to be waited for.

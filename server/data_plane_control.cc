@@ -129,9 +129,7 @@ void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change, std::functio
     if (!replica->HasDataAsPrimary()) return absl::OkStatus();
     return Change(replica, change_of_it, nullptr, apply, changes);
   };
-  CallContext context;
-  context.deadline = clock_.Now() + options_.control_deadline;
-  ChangeMany(options_.helpers, (*view)->replicas.size(), one, std::move(context), std::move(done));
+  ChangeMany(options_.helpers, (*view)->replicas.size(), one, std::nullopt, std::move(done));
 }
 
 void DataPlane::CreateTable(uint64_t epoch, const TableSpec& spec, Done done) {

@@ -1,5 +1,6 @@
 // Steps that close with help, and without.
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "client_lib/base/eventually.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/partitioner.h"
+#include "client_lib/base/simulated_clock.h"
 #include "gtest/gtest.h"
 #include "proto/replication.pb.h"
 #include "server/data_plane.h"
@@ -63,8 +65,9 @@ class KeptLog final : public ChangeLog {
 
 // A server with all partitions, primary or backup of each.
 struct Server {
-  Server(size_t threads, bool is_primary = true, std::function<void()> appended = nullptr)
-      : log(std::move(appended)), plane(WithHelp(&helpers), Clock::Real()), helpers(threads) {
+  Server(size_t threads, bool is_primary = true, std::function<void()> appended = nullptr,
+         const Clock& clock = Clock::Real(), bool is_durable = true)
+      : log(std::move(appended)), plane(WithHelp(&helpers), clock), helpers(threads) {
     plane.SetLog(log);
     RegisterResponse registration;
     registration.set_job_id(kJobId);
@@ -91,7 +94,11 @@ struct Server {
       replicas.add_backups(1);
     }
     plane.AdoptRouting(routing);
-    // What it writes down is durable at once.
+    if (is_durable) AllIsDurable();
+  }
+
+  // What it has written down, and will.
+  void AllIsDurable() {
     for (uint32_t p = 0; p < kPartitions; ++p) plane.OnDurable(p, ~uint64_t{0});
   }
 
@@ -112,13 +119,15 @@ struct Server {
     std::optional<absl::Status> status PAWL_GUARDED_BY(mu);
     void Set(absl::Status is) {
       MutexLock lock(mu);
+      EXPECT_FALSE(status.has_value()) << "answered twice: " << is;
       status = std::move(is);
     }
+    bool there() {
+      MutexLock lock(mu);
+      return status.has_value();
+    }
     absl::Status Wait() {
-      Eventually([&] {
-        MutexLock lock(mu);
-        return status.has_value();
-      });
+      Eventually([&] { return there(); });
       MutexLock lock(mu);
       return status.value_or(absl::DeadlineExceededError("the test's patience"));
     }
@@ -249,15 +258,22 @@ TEST(DataPlaneSteps, HelpDoesNotChangeABit) {
   EXPECT_EQ(helped.Digests(), alone.Digests());
 }
 
-TEST(DataPlaneSteps, ABackupWithHelpIsAsItsPrimary) {
-  Server primary(4);
-  TrainAll(primary);
+// What the primary sends of the changes from `begin` to before `end`.
+ReplicateRequest Changes(const std::vector<std::string>& entries, size_t begin, size_t end) {
   ReplicateRequest changes;
   changes.mutable_header()->set_job_id(kJobId);
   changes.mutable_header()->set_epoch(1);
   changes.mutable_header()->set_node("server-0");
   changes.mutable_header()->set_incarnation(1);
-  for (const std::string& entry : primary.log.entries()) ASSERT_TRUE(changes.add_entries()->ParseFromString(entry));
+  for (size_t i = begin; i < end; ++i) EXPECT_TRUE(changes.add_entries()->ParseFromString(entries[i]));
+  return changes;
+}
+
+TEST(DataPlaneSteps, ABackupWithHelpIsAsItsPrimary) {
+  Server primary(4);
+  TrainAll(primary);
+  const std::vector<std::string> entries = primary.log.entries();
+  const ReplicateRequest changes = Changes(entries, 0, entries.size());
   for (const size_t threads : {0, 4}) {
     Server backup(threads, /*is_primary=*/false);
     const absl::Status taken = backup.Send(Method::kReplicate, changes);
@@ -294,6 +310,93 @@ TEST(DataPlaneSteps, TheLastEndOfAStepIsHelpedWithAndTheOthersAreNot) {
     EXPECT_EQ(threads.size(), wanted);
   }
   watches = false;
+}
+
+// Each thread of a backup waits with its first change, once it is watched, until so many others have come to theirs.
+struct Together {
+  explicit Together(size_t threads) : wanted(threads) {}
+
+  const size_t wanted;
+  std::atomic<bool> watches{false};
+  Mutex mu;
+  std::set<std::thread::id> threads PAWL_GUARDED_BY(mu);
+
+  size_t Count() {
+    MutexLock lock(mu);
+    return threads.size();
+  }
+  void Come() {
+    if (!watches) return;
+    {
+      MutexLock lock(mu);
+      threads.insert(std::this_thread::get_id());
+    }
+    EXPECT_TRUE(Eventually([&] { return Count() >= wanted; }));
+  }
+};
+
+TEST(DataPlaneSteps, ABackupIsHelpedWithTheEndThatClosesTheStepAndNotWithTheOthers) {
+  Server primary(0);
+  primary.CreateTable();
+  for (uint32_t rank = 0; rank < kRanks; ++rank) primary.Push(rank, 0);
+  for (uint32_t rank = 0; rank + 1 < kRanks; ++rank) {
+    ASSERT_TRUE(primary.Send(Method::kEndStep, primary.End(rank, 0)).ok());
+  }
+  const size_t before = primary.log.entries().size();
+  ASSERT_TRUE(primary.Send(Method::kEndStep, primary.End(kRanks - 1, 0)).ok());
+  const std::vector<std::string> entries = primary.log.entries();
+
+  Together together(2);
+  std::atomic<bool> busy{false};
+  std::atomic<bool> over{false};
+  std::atomic<size_t> helped{0};
+  Server backup(1, /*is_primary=*/false, [&] { together.Come(); });
+  backup.helpers.Offer([&] {
+    busy = true;
+    EXPECT_TRUE(Eventually([&] { return over.load(); }));
+  });
+  ASSERT_TRUE(Eventually([&] { return busy.load(); }));
+  // There is room for one more, which nobody takes.
+  for (size_t i = 0; i + 1 < kMaxHelpWaiting; ++i) backup.helpers.Offer([&] { ++helped; });
+  ASSERT_TRUE(backup.Send(Method::kReplicate, Changes(entries, 0, before)).ok());
+  backup.helpers.Offer([&] { ++helped; });
+  over = true;
+  EXPECT_TRUE(Eventually([&] { return helped == kMaxHelpWaiting; })) << helped;
+
+  together.watches = true;
+  ASSERT_TRUE(backup.Send(Method::kReplicate, Changes(entries, before, entries.size())).ok());
+  together.watches = false;
+  EXPECT_EQ(together.Count(), 2u);
+  EXPECT_EQ(backup.Fingerprints(), primary.Fingerprints());
+}
+
+// Which they do together, though no one of them does.
+TEST(DataPlaneSteps, ABackupIsHelpedWithEndsThatComeInOneMessage) {
+  Server primary(0);
+  primary.CreateTable();
+  primary.Step(0);
+  const std::vector<std::string> entries = primary.log.entries();
+  Together together(3);
+  Server backup(2, /*is_primary=*/false, [&] { together.Come(); });
+  together.watches = true;
+  ASSERT_TRUE(backup.Send(Method::kReplicate, Changes(entries, 0, entries.size())).ok());
+  EXPECT_EQ(together.Count(), 3u);
+  EXPECT_EQ(backup.Fingerprints(), primary.Fingerprints());
+}
+
+TEST(DataPlaneSteps, TheWorkOnAllPartitionsIsNoPartOfTheTimeToWaitForFollowers) {
+  SimulatedClock clock;
+  Server server(
+      0, /*is_primary=*/true, [&] { clock.Advance(std::chrono::seconds(1)); }, clock, /*is_durable=*/false);
+  ASSERT_LT(DataPlaneOptions().control_deadline, std::chrono::seconds(kPartitions));
+  const auto outcome = std::make_shared<Server::Outcome>();
+  server.plane.KeepBest(1, 1, [outcome](absl::Status status) { outcome->Set(std::move(status)); });
+  ASSERT_EQ(server.log.entries().size(), kPartitions);
+  server.plane.Tick();
+  EXPECT_FALSE(outcome->there());
+  server.AllIsDurable();
+  const absl::Status kept = outcome->Wait();
+  EXPECT_TRUE(kept.ok()) << kept;
 }
 
 // Those who wait for one partition do not wait for the others.

@@ -19,7 +19,11 @@ struct SharedWork {
   void Help() {
     for (size_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) {
       const auto ready = work(i);
-      if (left.fetch_sub(1, std::memory_order_acq_rel) == 1) std::exchange(done, nullptr)();
+      if (left.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        std::exchange(done, nullptr)();
+        // Help that nobody has taken up yet keeps this object, and must not keep a message.
+        work = nullptr;
+      }
       WaitingCalls::GoOn(ready);
     }
   }

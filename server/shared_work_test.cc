@@ -88,6 +88,24 @@ TEST(SharedWorkTest, HelpThatDoesNotComeIsNotWaitedFor) {
   over = true;
 }
 
+TEST(SharedWorkTest, HelpThatComesTooLateKeepsNothing) {
+  std::atomic<bool> busy{false};
+  std::atomic<bool> over{false};
+  HelperThreads helpers(1);
+  helpers.Offer([&] {
+    busy = true;
+    EXPECT_TRUE(Eventually([&] { return over.load(); }));
+  });
+  ASSERT_TRUE(Eventually([&] { return busy.load(); }));
+  auto message = std::make_shared<int>(0);
+  const std::weak_ptr<int> kept = message;
+  ShareWork(
+      &helpers, 100, [message](size_t) { return Ready(); }, [message] {});
+  message.reset();
+  EXPECT_TRUE(kept.expired());
+  over = true;
+}
+
 TEST(SharedWorkTest, WhoStopsWaitsForTheHelpThatIsBeingGiven) {
   std::atomic<bool> helps{false};
   std::atomic<bool> goes_on{false};

@@ -21,15 +21,6 @@
 #include "spdlog/spdlog.h"
 
 namespace pawl {
-namespace {
-
-// Whether it is worth while to tell others of it: the last end of a step applies all of its gradients.
-bool MayTouchAllRows(ChangeView::Kind kind) {
-  return kind == ChangeView::Kind::kEndStep || kind == ChangeView::Kind::kBestKept ||
-         kind == ChangeView::Kind::kBestRestored;
-}
-
-}  // namespace
 
 // A request, by partitions: each is worked on by one thread, in the order of its changes.
 struct ReplicaReceiver::Received {
@@ -111,7 +102,6 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
   }
   const auto received = std::make_shared<Received>();
   received->changes.reserve(request->entries.size());
-  bool is_much = false;
   for (const ByteView& entry : request->entries) {
     auto change = DecodeLogEntry(entry);
     if (!change.ok()) return reply(change.status(), OutgoingMessage());
@@ -121,16 +111,16 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
         return reply(table.status(), OutgoingMessage());
       }
     }
-    is_much = is_much || MayTouchAllRows(change->kind);
     received->ShareOf(change->partition).changes.push_back(received->changes.size());
     received->changes.push_back(*std::move(change));
   }
   for (const uint32_t partition : request->asks_position) received->ShareOf(partition);
   received->message = std::move(message);
   received->request = *std::move(request);
+  HelperThreads* const helpers = MayTouchAllRows(*received) ? helpers_ : nullptr;
   PAWL_FAILPOINT("replica.apply");
   ShareWork(
-      is_much ? helpers_ : nullptr, received->shares.size(),
+      helpers, received->shares.size(),
       [this, received](size_t i) {
         Share& share = received->shares[i];
         if (!received->failed) share.status = Take(*received, share);
@@ -140,6 +130,28 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
       [this, received, context = std::move(context), reply = std::move(reply)]() mutable {
         Acknowledge(*received, std::move(context), std::move(reply));
       });
+}
+
+bool ReplicaReceiver::MayTouchAllRows(const Received& received) const {
+  const auto copies = [](const ChangeView& change) {
+    return change.kind == ChangeView::Kind::kBestKept || change.kind == ChangeView::Kind::kBestRestored;
+  };
+  if (std::any_of(received.changes.begin(), received.changes.end(), copies)) return true;
+  const auto view = hosting_.view();
+  for (const Share& share : received.shares) {
+    const auto ends_step = [&](size_t k) { return received.changes[k].kind == ChangeView::Kind::kEndStep; };
+    if (std::none_of(share.changes.begin(), share.changes.end(), ends_step)) continue;
+    if (view->Find(share.partition) == nullptr) continue;
+    const std::shared_ptr<Replica>& replica = view->replicas[share.partition];
+    MutexLock lock(replica->mu);
+    if (replica->partition == nullptr) continue;
+    const uint64_t taken = replica->partition->log_index();
+    const size_t ends = std::count_if(share.changes.begin(), share.changes.end(),
+                                      [&](size_t k) { return ends_step(k) && received.changes[k].index > taken; });
+    // An end is mostly one in all partitions: the first one that has any tells of the others.
+    return replica->partition->EndsCloseStep(ends);
+  }
+  return false;
 }
 
 absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {

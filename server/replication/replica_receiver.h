@@ -91,6 +91,8 @@ class ReplicaReceiver {
     std::optional<ChangeMark> mark;
   };
   struct Received;
+  // Whether it is worth while to tell others of it: the best parameters are copied, or all gradients of a step applied.
+  bool MayTouchAllRows(const Received& received) const;
   absl::Status Take(const Received& received, Share& share);
   // Answers with the first error, or once all changes are durable.
   void Acknowledge(Received& received, CallContext context, RequestHandler::Reply reply);

@@ -209,8 +209,12 @@ size_t Partition::EndedWorkers() const {
 }
 
 bool Partition::EndClosesStep(const Sender& sender) const {
-  return options_.consistency.mode() == SYNC && sender.step == version_ && sender.number < workers_.size() &&
-         workers_[sender.number].clock == version_ && EndedWorkers() + 1 >= NeededWorkers();
+  return sender.step == version_ && sender.number < workers_.size() && workers_[sender.number].clock == version_ &&
+         EndsCloseStep(1);
+}
+
+bool Partition::EndsCloseStep(size_t ends) const {
+  return options_.consistency.mode() == SYNC && EndedWorkers() + ends >= NeededWorkers();
 }
 
 absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> segments) {

@@ -125,6 +125,8 @@ class Partition {
   absl::Status CheckEndStep(const Sender& sender, std::optional<uint64_t> segments) const;
   // Whether EndStep would close a step of SYNC, and apply all of its gradients; without looking for errors.
   bool EndClosesStep(const Sender& sender) const;
+  // The same of so many ends of the step, of different logical workers that have not ended it.
+  bool EndsCloseStep(size_t ends) const;
 
   // Supersedes all earlier incarnations of a logical worker and returns its clock. Nothing happens if the
   // incarnation is the present one. A released rank counts again from now on, as if its clock were

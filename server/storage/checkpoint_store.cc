@@ -211,7 +211,8 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
   }
   const CheckpointId id{manifest.job_id(), manifest.job_name(), manifest.step(), manifest.of_end()};
   for (const CheckpointPart& part : manifest.parts()) {
-    const absl::Status status = CheckPart(id, part);
+    absl::Status status = CheckPart(id, part);
+    if (absl::IsPermissionDenied(status)) status = CheckSize(PathOf(name, part.file()), part, status);
     if (absl::IsNotFound(status)) {
       return absl::FailedPreconditionError(
           absl::StrCat("the part ", PathOf(name, part.file()), " cannot go into the manifest: ", status.ToString(),
@@ -239,6 +240,19 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
   PAWL_RETURN_IF_ERROR(WriteFileDurably(env_, path, absl::MakeConstSpan(&fragment, 1)));
   PAWL_FAILPOINT("checkpoint.renamed");
   return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::CheckSize(const std::string& path, const CheckpointPart& part,
+                                        const absl::Status& denied) const {
+  const absl::StatusOr<uint64_t> size = env_.FileSize(path);
+  if (absl::IsPermissionDenied(size.status())) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(denied.message(), "; the scheduler must be able to read the parts that the servers write"));
+  }
+  if (!size.ok()) return size.status();
+  if (*size == part.bytes()) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat("the part ", path, " has ", *size, " bytes, not ", part.bytes(),
+                                         "; the scheduler may not read it: ", denied.message()));
 }
 
 absl::Status CheckpointStore::CheckPart(const CheckpointId& id, const CheckpointPart& part) const {

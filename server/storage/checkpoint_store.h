@@ -102,7 +102,8 @@ class CheckpointStore {
 
   // Completes a checkpoint: from now on it is there, before it was not. INVALID_ARGUMENT if the manifest does not
   // name every partition once; FAILED_PRECONDITION if a part is not there; ABORTED if it is not the file that it says, which
-  // a server that has lost the partition meanwhile may have put in its place; ALREADY_EXISTS.
+  // a server that has lost the partition meanwhile may have put in its place; ALREADY_EXISTS. Of parts that this process may
+  // not read (another user's) the size alone is compared; PERMISSION_DENIED: nor can that be seen.
   absl::Status WriteManifest(const CheckpointManifest& manifest);
 
   // Whether the part that a server has told of is the one that is there, by its beginning and its end: its blocks are not
@@ -143,6 +144,8 @@ class CheckpointStore {
  private:
   absl::StatusOr<std::string> OnlyJob() const;
   absl::Status VerifyOne(const std::string& name) const;
+  // For WriteManifest, where CheckPart is `denied`.
+  absl::Status CheckSize(const std::string& path, const CheckpointPart& part, const absl::Status& denied) const;
   absl::StatusOr<bool> IsOfAnotherRun(const std::string& name, uint64_t job_id) const;
   absl::Status DeleteCheckpoint(const std::string& name);
   std::string PathOf(absl::string_view name, absl::string_view file) const;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/env.h"
 #include "client_lib/base/fault_env.h"
 #include "gtest/gtest.h"
 #include "server/storage/worked_bytes.h"
@@ -14,6 +15,39 @@ namespace pawl {
 namespace {
 
 constexpr uint32_t kPartitions = 3;
+
+// The files of another user: the parts may not be read, and with `hides_sizes` not even be seen.
+class DeniedEnv final : public Env {
+ public:
+  explicit DeniedEnv(Env& env) : env_(env) {}
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override { return env_.Create(path); }
+  absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
+    return env_.OpenForAppend(path);
+  }
+  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
+    if (absl::EndsWith(path, ".part")) return absl::PermissionDeniedError(absl::StrCat("open ", path));
+    return env_.OpenForRead(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override { return env_.Rename(from, to); }
+  absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
+  absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
+  absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& folder) override { return env_.List(folder); }
+  absl::Status SyncFolder(const std::string& folder) override { return env_.SyncFolder(folder); }
+  absl::StatusOr<uint64_t> FileSize(const std::string& path) override {
+    if (hides_sizes && absl::EndsWith(path, ".part")) return absl::PermissionDeniedError(absl::StrCat("stat ", path));
+    return env_.FileSize(path);
+  }
+  absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
+    return env_.LockFolder(folder);
+  }
+
+  bool hides_sizes = false;
+
+ private:
+  Env& env_;
+};
 
 class CheckpointStoreTest : public testing::Test {
  protected:
@@ -227,6 +261,23 @@ TEST_F(CheckpointStoreTest, APartOfAnotherHistoryDoesNotGoIntoTheManifest) {
   }
   EXPECT_TRUE(Steps().empty());
   EXPECT_TRUE(store_.WriteManifest(WriteParts(5)).ok());
+}
+
+TEST_F(CheckpointStoreTest, OfPartsThatMayNotBeReadTheSizesAreCompared) {
+  DeniedEnv denied(env_);
+  CheckpointStore store(denied, "/checkpoints");
+  const CheckpointManifest good = WriteParts(5);
+  CheckpointManifest manifest = good;
+  manifest.mutable_parts(1)->set_bytes(1);
+  EXPECT_EQ(store.WriteManifest(manifest).code(), absl::StatusCode::kAborted);
+  denied.hides_sizes = true;
+  const absl::Status hidden = store.WriteManifest(good);
+  EXPECT_EQ(hidden.code(), absl::StatusCode::kPermissionDenied) << hidden;
+  EXPECT_TRUE(absl::StrContains(hidden.message(), "the scheduler must be able to read the parts")) << hidden;
+  denied.hides_sizes = false;
+  const absl::Status written = store.WriteManifest(good);
+  EXPECT_TRUE(written.ok()) << written;
+  EXPECT_EQ(Steps(), std::vector<uint64_t>{5});
 }
 
 TEST_F(CheckpointStoreTest, ACompleteCheckpointIsNeverWrittenToAgain) {
