@@ -29,9 +29,9 @@ void CallScheduler(ClientCore& core, const char* method, Request request, const 
 // As this process in its present life.
 template <typename Request>
 void Sign(const ClientCore& core, Request& request) {
-  const RegisterResponse now = core.newest_registration();
-  request.set_node(now.node());
-  request.set_incarnation(now.incarnation());
+  const NodeLink::Identity now = core.newest_identity();
+  request.set_node(now.node);
+  request.set_incarnation(now.incarnation);
 }
 
 // The answer itself.

@@ -36,8 +36,9 @@
 // # Every call
 //
 // - is asynchronous: it returns at once, with a future, or takes a callback
-//   instead. A callback runs once, on a thread of the library's or, if the call
-//   ends at once, on the caller's, before the call returns. It must not block, and
+//   instead. A callback runs once, on a thread of the library's, or on one that makes a
+//   call in the same session, before that returns: on the caller's own if the call ends at
+//   once. So hold no lock in a call that callbacks take. It must not block, and
 //   may make further calls; it must not destroy the client.
 // - has a deadline (CallOptions::timeout). Until then the library retries: a lost
 //   server, connection or message is not seen by the caller. What it repeats it
@@ -184,10 +185,16 @@ struct PullItem {
 // until its client's end, or CloseLogicalWorker.
 //
 // A Push or EndStep that has failed leaves the session broken, since what was to follow
-// may not be applied without it: every further call gets the same status. In the session of a logical worker so does one
-// that is refused at once (INVALID_ARGUMENT for its items, RESOURCE_EXHAUSTED): its step would lack it. In the free-running
-// session, which has no steps, such a call was never made. A broken logical worker goes on with CloseLogicalWorker and
-// TakeOver; after a broken free-running session, push with another Client.
+// may not be applied without it: every further call gets the same status, and so does every one that still waits for its
+// turn. One that is refused at once (INVALID_ARGUMENT for its items, RESOURCE_EXHAUSTED) does the same to further calls in
+// the session of a logical worker, whose step would lack it, but what was called before it goes on as if nothing had been
+// (only the pull of a PushPull counts as a further call). In the free-running session, which has no steps, a refused call
+// was never made.
+//
+// A broken logical worker goes on with CloseLogicalWorker and TakeOver, and repeats its step's pushes from the first one,
+// the same in the same order: what has arrived of them, or still does, is recognised by its place in the step alone, and is
+// not taken again. Other pushes in their places would be answered with OK, and be lost. After a broken free-running session,
+// push with another Client.
 class Session {
  public:
   virtual ~Session() = default;

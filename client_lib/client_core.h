@@ -64,7 +64,7 @@ class ClientCore : public std::enable_shared_from_this<ClientCore> {
   // The first: servers and sessions know the client by it.
   const RegisterResponse& registration() const { return registration_; }
   // The last: the scheduler knows the client by it.
-  RegisterResponse newest_registration() const { return link_->registration(); }
+  NodeLink::Identity newest_identity() const { return link_->identity(); }
   JobState job_state() const;
   absl::Status failure() const { return messenger_->failure(); }
   bool WaitForEnd(MonotonicDuration timeout) const;

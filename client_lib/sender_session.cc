@@ -79,22 +79,21 @@ void SenderSession::Enqueue(absl::Status refused, const CallOptions& options, Ca
                             absl::FunctionRef<void(Operation&, Callback)> fill) {
   Callback done = core_->Count(std::move(user_done));
   uint64_t id = 0;
-  if (refused.ok()) {
+  {
     MutexLock lock(mu_);
-    if (!broken_.ok()) {
-      refused = broken_;
-    } else if (operations_.size() >= kMaxWaitingCalls) {
-      refused = TooManyWait();
-    } else {
+    if (refused.ok() && !closed_.ok()) refused = closed_;
+    if (refused.ok() && operations_.size() >= kMaxWaitingCalls) refused = TooManyWait();
+    if (refused.ok()) {
       Operation& operation = operations_.emplace_back();
       operation.deadline = core_->Deadline(options);
       operation.id = id = next_id_++;
       fill(operation, std::move(done));
+    } else if (identity_.rank && closed_.ok()) {
+      // Or the step might be ended without it, by a caller who looks at the results later.
+      closed_ = refused;
     }
   }
   if (!refused.ok()) {
-    // Or the step might be ended without it, by a caller who looks at the results later.
-    if (identity_.rank) Fail(refused);
     done(refused);
     return;
   }
@@ -109,8 +108,8 @@ void SenderSession::Pull(absl::Span<const PullItem> items, const CallOptions& op
   if (refused.ok()) {
     MutexLock lock(mu_);
     const bool waits = identity_.rank && !options.step && step_ > active_step_;
-    if (!broken_.ok()) {
-      refused = broken_;
+    if (!closed_.ok()) {
+      refused = closed_;
     } else if (waits && waiting_pulls_.size() >= kMaxWaitingCalls) {
       refused = TooManyWait();
     } else {
@@ -324,7 +323,9 @@ void SenderSession::OnStepEnded(uint64_t step, const absl::Status& status) {
 }
 
 void SenderSession::BreakLocked(const absl::Status& status) {
-  if (!status.ok() && broken_.ok()) broken_ = status;
+  if (status.ok()) return;
+  if (broken_.ok()) broken_ = status;
+  if (closed_.ok()) closed_ = status;
 }
 
 void SenderSession::Fail(const absl::Status& why) {

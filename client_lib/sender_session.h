@@ -83,7 +83,7 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
   };
 
   // Lets a Push or EndStep wait for its turn, unless it is `refused`, or now: `fill`, which has mu_, makes of it what it is.
-  // One that is refused breaks the session of a rank.
+  // One that is refused closes the session of a rank to further calls; no other call ends by that.
   void Enqueue(absl::Status refused, const CallOptions& options, Callback user_done,
                absl::FunctionRef<void(Operation&, Callback)> fill);
   RequestHeader Header(uint64_t step) const;
@@ -117,6 +117,9 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
   void BeginOrdinals(uint64_t step);
 
   mutable Mutex mu_;
+  // With what calls that are made now end at once. An earlier call of a rank goes on while broken_ is OK.
+  absl::Status closed_ PAWL_GUARDED_BY(mu_);
+  // With what calls end that wait for their turn. Never without closed_.
   absl::Status broken_ PAWL_GUARDED_BY(mu_);
   // The step that calls made now belong to, and the one that is being sent.
   uint64_t step_ PAWL_GUARDED_BY(mu_);

@@ -31,7 +31,7 @@ TEST(JobDataTest, TheEvaluationMayTakeWhatTheTrainingDataLeaves) {
   const std::string train = Write("train", "0");
   // What one file needs while it is read.
   uint64_t needed = 1000;
-  while (!LoadJobData(JobWith(train, ""), needed).ok()) needed += needed / 10;
+  while (absl::IsResourceExhausted(LoadJobData(JobWith(train, ""), needed).status())) needed += needed / 10;
   const std::string eval = Write("eval", "0");
   const auto refused = LoadJobData(JobWith(train, eval), needed);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted) << refused.status();

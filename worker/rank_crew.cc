@@ -155,19 +155,22 @@ absl::Status RankCrew::HandleEnded() {
       continue;
     }
     const absl::Status status = hosted.ended.get();
+    // Before it has begun: that servers were away for too long is its next host's matter; all else says what is wrong.
+    const bool cannot_begin = hosted.trainer == nullptr && !absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status);
     if (status.ok()) {
       finished.push_back(it->first);
-    } else if (!options_.interrupts.leave.reason().ok() || !hosted.is_lost || hosted.trainer == nullptr) {
-      // All are to end, or it has failed, or has never begun.
+    } else if (!options_.interrupts.leave.reason().ok() || !hosted.is_lost || cannot_begin) {
+      // All are to end, or it has failed.
       ended_.push_back(std::move(it->second));
       hosted_.erase(it);
       return status;
     } else {
       if (!absl::IsCancelled(status)) {
-        spdlog::warn("logical worker {} is given up with a step that is not ended: {}", it->first, status.ToString());
+        spdlog::warn("logical worker {} is given up{}: {}", it->first,
+                     hosted.trainer == nullptr ? ", not begun" : " with a step that is not ended", status.ToString());
       }
       *given_up.add_logical_workers() = hosted.assignment;
-      options_.shared.progress.End(it->first);
+      if (hosted.trainer != nullptr) options_.shared.progress.End(it->first);
     }
     client_.CloseLogicalWorker(it->first);
     ended_.push_back(std::move(it->second));

@@ -136,11 +136,9 @@ class RankCrewTest : public testing::Test {
   RankCrewTest() {
     cluster_.SetIntercept([this](const std::string&, Method method) {
       if (method == Method::kPush && refuses_push_.exchange(false)) return absl::InvalidArgumentError("refused");
-      if (method == Method::kTakeOver && refuses_take_over_) {
-        // The client asks again.
-        if (!scheduler_->IsAdopted()) return absl::UnavailableError("in a moment");
-        return absl::DataLossError("contradictory clocks");
-      }
+      // The client asks again.
+      if (method == Method::kTakeOver && delays_take_over_) return absl::UnavailableError("in a moment");
+      if (method == Method::kTakeOver && refuses_take_over_) return absl::DataLossError("contradictory clocks");
       return absl::OkStatus();
     });
   }
@@ -186,7 +184,9 @@ class RankCrewTest : public testing::Test {
                             .progress = progress_,
                             .step_delay = std::chrono::milliseconds(1)};
     crew_ = std::make_unique<RankCrew>(
-        *client_, RankCrew::Options{.shared = shared, .interrupts = {leave_, abandon_}, .make_model = make_model});
+        *client_,
+        RankCrew::Options{
+            .shared = shared, .interrupts = {leave_, abandon_}, .make_model = make_model, .call_timeout = call_timeout_});
     ended_ = std::async(std::launch::async, [this] { return crew_->Run(); });
   }
 
@@ -219,7 +219,10 @@ class RankCrewTest : public testing::Test {
   FakeCluster cluster_{/*servers=*/2, /*partitions=*/4};
   const std::shared_ptr<AssigningScheduler> scheduler_ = std::make_shared<AssigningScheduler>(cluster_.control());
   std::atomic<bool> refuses_push_{false};
+  std::atomic<bool> delays_take_over_{false};
   std::atomic<bool> refuses_take_over_{false};
+  // To be set before Start.
+  MonotonicDuration call_timeout_ = std::chrono::minutes(10);
   Job job_;
   CpuDevice device_;
   std::unique_ptr<Dataset> train_;
@@ -326,15 +329,34 @@ TEST_F(RankCrewTest, ARankWhosePushIsRefusedEndsAllWithTheRefusalAndIsNotGivenUp
 }
 
 TEST_F(RankCrewTest, ARankThatIsLostWhileItsTakeOverFailsEndsAllWithThatError) {
+  delays_take_over_ = true;
   refuses_take_over_ = true;
   Start();
   scheduler_->Assign({{0, 11}});
   ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
   scheduler_->Assign({});
+  // It is lost by now, and its TakeOver not answered yet.
+  ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
+  delays_take_over_ = false;
   const std::optional<absl::Status> end = End();
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->code(), absl::StatusCode::kDataLoss) << *end;
   EXPECT_TRUE(scheduler_->given_up().empty());
+}
+
+TEST_F(RankCrewTest, ARankThatIsLostWhileItsTakeOverIsNotAnsweredInTimeIsGivenUp) {
+  delays_take_over_ = true;
+  call_timeout_ = std::chrono::seconds(3);
+  Start();
+  scheduler_->Assign({{0, 11}, {1, 12}});
+  ASSERT_TRUE(Eventually([&] { return scheduler_->IsAdopted(); }));
+  scheduler_->Assign({});
+  ASSERT_TRUE(Eventually([&] { return scheduler_->given_up().size() == kRanks; }));
+  delays_take_over_ = false;
+  scheduler_->Assign({{0, 13}});
+  EXPECT_TRUE(DoesSteps(0));
+  EXPECT_TRUE(leave_.reason().ok());
+  EXPECT_TRUE(abandon_.reason().ok());
 }
 
 TEST_F(RankCrewTest, ARankThatFailsEndsAllThoughTheSchedulerDoesNotAnswer) {

@@ -133,9 +133,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  RegisterResponse registration() const {
+  Identity identity() const {
     MutexLock lock(mu_);
-    return registration_;
+    return {registration_.node(), registration_.incarnation()};
   }
   MonotonicTime lease_until() const {
     return MonotonicTime(MonotonicDuration(lease_until_.load(std::memory_order_acquire)));
@@ -455,7 +455,7 @@ void NodeLink::Register(RegisterRequest request, MonotonicTime deadline, Registe
 
 void NodeLink::Start() { state_->Start(); }
 void NodeLink::Close() { state_->Close(); }
-RegisterResponse NodeLink::registration() const { return state_->registration(); }
+NodeLink::Identity NodeLink::identity() const { return state_->identity(); }
 MonotonicTime NodeLink::lease_until() const { return state_->lease_until(); }
 MonotonicDuration NodeLink::silence() const { return state_->silence(); }
 

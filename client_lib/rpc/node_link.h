@@ -77,8 +77,12 @@ class NodeLink {
   // takes for an event that is running. Not to be called by an event. Idempotent. The owner shuts the channel down.
   void Close();
 
-  // As registered last; empty before.
-  RegisterResponse registration() const;
+  // Who calls the scheduler: as registered last; empty before.
+  struct Identity {
+    std::string node;
+    uint64_t incarnation = 0;
+  };
+  Identity identity() const;
 
   // Until when this node is alive by the scheduler's word: the sending of the last registration or heartbeat that was
   // answered, plus lease_ms. MonotonicTime::min() before that and once disowned. Lock-free.
