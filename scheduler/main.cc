@@ -12,8 +12,8 @@
 //
 // Exit codes: 0 the job has completed, also if the checkpoint of its end could not be made (metrics.json says it), or was
 // stopped (SIGTERM, Ctrl-C, pawlctl); 1 the job has failed; 2 wrong flags, files or job; 3 the job goes on without this
-// process, which could not save its state, has lost it to another scheduler, or was asked to leave (--nostop_on_sigterm).
-// Once the job is over the same command ends at once with the job's exit code.
+// process, which could not save its state, has lost it to another scheduler, or was asked to leave
+// (--stop_on_sigterm=false). Once the job is over the same command ends at once with the job's exit code.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -90,9 +90,10 @@ ABSL_FLAG(std::string, restore, "",
 ABSL_FLAG(bool, begin_anew, false,
           "train the job again from its beginning although --data_dir or --store say that it is over; without it, the "
           "scheduler of a job that is over ends at once with the job's exit code");
-ABSL_FLAG(bool, stop_on_sigterm, true,
-          "SIGTERM and Ctrl-C stop the job, as pawlctl stop does. With --nostop_on_sigterm this process alone ends, with "
-          "exit code 3, and the job goes on when a scheduler is started again or a standby takes over");
+ABSL_FLAG(
+    bool, stop_on_sigterm, true,
+    "SIGTERM and Ctrl-C stop the job, as pawlctl stop does. With --stop_on_sigterm=false this process alone ends, with "
+    "exit code 3, and the job goes on when a scheduler is started again or a standby takes over");
 ABSL_FLAG(std::string, address_file, "", "file that gets host:port as soon as the scheduler listens");
 ABSL_FLAG(
     std::string, metrics_listen, "",
@@ -498,7 +499,7 @@ int main(int argc, char** argv) {
                     "After a crash, start it again with the same command: it goes on with the job, and training does\n"
                     "not stop meanwhile. Give --listen a fixed port, so that it is found again. A second one with the\n"
                     "same --store stands by until the first is gone. SIGTERM and Ctrl-C stop the job\n"
-                    "(--nostop_on_sigterm: only this process). Once the job is over the same command ends at once.\n\n"
+                    "(--stop_on_sigterm=false: only this process). Once the job is over the same command ends at once.\n\n"
                     "Exit codes: 0 the job has completed or was stopped; 1 it has failed; 2 wrong flags, files or job;\n"
                     "3 the job goes on without this process: start it again, unless another scheduler has taken over.\n"
                     "A job completes also if the checkpoint of its end could not be made: then metrics.json has an\n"

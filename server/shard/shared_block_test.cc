@@ -69,9 +69,11 @@ TEST(SharedBlock, LoansEndOnOtherThreads) {
   constexpr int kRounds = 2000;
   SharedBlock block = Filled(kFloats, 0);
   for (int round = 0; round < kRounds; ++round) {
+    constexpr int kReaders = 2;
     std::vector<std::thread> readers;
+    readers.reserve(kReaders);
     std::atomic<int> wrong = 0;
-    for (int i = 0; i < 2; ++i) {
+    for (int i = 0; i < kReaders; ++i) {
       readers.emplace_back([&wrong, round, loan = block.Lend()]() mutable {
         const BlockLoan mine = std::move(loan);
         for (size_t k = 0; k < mine.size(); ++k) wrong += mine.data()[k] != static_cast<float>(round);

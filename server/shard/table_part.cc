@@ -135,21 +135,21 @@ void TablePart::ApplyRow(uint64_t step, float scale, uint64_t key, const float* 
   CountUpdate(width, row.state);
 }
 
-void TablePart::Read(const ByteView& key_bytes, char* out) const {
-  const std::vector<uint64_t> keys = CopyKeys(key_bytes);
+void TablePart::Read(const ByteView& keys, char* out) const {
+  const std::vector<uint64_t> wanted = CopyKeys(keys);
   const size_t width = table_->MaxRowWidth();
-  std::vector<const float*> rows(keys.size());
-  for (size_t i = 0; i < std::min(keys.size(), kPrefetchDistance); ++i) rows_.Prefetch(keys[i]);
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (i + kPrefetchDistance < keys.size()) rows_.Prefetch(keys[i + kPrefetchDistance]);
-    rows[i] = rows_.Find(keys[i]);
+  std::vector<const float*> rows(wanted.size());
+  for (size_t i = 0; i < std::min(wanted.size(), kPrefetchDistance); ++i) rows_.Prefetch(wanted[i]);
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (i + kPrefetchDistance < wanted.size()) rows_.Prefetch(wanted[i + kPrefetchDistance]);
+    rows[i] = rows_.Find(wanted[i]);
     if (rows[i] != nullptr) PrefetchRow(rows[i], width);
   }
   std::vector<float> initial(width);
-  for (size_t i = 0; i < keys.size(); ++i) {
+  for (size_t i = 0; i < wanted.size(); ++i) {
     const float* row = rows[i];
     if (row == nullptr) {
-      table_->initializer().Fill(keys[i], 0, width, initial.data());
+      table_->initializer().Fill(wanted[i], 0, width, initial.data());
       row = initial.data();
     }
     // `out` follows other bytes of a message and need not be aligned.
@@ -158,8 +158,8 @@ void TablePart::Read(const ByteView& key_bytes, char* out) const {
   }
 }
 
-void TablePart::Lend(const ByteView& key_bytes, std::vector<BlockLoan>& loans) const {
-  for (const uint64_t key : CopyKeys(key_bytes)) {
+void TablePart::Lend(const ByteView& keys, std::vector<BlockLoan>& loans) const {
+  for (const uint64_t key : CopyKeys(keys)) {
     if (const auto found = blocks_.find(key); found != blocks_.end()) {
       loans.push_back(found->second.weights.Lend());
       continue;

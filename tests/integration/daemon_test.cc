@@ -125,7 +125,7 @@ TEST_F(DaemonTest, SigtermToTheSchedulerEndsEverythingCleanly) {
 
 TEST_F(DaemonTest, ASchedulerThatIsAskedToLeaveTakesNobodyWithIt) {
   ProcessClusterOptions options = Serving(1);
-  options.flags["scheduler"] = {"--nostop_on_sigterm"};
+  options.flags["scheduler"] = {"--stop_on_sigterm=false"};
   ProcessCluster* const cluster = StartCluster(options);
   ASSERT_NE(cluster, nullptr);
   const auto before = cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout);
