@@ -17,6 +17,7 @@
 #include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
 #include "server/shard/partition_snapshot.h"
+#include "server/two_servers.h"
 
 namespace pawl {
 namespace {
@@ -305,14 +306,7 @@ TEST_F(CheckpointerTest, WhoIsAheadInOnePartitionIsNotAheadInTheCut) {
 }
 
 TEST_F(CheckpointerTest, AServerThatIsPrimaryOfNothingAnswersSo) {
-  RoutingTable routing;
-  routing.set_job_id(kJobId);
-  routing.set_epoch(2);
-  for (const char* node : {"server-0", "server-1"}) {
-    ServerAddress& server = *routing.add_servers();
-    server.set_node(node);
-    server.set_incarnation(1);
-  }
+  RoutingTable routing = TwoServers(kJobId, 2);
   for (uint32_t p = 0; p < kPartitions; ++p) {
     routing.add_primary(1);
     routing.add_replicas()->set_primary_since(2);
@@ -494,14 +488,7 @@ TEST_F(CheckpointerTest, AskedForAgainBeforeItIsAnsweredTheEndGoesOnWhereItIs) {
 TEST_F(CheckpointerTest, APartitionThatMovesAtTheEndIsLeftOutAndTheOthersStayWritten) {
   CreateTable();
   Train(0);
-  RoutingTable routing;
-  routing.set_job_id(kJobId);
-  routing.set_epoch(2);
-  for (const char* node : {"server-0", "server-1"}) {
-    ServerAddress& server = *routing.add_servers();
-    server.set_node(node);
-    server.set_incarnation(1);
-  }
+  RoutingTable routing = TwoServers(kJobId, 2);
   for (uint32_t p = 0; p < kPartitions; ++p) {
     routing.add_primary(p == 1 ? 1 : 0);
     routing.add_replicas()->set_primary_since(p == 1 ? 2 : 1);

@@ -22,6 +22,7 @@
 #include "server/data_plane.h"
 #include "server/helper_threads.h"
 #include "server/replication/change_log.h"
+#include "server/two_servers.h"
 
 namespace pawl {
 namespace {
@@ -79,14 +80,7 @@ struct Server {
     registration.mutable_job()->set_logical_workers(kRanks);
     registration.mutable_job()->mutable_consistency()->set_mode(SYNC);
     plane.Begin(registration);
-    RoutingTable routing;
-    routing.set_job_id(kJobId);
-    routing.set_epoch(1);
-    for (const char* node : {"server-0", "server-1"}) {
-      ServerAddress& server = *routing.add_servers();
-      server.set_node(node);
-      server.set_incarnation(1);
-    }
+    RoutingTable routing = TwoServers(kJobId, 1);
     for (uint32_t p = 0; p < kPartitions; ++p) {
       routing.add_primary(0);
       PartitionReplicas& replicas = *routing.add_replicas();

@@ -14,6 +14,26 @@ namespace {
 
 using Ready = std::vector<std::shared_ptr<WaitingCall>>;
 
+// The only helper, which has other work as long as this lives.
+class BusyHelper {
+ public:
+  BusyHelper() {
+    helpers_.Offer([this] {
+      busy_ = true;
+      EXPECT_TRUE(Eventually([this] { return over_.load(); }));
+    });
+    EXPECT_TRUE(Eventually([this] { return busy_.load(); }));
+  }
+  ~BusyHelper() { over_ = true; }
+
+  HelperThreads* helpers() { return &helpers_; }
+
+ private:
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> over_{false};
+  HelperThreads helpers_{1};
+};
+
 TEST(SharedWorkTest, WithoutHelpItIsDoneInOrderAndWhatIsReadyGoesOnInBetween) {
   HelperThreads nobody(0);
   for (HelperThreads* helpers : {static_cast<HelperThreads*>(nullptr), &nobody}) {
@@ -73,37 +93,21 @@ TEST(SharedWorkTest, AllWhoMayHelpDo) {
 }
 
 TEST(SharedWorkTest, HelpThatDoesNotComeIsNotWaitedFor) {
-  std::atomic<bool> busy{false};
-  std::atomic<bool> over{false};
-  HelperThreads helpers(1);
-  helpers.Offer([&] {
-    busy = true;
-    EXPECT_TRUE(Eventually([&] { return over.load(); }));
-  });
-  ASSERT_TRUE(Eventually([&] { return busy.load(); }));
+  BusyHelper busy;
   bool done = false;
   ShareWork(
-      &helpers, 100, [](size_t) { return Ready(); }, [&] { done = true; });
+      busy.helpers(), 100, [](size_t) { return Ready(); }, [&] { done = true; });
   EXPECT_TRUE(done);
-  over = true;
 }
 
 TEST(SharedWorkTest, HelpThatComesTooLateKeepsNothing) {
-  std::atomic<bool> busy{false};
-  std::atomic<bool> over{false};
-  HelperThreads helpers(1);
-  helpers.Offer([&] {
-    busy = true;
-    EXPECT_TRUE(Eventually([&] { return over.load(); }));
-  });
-  ASSERT_TRUE(Eventually([&] { return busy.load(); }));
+  BusyHelper busy;
   auto message = std::make_shared<int>(0);
   const std::weak_ptr<int> kept = message;
   ShareWork(
-      &helpers, 100, [message](size_t) { return Ready(); }, [message] {});
+      busy.helpers(), 100, [message](size_t) { return Ready(); }, [message] {});
   message.reset();
   EXPECT_TRUE(kept.expired());
-  over = true;
 }
 
 TEST(SharedWorkTest, WhoStopsWaitsForTheHelpThatIsBeingGiven) {
