@@ -81,6 +81,7 @@ void ClientCore::Join(Callback done) {
   request.set_role(options_.role);
   request.set_node(options_.node);
   request.set_job_id(options_.node_job_id);
+  request.set_life(options_.node_life);
   request.set_description(options_.description.empty() ? ProcessDescription() : options_.description);
   for (const uint32_t rank : options_.logical_workers) request.add_logical_workers(rank);
   request.set_follows_assignment(options_.role == WORKER_ROLE && options_.follows_assignment);
@@ -115,6 +116,7 @@ void ClientCore::OnDisowned(const absl::Status& why) {
   // Nobody else is to have the number that it goes on to push under.
   request.set_node(registration_.node());
   request.set_job_id(registration_.job_id());
+  request.set_life(options_.node_life);
   request.set_description(options_.description.empty() ? ProcessDescription() : options_.description);
   link_->Register(std::move(request), MonotonicTime::max(), [this](absl::StatusOr<RegisterResponse> registered) {
     if (registered.ok() && registered->job_id() != registration_.job_id()) {

@@ -45,7 +45,7 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   worker.wishes.assign(request.logical_workers().begin(), request.logical_workers().end());
   worker.follows = request.follows_assignment();
   const Node* const before = membership_.FindReturning(request);
-  const bool repeated = before != nullptr && !before->gone && before->process_nonce == request.process_nonce();
+  const bool repeated = before != nullptr && !before->gone && IsRepeated(request, *before);
   if (request.role() == WORKER_ROLE && !repeated) {
     if (before != nullptr) worker.name = before->name;
     const absl::Status status = logical_workers_.CheckWishes(worker);

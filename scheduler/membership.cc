@@ -49,12 +49,33 @@ absl::Status CheckAddress(const std::string& address) {
   return absl::OkStatus();
 }
 
+// OK if it is not older than what is known of the node, which it names or whose process sends it.
+absl::Status CheckIsNext(const RegisterRequest& request, const Node& node) {
+  if (request.process_nonce() == node.process_nonce &&
+      (node.role != request.role() || node.address != request.address())) {
+    return absl::InvalidArgumentError(absl::StrCat("process_nonce belongs to ", NodeText(node)));
+  }
+  const auto sent = std::pair(request.life(), request.registration());
+  const auto known = std::pair(node.life, node.registration);
+  // Two processes with copies of one data directory have the same life.
+  const bool is_copy = sent.first > 0 && sent.first == known.first && request.process_nonce() != node.process_nonce;
+  if (sent >= known && !is_copy) return absl::OkStatus();
+  return absl::AbortedError(absl::StrCat(
+      "this registration as ", node.name, " is of life ", sent.first, ", registration ", sent.second, ", and ",
+      NodeText(node), " has registered in life ", known.first, ", registration ", known.second,
+      ": it comes too late, or from a copy of that node's data directory"));
+}
+
 }  // namespace
 
 std::string NodeText(const Node& node) {
   std::string inside = node.description;
   if (!node.address.empty()) absl::StrAppend(&inside, inside.empty() ? "" : ", ", node.address);
   return inside.empty() ? node.name : absl::StrCat(node.name, " (", inside, ")");
+}
+
+bool IsRepeated(const RegisterRequest& request, const Node& node) {
+  return request.process_nonce() == node.process_nonce && request.registration() == node.registration;
 }
 
 absl::Status Membership::CheckRequest(const RegisterRequest& request) const {
@@ -138,18 +159,10 @@ const Node* Membership::FindReturning(const RegisterRequest& request) const {
 
 absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequest& request, MonotonicTime now) {
   PAWL_RETURN_IF_ERROR(CheckRequest(request));
-  if (superseded_.contains(request.process_nonce())) {
-    return absl::AbortedError(
-        absl::StrCat("this registration is of an earlier life of ",
-                     request.node().empty() ? "a node" : BoundedText(request.node(), kMaxNodeNameBytes),
-                     ", which another one has followed"));
-  }
   const Node* const before = FindReturning(request);
-  if (before != nullptr && before->process_nonce == request.process_nonce()) {
-    if (before->role != request.role() || before->address != request.address()) {
-      return absl::InvalidArgumentError(absl::StrCat("process_nonce belongs to ", NodeText(*before)));
-    }
-    if (!before->gone) {
+  if (before != nullptr) {
+    PAWL_RETURN_IF_ERROR(CheckIsNext(request, *before));
+    if (!before->gone && IsRepeated(request, *before)) {
       Node& node = nodes_.at(by_name_.at(before->name));
       node.last_heard = now;
       return Registration{&node, false};
@@ -187,12 +200,13 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
     node.earlier.set_steps_min(std::max(before->earlier.steps_min(), before->progress.steps_min()));
     node.earlier.set_steps_max(std::max(before->earlier.steps_max(), before->progress.steps_max()));
     gone_.erase(std::remove(gone_.begin(), gone_.end(), before->name), gone_.end());
-    if (before->process_nonce != request.process_nonce()) Supersede(before->process_nonce);
     Forget(std::string(before->name));
   }
   node.role = request.role();
   node.incarnation = ++last_incarnation_;
   node.process_nonce = request.process_nonce();
+  node.life = request.life();
+  node.registration = request.registration();
   node.address = request.address();
   node.description = request.description();
   node.zone = request.zone();
@@ -341,6 +355,8 @@ StoredMembership Membership::Save() const {
     to.set_number(node.number);
     to.set_incarnation(node.incarnation);
     to.set_process_nonce(node.process_nonce);
+    to.set_life(node.life);
+    to.set_registration(node.registration);
     to.set_address(node.address);
     to.set_description(node.description);
     to.set_gone(node.gone);
@@ -366,6 +382,8 @@ void Membership::Restore(const StoredMembership& stored, MonotonicTime now) {
     node.number = from.number();
     node.incarnation = from.incarnation();
     node.process_nonce = from.process_nonce();
+    node.life = from.life();
+    node.registration = from.registration();
     node.address = from.address();
     node.description = from.description();
     node.gone = from.gone();
@@ -401,13 +419,6 @@ void Membership::MarkGone(Node& node) {
     gone_.pop_front();
     Forget(oldest);
   }
-}
-
-void Membership::Supersede(uint64_t process_nonce) {
-  if (superseded_.insert(process_nonce).second) superseded_order_.push_back(process_nonce);
-  if (superseded_order_.size() <= kMaxSupersededLives) return;
-  superseded_.erase(superseded_order_.front());
-  superseded_order_.pop_front();
 }
 
 void Membership::Forget(const std::string& name) {

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
@@ -26,9 +25,6 @@ inline constexpr uint32_t kMaxServers = 1024;
 inline constexpr uint32_t kMaxWorkers = 16384;
 // Dead and departed servers and workers that are still shown; the oldest go first.
 inline constexpr size_t kMaxGoneNodes = 2048;
-// Lives that were followed by another one of the same node, and whose late messages are known as such; a scheduler that is
-// restarted knows of none.
-inline constexpr size_t kMaxSupersededLives = 65536;
 inline constexpr size_t kMaxAddressBytes = 256;
 inline constexpr size_t kMaxDescriptionBytes = 256;
 inline constexpr size_t kMaxNodeNameBytes = 64;
@@ -46,6 +42,9 @@ struct Node {
   uint32_t number = 0;
   uint64_t incarnation = 0;
   uint64_t process_nonce = 0;
+  // RegisterRequest's.
+  uint32_t life = 0;
+  uint64_t registration = 0;
   std::string address;
   std::string description;
   // When this life began.
@@ -75,6 +74,9 @@ struct Node {
 // "server-1 (host pid 123, 127.0.0.1:4321)"
 std::string NodeText(const Node& node);
 
+// Whether the node's present life began with this very request.
+bool IsRepeated(const RegisterRequest& request, const Node& node);
+
 // Keeps the nodes and their leases. Time is passed in. Not thread-safe.
 //
 // Invariants:
@@ -82,6 +84,7 @@ std::string NodeText(const Node& node);
 //     is used again only with a higher incarnation.
 //  2. A life that is over never comes back. A server or worker that registers as the node that it was, or as the
 //     process that it was, begins another life of that node, and the one before is over.
+//  3. Of a node's registrations that say how many there were before them, the last one counts, however late others come.
 class Membership {
  public:
   struct Options {
@@ -104,8 +107,7 @@ class Membership {
     std::optional<Node> former = std::nullopt;
   };
   // INVALID_ARGUMENT for an impossible request, ALREADY_EXISTS for another server's address,
-  // RESOURCE_EXHAUSTED beyond the limits. ABORTED for a registration that has been on its way until a later one of that node
-  // had come.
+  // RESOURCE_EXHAUSTED beyond the limits. ABORTED for a registration that comes after a later one of that node.
   absl::StatusOr<Registration> Register(const RegisterRequest& request, MonotonicTime now);
 
   // What Register(request) would take up again: the process's node, or the one that it names; nullptr if none.
@@ -159,16 +161,12 @@ class Membership {
   absl::StatusOr<uint32_t> NextNumber(const RegisterRequest& request);
   void MarkGone(Node& node);
   void Forget(const std::string& name);
-  void Supersede(uint64_t process_nonce);
 
   const Options options_;
   // By (role, number), so that listings are in order.
   std::map<std::pair<int, uint32_t>, Node> nodes_;
   absl::flat_hash_map<std::string, std::pair<int, uint32_t>> by_name_;
   absl::flat_hash_map<uint64_t, std::string> by_nonce_;
-  // Nonces of lives that another one has followed, and the order in which they were, the oldest first.
-  absl::flat_hash_set<uint64_t> superseded_;
-  std::deque<uint64_t> superseded_order_;
   // Names of gone servers and workers, the oldest first.
   std::deque<std::string> gone_;
   uint64_t last_incarnation_ = 0;

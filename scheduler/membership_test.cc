@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/simulated_clock.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -27,6 +28,17 @@ RegisterRequest Other(Role role, uint64_t nonce) {
   return request;
 }
 
+// As the node server-0 in a later life.
+RegisterRequest Returning(RegisterRequest request, uint32_t life) {
+  request.set_node("server-0");
+  request.set_life(life);
+  return request;
+}
+
+Membership::Options Options() {
+  return {.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3, .logical_workers = 4};
+}
+
 class MembershipTest : public testing::Test {
  protected:
   absl::StatusOr<Node> Join(const RegisterRequest& request) {
@@ -42,8 +54,7 @@ class MembershipTest : public testing::Test {
   }
 
   SimulatedClock clock_;
-  Membership membership_{
-      {.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3, .logical_workers = 4}};
+  Membership membership_{Options()};
 };
 
 TEST_F(MembershipTest, NodesAreNumberedByRoleAndIncarnationsGrowOverAll) {
@@ -139,16 +150,41 @@ TEST_F(MembershipTest, LifeThatIsOverIsAbortedForGoodAndItsProcessMayBeginAnothe
 
 TEST_F(MembershipTest, LateRegistrationOfAFormerLifeEndsNothing) {
   ASSERT_TRUE(Join(Server(1)).ok());
-  RegisterRequest second = Server(2);
-  second.set_node("server-0");
-  ASSERT_TRUE(Join(second).ok());
-  RegisterRequest third = Server(3);
-  third.set_node("server-0");
+  // It is killed before the scheduler has heard of it.
+  const RegisterRequest second = Returning(Server(2), /*life=*/2);
+  const RegisterRequest third = Returning(Server(3), /*life=*/3);
   const Node present = *Join(third);
-  EXPECT_TRUE(absl::IsAborted(Join(second).status()));
-  EXPECT_TRUE(absl::IsAborted(Join(Server(1)).status()));
+  const absl::Status late = Join(second).status();
+  EXPECT_TRUE(absl::IsAborted(late));
+  EXPECT_THAT(std::string(late.message()), testing::HasSubstr("life 2"));
   EXPECT_TRUE(Beat(present).ok());
-  EXPECT_EQ(Join(third)->incarnation, present.incarnation);
+  EXPECT_EQ(Join(third)->incarnation, present.incarnation) << "the same again";
+  Membership restored(Options());
+  restored.Restore(membership_.Save(), clock_.Now());
+  EXPECT_TRUE(absl::IsAborted(restored.Register(second, clock_.Now()).status()));
+  EXPECT_TRUE(restored.Register(Returning(Server(4), /*life=*/4), clock_.Now()).ok());
+}
+
+TEST_F(MembershipTest, LateRegistrationOfAProcessThatHasJoinedAgainEndsNothing) {
+  const RegisterRequest first = Server(1);
+  ASSERT_TRUE(Join(first).ok());
+  clock_.Advance(milliseconds(1001));
+  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+  RegisterRequest second = Returning(first, /*life=*/1);
+  second.set_registration(2);
+  const Node present = *Join(second);
+  EXPECT_EQ(present.name, "server-0");
+  EXPECT_TRUE(absl::IsAborted(Join(first).status()));
+  EXPECT_TRUE(Beat(present).ok());
+}
+
+TEST_F(MembershipTest, OfTwoProcessesWithCopiesOfOneDataDirectoryTheSecondIsRefused) {
+  ASSERT_TRUE(Join(Server(1)).ok());
+  const Node present = *Join(Returning(Server(2), /*life=*/2));
+  const absl::Status copy = Join(Returning(Server(3), /*life=*/2)).status();
+  EXPECT_TRUE(absl::IsAborted(copy));
+  EXPECT_THAT(std::string(copy.message()), testing::HasSubstr("copy"));
+  EXPECT_TRUE(Beat(present).ok());
 }
 
 TEST_F(MembershipTest, ProcessThatNamesItsNodeEndsThatNodesFormerLife) {
@@ -224,7 +260,7 @@ TEST_F(MembershipTest, RestoredNodesGoOnInTheirLivesWithFreshLeases) {
   ASSERT_TRUE(membership_.Leave(gone.name, gone.incarnation).ok());
   const StoredMembership stored = membership_.Save();
   clock_.Advance(milliseconds(60000));
-  Membership restored({.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3, .logical_workers = 4});
+  Membership restored(Options());
   restored.Restore(stored, clock_.Now());
   EXPECT_EQ(restored.PresentCount(), 2u);
   EXPECT_TRUE(restored.ExpireLeases(clock_.Now()).empty());

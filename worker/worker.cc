@@ -385,6 +385,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrup
     identity = *std::move(opened);
     client_options.node = identity->node();
     client_options.node_job_id = identity->job_id();
+    client_options.node_life = identity->life();
   }
   // Declared before the client, which is destroyed first and whose calls write into it.
   std::unique_ptr<Training> training;

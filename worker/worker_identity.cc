@@ -1,5 +1,6 @@
 #include "worker/worker_identity.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -31,23 +32,32 @@ absl::StatusOr<std::unique_ptr<WorkerIdentity>> WorkerIdentity::Open(Env& env, c
   std::vector<std::string> words;
   if (text.ok()) words = absl::StrSplit(absl::StripSuffix(*text, "\n"), ' ');
   uint64_t job_id = 0;
-  if (words.size() != 2 || words[0].empty() || !absl::SimpleHexAtoi(words[1], &job_id)) {
+  uint32_t life = 0;
+  if (words.size() != 3 || words[0].empty() || !absl::SimpleHexAtoi(words[1], &job_id) ||
+      !absl::SimpleAtoi(words[2], &life)) {
     spdlog::warn("{} does not say who this worker was, so it is a new one: {}", identity->path_,
                  text.ok() ? "it is damaged" : text.status().ToString());
     return identity;
   }
-  identity->node_ = std::move(words[0]);
-  identity->job_id_ = job_id;
+  // A life that is not written down would be taken for the one before.
+  if (const absl::Status written = identity->Write(words[0], job_id, life + 1); !written.ok()) {
+    spdlog::warn("this worker is a new one, since --data_dir cannot be written: {}", written.ToString());
+  }
   return identity;
 }
 
 absl::Status WorkerIdentity::Become(const std::string& node, uint64_t job_id) {
   if (node == node_ && job_id == job_id_) return absl::OkStatus();
-  const std::string line = absl::StrFormat("%s %016x\n", node, job_id);
+  return Write(node, job_id, std::max(life_, 1u));
+}
+
+absl::Status WorkerIdentity::Write(const std::string& node, uint64_t job_id, uint32_t life) {
+  const std::string line = absl::StrFormat("%s %016x %d\n", node, job_id, life);
   const WritableFile::Fragment fragment(line.data(), line.size());
   PAWL_RETURN_IF_ERROR(WriteFileDurably(env_, path_, {fragment}));
   node_ = node;
   job_id_ = job_id;
+  life_ = life;
   return absl::OkStatus();
 }
 

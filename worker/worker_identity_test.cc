@@ -17,11 +17,17 @@ TEST(WorkerIdentityTest, AWorkerIsTheSameInItsNextLife) {
     EXPECT_EQ((*identity)->job_id(), 0u);
     ASSERT_TRUE((*identity)->Become("worker-1", 0xfedcba9876543210).ok());
     EXPECT_EQ((*identity)->node(), "worker-1");
+    EXPECT_EQ((*identity)->life(), 1u);
   }
-  const auto identity = WorkerIdentity::Open(env, kFolder);
-  ASSERT_TRUE(identity.ok()) << identity.status();
-  EXPECT_EQ((*identity)->node(), "worker-1");
-  EXPECT_EQ((*identity)->job_id(), 0xfedcba9876543210);
+  for (const uint32_t life : {2u, 3u}) {
+    const auto identity = WorkerIdentity::Open(env, kFolder);
+    ASSERT_TRUE(identity.ok()) << identity.status();
+    EXPECT_EQ((*identity)->node(), "worker-1");
+    EXPECT_EQ((*identity)->job_id(), 0xfedcba9876543210);
+    EXPECT_EQ((*identity)->life(), life);
+    ASSERT_TRUE((*identity)->Become("worker-1", 0xfedcba9876543210).ok());
+    EXPECT_EQ((*identity)->life(), life);
+  }
 }
 
 TEST(WorkerIdentityTest, ANewJobReplacesTheOldOne) {
@@ -31,10 +37,11 @@ TEST(WorkerIdentityTest, ANewJobReplacesTheOldOne) {
   const auto identity = WorkerIdentity::Open(env, kFolder);
   EXPECT_EQ((*identity)->node(), "worker-0");
   EXPECT_EQ((*identity)->job_id(), 8u);
+  EXPECT_EQ((*identity)->life(), 3u) << "of the folder's processes";
 }
 
 TEST(WorkerIdentityTest, WithADamagedFileItIsANewWorker) {
-  for (const char* damaged : {"", "worker-1", "worker-1 xyz\n", " 7\n", "worker-1 7 8\n"}) {
+  for (const char* damaged : {"", "worker-1", "worker-1 7\n", "worker-1 xyz 1\n", "worker-1 7 x\n", " 7 1\n", "worker-1 7 8 9\n"}) {
     SCOPED_TRACE(damaged);
     FaultEnv env(1);
     ASSERT_TRUE(env.MakeFolder(kFolder).ok());

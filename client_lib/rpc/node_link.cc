@@ -58,7 +58,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   void Register(RegisterRequest request, MonotonicTime deadline, Registered done) {
     auto attempts = std::make_shared<Registration>();
     attempts->request = std::move(request);
-    attempts->request.set_process_nonce(RandomNumber());
+    attempts->request.set_process_nonce(process_nonce_);
     attempts->deadline = deadline;
     auto answer = std::make_shared<Registered>(std::move(done));
     bool closed;
@@ -67,6 +67,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       closed = closed_;
       if (!closed) {
         attempts->life = ++life_;
+        attempts->request.set_registration(attempts->life);
         started_ = false;
         registered_ = false;
         SetLease(MonotonicTime::min());
@@ -418,6 +419,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   const Clock& clock_;
   const std::string scheduler_;
   const Events events_;
+  const uint64_t process_nonce_ = RandomNumber();
 
   std::atomic<MonotonicDuration::rep> lease_until_{MonotonicTime::min().time_since_epoch().count()};
 

@@ -63,8 +63,8 @@ class NodeLink {
   NodeLink& operator=(const NodeLink&) = delete;
 
   // Registers: tries again, without pause for longer than a second, while the scheduler cannot be reached, until
-  // `deadline` (MonotonicTime::max(): until Close). `request` says everything but process_nonce, which the link sets:
-  // another one for each call. The answer is DEADLINE_EXCEEDED, CANCELLED by Close or another Register, or what the
+  // `deadline` (MonotonicTime::max(): until Close). `request` says everything but process_nonce and
+  // registration, which the link sets. The answer is DEADLINE_EXCEEDED, CANCELLED by Close or another Register, or what the
   // scheduler says. Ends the life before, if there was one. `done` runs once, as an event; with CANCELLED on the thread of
   // the Close or Register that is the reason.
   void Register(RegisterRequest request, MonotonicTime deadline, Registered done);

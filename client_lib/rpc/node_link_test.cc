@@ -235,6 +235,23 @@ TEST_F(NodeLinkTest, WhatBelongsToOneThatLivesIsNotAskedForForEver) {
   EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kAlreadyExists);
 }
 
+TEST_F(NodeLinkTest, EachRegistrationOfAProcessSaysThatItIsALaterOne) {
+  uint64_t nonce = 0;
+  uint64_t last = 0;
+  for (int i = 0; i < 3; ++i) {
+    auto registered = Register(RegisterRequest(), MonotonicTime::max());
+    RegisterRequest sent;
+    ScriptedChannel::Sent call = channel_.Take(kRegister);
+    ASSERT_TRUE(sent.ParseFromString(call.bytes));
+    EXPECT_GT(sent.registration(), last);
+    last = sent.registration();
+    if (i > 0) EXPECT_EQ(sent.process_nonce(), nonce);
+    nonce = sent.process_nonce();
+    call.done(absl::OkStatus(), Message(Registration(i + 1)));
+    ASSERT_TRUE(registered.get().ok());
+  }
+}
+
 TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
   auto registered = Register(RegisterRequest(), MonotonicTime::max());

@@ -28,7 +28,7 @@ class NodeLog : public ChangeLog {
     std::function<std::optional<HeldSnapshot>(uint32_t partition)> hold;
   };
 
-  // Who this server was, unless it is new.
+  // Who this server was, unless it is new; its life is the one that has begun with this log.
   virtual const std::optional<NodeIdentity>& identity() const = 0;
   // The partitions of the last life, ascending. `options` are those of the identity's job. Empty if it wrote no log.
   // DATA_LOSS, naming file and offset: nothing was changed. REQUIRES: identity().

@@ -40,16 +40,20 @@ absl::StatusOr<std::unique_ptr<ServerLog>> ServerLog::Open(Env& env, ServerLogOp
   PAWL_RETURN_IF_ERROR(env.SyncFolder(FolderOf(options.data_folder)));
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<FolderLock> lock, env.LockFolder(options.data_folder));
   std::unique_ptr<ServerLog> log(new ServerLog(env, std::move(options), std::move(lock)));
-  PAWL_RETURN_IF_ERROR(log->ReadIdentity());
+  PAWL_RETURN_IF_ERROR(log->BeginLife());
   return log;
 }
 
 ServerLog::~ServerLog() { Stop(); }
 
-absl::Status ServerLog::ReadIdentity() {
+absl::Status ServerLog::BeginLife() {
   absl::StatusOr<NodeIdentity> identity = ReadNodeFile(env_, options_.data_folder);
   if (identity.ok()) {
-    if (!identity->clearing()) identity_ = *std::move(identity);
+    life_ = identity->life() + 1;
+    if (identity->clearing()) return absl::OkStatus();
+    identity->set_life(life_);
+    PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, *identity));
+    identity_ = *std::move(identity);
     return absl::OkStatus();
   }
   if (!absl::IsNotFound(identity.status())) return identity.status();
@@ -110,6 +114,7 @@ absl::Status ServerLog::StartAnew(NodeIdentity identity) {
   }
   recovered_.reset();
   identity_.reset();
+  identity.set_life(life_);
   // What a crash leaves in between is known to be void.
   identity.set_clearing(true);
   PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity));

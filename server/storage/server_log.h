@@ -67,7 +67,8 @@ struct ServerLogOptions {
 //    never taken for as far as it was.
 class ServerLog final : public NodeLog {
  public:
-  // UNAVAILABLE: another process has the folder. DATA_LOSS: the node file is damaged, or missing beside a log.
+  // The next life of whoever the folder is of; that is durable when it returns. UNAVAILABLE: another process has the
+  // folder. DATA_LOSS: the node file is damaged, or missing beside a log.
   static absl::StatusOr<std::unique_ptr<ServerLog>> Open(Env& env, ServerLogOptions options);
   ~ServerLog() override;
 
@@ -132,7 +133,7 @@ class ServerLog final : public NodeLog {
   ServerLog(Env& env, ServerLogOptions options, std::unique_ptr<FolderLock> lock)
       : env_(env), options_(std::move(options)), lock_(std::move(lock)) {}
 
-  absl::Status ReadIdentity();
+  absl::Status BeginLife();
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> RecoverFiles(const PartitionOptions& options);
   absl::Status DeleteFiles();
   void OnDurable(absl::Span<const DurableIndex> durable);
@@ -157,6 +158,7 @@ class ServerLog final : public NodeLog {
   const std::unique_ptr<FolderLock> lock_;
   // Until Start, of the one thread; then constant.
   std::optional<NodeIdentity> identity_;
+  uint32_t life_ = 1;
   std::unique_ptr<SnapshotStore> snapshots_;
   std::optional<RecoveredLog> recovered_;
   Events events_;

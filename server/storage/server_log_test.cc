@@ -36,6 +36,17 @@ TEST_F(ServerLogTest, ANewDirectoryHasNoIdentityAndThenThatOfItsServer) {
   EXPECT_EQ(log->identity()->job().seed(), 7u);
 }
 
+TEST_F(ServerLogTest, EachProcessOfADirectoryIsAnotherLifeAlsoIfThePowerFails) {
+  Restart();
+  EXPECT_EQ(server_->log().identity()->life(), 1u);
+  server_ = nullptr;
+  for (const uint32_t life : {2u, 3u}) {
+    EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value()->identity()->life(), life);
+    env_.CutPower();
+    env_.RestorePower();
+  }
+}
+
 TEST_F(ServerLogTest, WhatIsOfAnotherJobIsDeletedAndTheNewOneBeginsAtNothing) {
   Restart();
   server_->Change(1, 50);

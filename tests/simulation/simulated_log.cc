@@ -15,7 +15,10 @@ namespace pawl {
 
 SimulatedLog::SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& random, std::shared_ptr<Life> life,
                            bool forgets)
-    : disk_(disk), loop_(loop), random_(random), life_(std::move(life)), forgets_(forgets) {}
+    : disk_(disk), loop_(loop), random_(random), life_(std::move(life)), forgets_(forgets) {
+  ++disk_.lives;
+  if (disk_.identity.has_value()) disk_.identity->set_life(disk_.lives);
+}
 
 SimulatedLog::~SimulatedLog() {
   if (!queue_.empty()) Write(random_.Below(queue_.size() + 1));
@@ -53,6 +56,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> SimulatedLog::Recover(co
 
 absl::Status SimulatedLog::StartAnew(NodeIdentity identity) {
   disk_.partitions.clear();
+  identity.set_life(disk_.lives);
   disk_.identity = std::move(identity);
   last_.clear();
   return absl::OkStatus();

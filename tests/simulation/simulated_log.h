@@ -30,6 +30,8 @@ struct SimulatedDisk {
     std::vector<std::string> entries;
   };
   std::optional<NodeIdentity> identity;
+  // That have had it.
+  uint32_t lives = 0;
   std::map<uint32_t, StoredPartition> partitions;
 };
 

@@ -47,6 +47,7 @@ void SimulatedSender::Start() {
   if (role_ == WORKER_ROLE && world_.random.Chance(0.7)) {
     options.node = node_;
     options.node_job_id = job_id_;
+    options.node_life = ++lives_;
   }
   core_ = std::make_shared<ClientCore>(std::move(options), *transport_, *control_, *link_);
   core_->Join(InThisLife([this](absl::Status status) {

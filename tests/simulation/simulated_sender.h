@@ -85,6 +85,7 @@ class SimulatedSender {
   // Of the life before, if it kept its data folder.
   std::string node_;
   uint64_t job_id_ = 0;
+  uint32_t lives_ = 0;
   std::shared_ptr<Life> life_;
   std::unique_ptr<SimulatedTransport> transport_;
   std::unique_ptr<SimulatedControlChannel> control_;
