@@ -9,6 +9,7 @@
 #include "client_lib/base/futures.h"
 #include "client_lib/base/process_description.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/job/consistency.h"
 #include "client_lib/resumption.h"
 #include "client_lib/sender_session.h"
 #include "client_lib/step_calls.h"
@@ -48,8 +49,7 @@ MonotonicTime ClientCore::Deadline(const CallOptions& options) const {
 }
 
 bool ClientCore::is_sync() const {
-  const ConsistencyMode mode = registration_.job().consistency().mode();
-  return mode != BOUNDED && mode != ASYNC;
+  return IsSync(registration_.job().consistency().mode());
 }
 
 absl::Status ClientCore::Join() {

@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/job/consistency.h"
 
 namespace pawl {
 
 absl::StatusOr<Resumption> ResumptionAt(absl::Span<const uint64_t> clocks, ConsistencyMode mode) {
   const auto [lowest, highest] = std::minmax_element(clocks.begin(), clocks.end());
-  if (mode == BOUNDED || mode == ASYNC) return Resumption{.step = *lowest, .behind = {}};
+  if (!IsSync(mode)) return Resumption{.step = *lowest, .behind = {}};
   if (*highest - *lowest > 1) {
     return absl::DataLossError(absl::StrCat("its clock is ", *lowest, " in partition ", lowest - clocks.begin(), " and ",
                                             *highest, " in partition ", highest - clocks.begin(),

@@ -16,7 +16,9 @@ namespace pawl {
 
 // The error of a system call on a file: names the operation, the file and errno's text.
 //   ENOENT NOT_FOUND; EEXIST ALREADY_EXISTS; EACCES, EPERM, EROFS PERMISSION_DENIED;
-//   ENOSPC, EDQUOT, EMFILE, ENFILE RESOURCE_EXHAUSTED; EIO DATA_LOSS; all others UNAVAILABLE.
+//   ENOTDIR, ENAMETOOLONG, ELOOP, EINVAL INVALID_ARGUMENT: the path is none;
+//   EISDIR, ENOTEMPTY, EFBIG, ENODEV, ENXIO, EOPNOTSUPP FAILED_PRECONDITION: what is there is of another kind;
+//   ENOSPC, EDQUOT, EMFILE, ENFILE RESOURCE_EXHAUSTED; EIO DATA_LOSS; all others UNAVAILABLE: it may be better next time.
 absl::Status FileError(absl::string_view operation, absl::string_view path, int error_number);
 
 // A file that grows at its end. Not thread-safe. Closes itself, without syncing.
