@@ -245,7 +245,9 @@ TEST_F(NodeLinkTest, EachRegistrationOfAProcessSaysThatItIsALaterOne) {
     ASSERT_TRUE(sent.ParseFromString(call.bytes));
     EXPECT_GT(sent.registration(), last);
     last = sent.registration();
-    if (i > 0) EXPECT_EQ(sent.process_nonce(), nonce);
+    if (i > 0) {
+      EXPECT_EQ(sent.process_nonce(), nonce);
+    }
     nonce = sent.process_nonce();
     call.done(absl::OkStatus(), Message(Registration(i + 1)));
     ASSERT_TRUE(registered.get().ok());
