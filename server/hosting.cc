@@ -148,6 +148,8 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     if (role == ReplicaRole::kDropped && routing.primary(p) == kNoPrimary && replica->partition != nullptr) {
       role = ReplicaRole::kHeld;
     }
+    // Its primary follows a newer routing, which is on its way here, and counts on what it has sent by that.
+    if (role == ReplicaRole::kDropped && replica->addressed_epoch > routing.epoch()) continue;
     const ReplicaRole was = std::exchange(replica->role, role);
     if (role != ReplicaRole::kPrimary) replica->cut = nullptr;
     if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary) {

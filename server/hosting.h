@@ -38,6 +38,7 @@ inline constexpr size_t kMaxTakeoversTold = 1024;
 // 2. A primary that another one replaces keeps nothing: what it had not replicated never happened.
 // 3. What a replica has is kept as long as its partition has no primary: it may be the last one, to be named when
 //    this server registers again.
+// 4. What a follower has taken by a routing that has not reached this server is not dropped for an older one.
 class Hosting {
  public:
   using Tables = absl::btree_map<uint32_t, std::shared_ptr<const TableSchema>>;

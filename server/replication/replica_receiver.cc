@@ -163,6 +163,7 @@ absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
   share.position.set_partition(share.partition);
   MutexLock lock(replica->mu);
   PAWL_RETURN_IF_ERROR(CheckReign(*replica, replicas.primary_since()));
+  replica->addressed_epoch = std::max<uint64_t>(replica->addressed_epoch, received.request.header.epoch());
   // A learner before its snapshot takes nothing; nor does a replica in a newer role.
   if (replica->partition == nullptr || (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
     return absl::OkStatus();
@@ -312,6 +313,7 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
     return StaleRouting(*hosting_.view(), absl::StrCat("partition ", request.partition(), " is not a backup here"));
   }
   PAWL_RETURN_IF_ERROR(CheckReign(*replica, request.primary_since()));
+  replica->addressed_epoch = std::max<uint64_t>(replica->addressed_epoch, request.header().epoch());
   // Late, or for the second time: what has followed since may have been acknowledged. (In the order of another primary the
   // same index is not the same state.)
   if (replica->partition != nullptr && replica->ordered_since == replica->primary_since &&

@@ -85,6 +85,22 @@ TEST_F(ReplicaRolesTest, AChangeOfAFormerReignIsRefused) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+// A routing that let it go came late: its primary had one by then in which it learns again, and counted it.
+TEST_F(ReplicaRolesTest, WhatWasTakenByANewerRoutingIsNotDroppedForAnOlderOne) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}, {.primary = 1}}));
+  InstallSnapshotRequest snapshot = WholeSnapshot(1, 1, *EmptyPartition(0));
+  snapshot.mutable_header()->set_epoch(5);
+  const absl::Status status = **Send(Method::kInstallSnapshot, snapshot);
+  ASSERT_TRUE(status.ok()) << status;
+  plane_->AdoptRouting(Routing(3, {{.primary = 1}}));
+  EXPECT_EQ(plane_->ReplicasWithData().size(), 1u);
+  plane_->AdoptRouting(Routing(5, {{.primary = 1, .backups = {0}}, {.primary = 1}}));
+  EXPECT_EQ(plane_->ReplicasWithData().size(), 1u);
+  plane_->AdoptRouting(Routing(6, {{.primary = 1}}));
+  EXPECT_TRUE(plane_->ReplicasWithData().empty());
+}
+
 TEST_F(ReplicaRolesTest, WhatHasArrivedOfASnapshotIsForgottenWhenItsPrimaryIsReplacedOrSilent) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
