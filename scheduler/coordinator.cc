@@ -4,11 +4,13 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/job/job_validation.h"
+#include "scheduler/coordinator_section.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -62,6 +64,12 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
       evaluations_(options_.job),
       checkpoints_(options_.job.checkpoint(), created_, CutMultiple(options_.job),
                    /*end_is_as_trained=*/!options_.job.evaluation().has_early_stopping()),
+      rounds_(servers,
+              [this](absl::FunctionRef<void(DeferredActions&)> take) {
+                Section section(*this);
+                take(section.actions());
+              }),
+      routings_(options_.job_id),
       planned_(created_),
       figures_saved_(created_),
       callers_pruned_(created_) {
@@ -91,8 +99,7 @@ void Coordinator::EndSection(DeferredActions& actions) {
 }
 
 Coordinator::View Coordinator::PresentView() {
-  MakeRouting();
-  return {state_.state(), state_.reason(), routing_};
+  return {state_.state(), state_.reason(), routings_.Newest(director_.placement(), membership_)};
 }
 
 void Coordinator::Publish(View view, DeferredActions& actions) {
@@ -101,19 +108,10 @@ void Coordinator::Publish(View view, DeferredActions& actions) {
   const auto is_older = [&](const RoutingWanted& wanted)
                             PAWL_REQUIRES(mu_) { return wanted.newer_than < told_.routing->epoch(); };
   // Many wait, and most for the same.
-  while (const std::optional<RoutingWanted> wanted = routing_calls_.FindKey(is_older)) {
-    routing_calls_.AnswerIf([&](const RoutingWanted& other) { return other == *wanted; }, *ToldRouting(*wanted), actions);
+  while (const std::optional<RoutingWanted> wanted = parked_.routing.FindKey(is_older)) {
+    parked_.routing.AnswerIf([&](const RoutingWanted& other) { return other == *wanted; },
+                             *routings_.Answer(*wanted, told_.routing), actions);
   }
-}
-
-std::shared_ptr<const RoutingTable> Coordinator::ToldRouting(const RoutingWanted& wanted) const {
-  if (wanted.accepts_changes) {
-    if (std::optional<RoutingTable> changes = routing_history_.Since(wanted.newer_than, *told_.routing);
-        changes.has_value()) {
-      return std::make_shared<const RoutingTable>(*std::move(changes));
-    }
-  }
-  return told_.routing;
 }
 
 std::optional<UnsavedState> Coordinator::TakeUnsaved() {
@@ -224,12 +222,7 @@ void Coordinator::TakeUpWhatWasUnderWay(DeferredActions& actions) {
 
 absl::Status Coordinator::CheckCanWait() {
   PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
-  size_t parked = 0;
-  ForEachParked([&](const auto& calls) { parked += calls.size(); });
-  if (parked >= kMaxParkedCalls) {
-    return absl::ResourceExhaustedError(absl::StrCat(kMaxParkedCalls, " calls wait in the scheduler, the limit"));
-  }
-  return absl::OkStatus();
+  return parked_.CheckRoom();
 }
 
 absl::Status Coordinator::CheckWorkerCanWait(const std::string& node, uint64_t incarnation) {

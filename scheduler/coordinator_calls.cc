@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "scheduler/coordinator.h"
+#include "scheduler/coordinator_section.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -19,11 +20,11 @@ Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTab
   const bool over_is_told = told_.state == state_.state() && state_.over();
   if (!over_is_told && told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
     // It is saved, whatever else is not. A whole table takes long to copy, and not under the lock.
-    rpc.at_once().Add([done = rpc.Take(), routing = ToldRouting(wanted)]() mutable { done(*routing); });
+    rpc.at_once().Add([done = rpc.Take(), routing = routings_.Answer(wanted, told_.routing)]() mutable { done(*routing); });
     return 0;
   }
   if (const absl::Status status = CheckCanWait(); !status.ok()) return rpc.Answer(status);
-  return rpc.Park(routing_calls_, wanted);
+  return rpc.Park(parked_.routing, wanted);
 }
 
 Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request, Done<GetAssignmentResponse> done) {
@@ -35,7 +36,7 @@ Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request, Done<GetA
     gate_.Changed();
     PlaceRanksOnWorkers(rpc.actions());
   }
-  const Ticket ticket = rpc.Park(assignment_calls_, {request.node(), request.newer_than_version()});
+  const Ticket ticket = rpc.Park(parked_.assignments, {request.node(), request.newer_than_version()});
   AnswerAssignment(request.node(), rpc.actions());
   return ticket;
 }
@@ -53,8 +54,10 @@ void Coordinator::AnswerAssignment(const std::string& worker, DeferredActions& a
     to.set_rank(rank.rank);
     to.set_incarnation(rank.incarnation);
   }
-  assignment_calls_.AnswerIf(
-      [&](const AssignmentWanted& wanted) { return wanted.worker == worker && wanted.newer_than < assignment->version; },
+  parked_.assignments.AnswerIf(
+      [&](const ParkedRpcs::AssignmentWanted& wanted) {
+        return wanted.worker == worker && wanted.newer_than < assignment->version;
+      },
       response, actions);
 }
 
@@ -105,7 +108,7 @@ Ticket Coordinator::CreateTable(const CreateTableRequest& request, Done<CreateTa
     *response.mutable_table() = spec;
     return rpc.Answer(response);
   }
-  const Ticket ticket = rpc.Park(table_calls_, spec.id());
+  const Ticket ticket = rpc.Park(parked_.tables, spec.id());
   if (creation->is_new) gate_.Changed();
   if (creation->is_new && servers_are_ready()) CreateTableOnServers(spec.id(), rpc.actions());
   return ticket;
@@ -130,11 +133,11 @@ Ticket Coordinator::Barrier(const BarrierRequest& request, Done<BarrierResponse>
   const absl::StatusOr<Barriers::Outcome> outcome =
       barriers_.Arrive(request.name(), request.parties(), request.party(), request.node());
   if (!outcome.ok()) return rpc.Answer(outcome.status());
-  const Ticket ticket = rpc.Park(barrier_calls_, BarrierParty{request.name(), request.party()});
+  const Ticket ticket = rpc.Park(parked_.barriers, ParkedRpcs::BarrierParty{request.name(), request.party()});
   if (*outcome == Barriers::Outcome::kComplete) {
     gate_.Changed();
-    barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == request.name(); }, BarrierResponse(),
-                            rpc.actions());
+    parked_.barriers.AnswerIf([&](const ParkedRpcs::BarrierParty& party) { return party.barrier == request.name(); },
+                              BarrierResponse(), rpc.actions());
   }
   return ticket;
 }
@@ -146,23 +149,23 @@ void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
       deadline_passed ? absl::DeadlineExceededError("the call's deadline passed while it waited in the scheduler")
                       : absl::CancelledError("the caller is gone");
   // A caller that lost its connection may ask again; one that gave up will not come back.
-  const std::optional<BarrierParty> party = barrier_calls_.AnswerOne(ticket, status, section.actions());
+  const std::optional<ParkedRpcs::BarrierParty> party = parked_.barriers.AnswerOne(ticket, status, section.actions());
   if (party.has_value() && deadline_passed) {
     const absl::Status failure = barriers_.FailParty(party->barrier, party->party, "gave up: its deadline passed");
     if (!failure.ok()) {
       gate_.Changed();
       spdlog::warn("{}", failure.ToString());
-      barrier_calls_.AnswerIf([&](const BarrierParty& other) { return other.barrier == party->barrier; }, failure,
-                              section.actions());
+      parked_.barriers.AnswerIf([&](const ParkedRpcs::BarrierParty& other) { return other.barrier == party->barrier; },
+                                failure, section.actions());
     }
   }
   if (party.has_value()) return;
   if (CancelJoin(ticket, status, section.actions())) return;
-  if (const auto dir = checkpoint_calls_.AnswerOne(ticket, status, section.actions()); dir.has_value()) {
-    if (!checkpoint_calls_.Any([&](const std::string& other) { return other == *dir; })) checkpoints_.Withdraw(*dir);
+  if (const auto dir = parked_.checkpoints.AnswerOne(ticket, status, section.actions()); dir.has_value()) {
+    if (!parked_.checkpoints.Any([&](const std::string& other) { return other == *dir; })) checkpoints_.Withdraw(*dir);
     return;
   }
-  ForEachParked([&](auto& calls) { calls.AnswerOne(ticket, status, section.actions()); });
+  parked_.AnswerOne(ticket, status, section.actions());
 }
 
 Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Done<ReportEvaluationResponse> done) {
@@ -187,7 +190,7 @@ Ticket Coordinator::ReportEvaluation(const ReportEvaluationRequest& request, Don
   if (const absl::Status status = evaluations_.Add(request); !status.ok()) return rpc.Answer(status);
   Ticket ticket = 0;
   if (last_part) {
-    ticket = rpc.Park(evaluation_calls_, request.evaluation());
+    ticket = rpc.Park(parked_.evaluations, request.evaluation());
   } else {
     rpc.Answer(ReportEvaluationResponse());
   }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "scheduler/coordinator.h"
+#include "scheduler/coordinator_section.h"
 #include "server/storage/checkpoint_store.h"
 #include "spdlog/spdlog.h"
 
@@ -42,7 +43,7 @@ Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<Checkpoint
   }
   if (status.ok()) status = checkpoints_.Request(*dir);
   if (!status.ok()) return rpc.Answer(status);
-  return rpc.Park(checkpoint_calls_, *std::move(dir));
+  return rpc.Park(parked_.checkpoints, *std::move(dir));
 }
 
 void Coordinator::BeginCheckpointIfDue(MonotonicTime now, DeferredActions& actions) {
@@ -62,9 +63,9 @@ void Coordinator::CheckpointOnServers(const Checkpoints::Order& order, DeferredA
   request.set_dir(order.dir);
   request.set_step(order.step);
   request.set_of_end(order.of_end);
-  Gather<CheckpointOnServerResponse>(
-      order.Text(), order.of_end ? kEndCheckpointTimeout : kCheckpointTimeout, kCheckpointCallTimeout, request,
-      &ServerCaller::Checkpoint,
+  const MonotonicDuration timeout = order.of_end ? kEndCheckpointTimeout : kCheckpointTimeout;
+  rounds_.Gather<CheckpointOnServerResponse>(
+      order.Text(), {running_.Now(), timeout, kCheckpointCallTimeout}, request, &ServerCaller::Checkpoint,
       [this, order, before = order.of_end ? EvaluationsBeforeEnd() : evaluations_.Save()](
           const absl::StatusOr<std::vector<CheckpointOnServerResponse>>& answers, DeferredActions& actions)
           PAWL_REQUIRES(mu_) {
@@ -148,7 +149,7 @@ void Coordinator::CheckpointIsWritten(const Checkpoints::Order& order, const abs
   CheckpointResponse response;
   response.set_folder(*folder);
   response.set_step(order.step);
-  checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, response, section.actions());
+  parked_.checkpoints.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, response, section.actions());
   if (order.of_end) EndCheckpointIsDecided(section.actions());
 }
 
@@ -157,7 +158,7 @@ void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const abs
   if (!checkpoints_.IsUnderWay(order)) {
     // The end's has taken its place, also for who waits in the job's folder, or has been given up.
     if (order.of_end || order.dir == options_.job.checkpoint().dir()) return;
-    checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
+    parked_.checkpoints.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
     return;
   }
   if (order.of_end) {
@@ -177,7 +178,7 @@ void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const abs
   spdlog::warn("checkpoint of step {} in {} came to nothing: {}", order.step, order.dir, status.ToString());
   checkpoints_.Failed(status);
   gate_.Changed();
-  checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
+  parked_.checkpoints.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
 }
 
 StoredEvaluations Coordinator::EvaluationsBeforeEnd() const {
@@ -208,8 +209,8 @@ void Coordinator::LoadOnServers(DeferredActions& actions) {
   request.set_job_id(options_.job_id);
   request.set_dir(restore_->dir());
   request.set_name(restore_->name());
-  AskServers(
-      "loading the checkpoint", kLoadTimeout, request, &ServerCaller::LoadCheckpoint,
+  rounds_.Ask(
+      "loading the checkpoint", {running_.Now(), kLoadTimeout}, request, &ServerCaller::LoadCheckpoint,
       [this](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!status.ok()) {
           FailJob(std::string(status.message()), actions);

@@ -9,7 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "client_lib/base/bounded_text.h"
 #include "scheduler/coordinator.h"
+#include "scheduler/coordinator_section.h"
 #include "scheduler/digest.h"
+#include "scheduler/server_counters.h"
 #include "server/storage/checkpoint_store.h"
 #include "spdlog/spdlog.h"
 
@@ -17,21 +19,6 @@ namespace pawl {
 namespace {
 
 constexpr size_t kMaxStopReasonBytes = 256;
-
-// Whether another attempt may go better: anything but what somebody has to set right first. Errors of a disk may pass.
-bool MayPass(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kUnimplemented:
-      return false;
-    default:
-      return true;
-  }
-}
 
 }  // namespace
 
@@ -98,8 +85,8 @@ void Coordinator::RestoreBestIfKept(DeferredActions& actions) {
   }
   RestoreBestRequest request;
   request.set_job_id(options_.job_id);
-  AskServers(
-      "restoring the best parameters", TimeToRead(kKeepBestTimeout), request, &ServerCaller::RestoreBest,
+  rounds_.Ask(
+      "restoring the best parameters", {running_.Now(), TimeToRead(kKeepBestTimeout)}, request, &ServerCaller::RestoreBest,
       [this](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!status.ok()) {
           FailJob(std::string(status.message()), actions);
@@ -120,8 +107,8 @@ void Coordinator::CheckpointEndIfWanted(DeferredActions& actions) {
   }
   InspectRequest request;
   request.set_job_id(options_.job_id);
-  Gather<InspectResponse>(
-      "reading the counters", kInspectTimeout, kInspectTimeout, request, &ServerCaller::Inspect,
+  rounds_.Gather<InspectResponse>(
+      "reading the counters", {running_.Now(), kInspectTimeout}, request, &ServerCaller::Inspect,
       [this](const absl::StatusOr<std::vector<InspectResponse>>& answers, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!answers.ok()) {
           FailJob(std::string(answers.status().message()), actions);
@@ -143,11 +130,11 @@ void Coordinator::CheckpointEndAt(uint64_t step, DeferredActions& actions) {
     EndCheckpointIsDecided(actions);
     return;
   }
-  end_.checkpoint_until = running_.Now() + kEndCheckpointTimeout;
+  end_.checkpoint_attempts.Begin(running_.Now());
   const std::optional<Checkpoints::Order> before = checkpoints_.under_way();
   const Checkpoints::Order order = checkpoints_.BeginEnd(step);
   // The one that is begun may still come about.
-  checkpoint_calls_.AnswerIf(
+  parked_.checkpoints.AnswerIf(
       [&](const std::string& wanted) { return wanted != dir && (!before.has_value() || wanted != before->dir); },
       absl::FailedPreconditionError(absl::StrCat("the job has come to its end; the checkpoint of that is made in ", dir)),
       actions);
@@ -159,39 +146,30 @@ void Coordinator::CheckpointEndAt(uint64_t step, DeferredActions& actions) {
 void Coordinator::ContinueCheckpointOfEnd(MonotonicTime now, DeferredActions& actions) {
   const std::optional<Checkpoints::Order> order = checkpoints_.under_way();
   if (!order.has_value() || !order->of_end) return;
-  if (now > end_.checkpoint_until) {
-    GiveUpEndCheckpoint(*order,
-                        absl::DeadlineExceededError(absl::StrCat(
-                            "it was not complete within ", Seconds(kEndCheckpointTimeout), " s, and may still become so",
-                            end_.checkpoint_error.ok() ? "" : "; the last attempt: ", end_.checkpoint_error.message())),
-                        actions);
-  } else if (end_.checkpoint_again_at.has_value() && now >= *end_.checkpoint_again_at) {
-    end_.checkpoint_again_at.reset();
+  if (const absl::Status late = end_.checkpoint_attempts.CheckTime(now); !late.ok()) {
+    GiveUpEndCheckpoint(*order, late, actions);
+  } else if (end_.checkpoint_attempts.TakeNext(now)) {
     CheckpointOnServers(*order, actions);
   }
 }
 
 void Coordinator::EndCheckpointHasFailed(const Checkpoints::Order& order, const absl::Status& status,
                                          DeferredActions& actions) {
-  if (!MayPass(status)) {
+  if (!EndCheckpointAttempts::MayPass(status)) {
     GiveUpEndCheckpoint(order, status, actions);
     return;
   }
-  // A partition has moved, or the writer is still busy with the checkpoint before.
-  const bool is_of_the_moment = absl::IsAborted(status) || absl::IsUnavailable(status);
-  if (status != end_.checkpoint_error) {
-    spdlog::log(is_of_the_moment ? spdlog::level::info : spdlog::level::warn, "{} in {} is tried again: {}", order.Text(),
-                order.dir, status.ToString());
+  if (end_.checkpoint_attempts.HasFailed(status, running_.Now())) {
+    spdlog::log(EndCheckpointAttempts::IsOfTheMoment(status) ? spdlog::level::info : spdlog::level::warn,
+                "{} in {} is tried again: {}", order.Text(), order.dir, status.ToString());
   }
-  end_.checkpoint_error = status;
-  end_.checkpoint_again_at = running_.Now() + (is_of_the_moment ? kEndCheckpointPause : kEndCheckpointErrorPause);
 }
 
 void Coordinator::GiveUpEndCheckpoint(const Checkpoints::Order& order, const absl::Status& status,
                                       DeferredActions& actions) {
   spdlog::error("{} in {} came to nothing: {}", order.Text(), order.dir, status.ToString());
   checkpoints_.EndHasFailed(status);
-  checkpoint_calls_.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
+  parked_.checkpoints.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
   EndCheckpointIsDecided(actions);
 }
 
@@ -209,9 +187,8 @@ void Coordinator::GatherResult(DeferredActions& actions) {
   InspectRequest request;
   request.set_job_id(options_.job_id);
   request.set_digest(true);
-  const MonotonicDuration timeout = TimeToRead(kInspectTimeout);
-  Gather<InspectResponse>(
-      "inspecting", timeout, timeout, request, &ServerCaller::Inspect,
+  rounds_.Gather<InspectResponse>(
+      "inspecting", {running_.Now(), TimeToRead(kInspectTimeout)}, request, &ServerCaller::Inspect,
       [this](const absl::StatusOr<std::vector<InspectResponse>>& answers, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!answers.ok()) {
           FailJob(std::string(answers.status().message()), actions);
@@ -281,9 +258,8 @@ void Coordinator::StopJobFor(const std::string& reason, DeferredActions& actions
 
 void Coordinator::EndEverything(DeferredActions& actions) {
   // As long as it goes with the nodes: what happens to them from now on changes nothing any more.
-  MakeRouting();
-  const absl::Status status = state_.CheckNotOver();
-  ForEachParked([&](auto& calls) { calls.AnswerAll(status, actions); });
+  routings_.Newest(director_.placement(), membership_);
+  parked_.AnswerAll(state_.CheckNotOver(), actions);
   checkpoints_.Abandon();
   rounds_.Abandon();
   if (state_.state() == COMPLETED || options_.write_report == nullptr) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/coordinator.h"
+#include "scheduler/coordinator_section.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -23,11 +24,11 @@ Ticket Coordinator::JoinGroup(const JoinGroupRequest& request, Done<JoinGroupRes
   Ticket ticket = 0;
   status = group_.Join(request, HostsOfRanks());
   if (status.ok()) {
-    ticket = rpc.Park(join_group_calls_, request.node());
+    ticket = rpc.Park(parked_.joins, request.node());
   } else {
     rpc.Answer(status);
     // It waits no longer.
-    join_group_calls_.AnswerIf([&](const std::string& node) { return node == request.node(); }, status, rpc.actions());
+    parked_.joins.AnswerIf([&](const std::string& node) { return node == request.node(); }, status, rpc.actions());
   }
   UpdateGroup(rpc.actions());
   return ticket;
@@ -39,11 +40,11 @@ Ticket Coordinator::ExchangeInGroup(const ExchangeInGroupRequest& request, Done<
   absl::Status status = CheckWorkerCanWait(request.node(), request.incarnation());
   if (status.ok()) status = group_.Exchange(request);
   if (!status.ok()) return rpc.Answer(status);
-  const Ticket ticket = rpc.Park(exchange_calls_, {request.generation(), request.name()});
+  const ParkedRpcs::GroupExchange exchange = {request.generation(), request.name()};
+  const Ticket ticket = rpc.Park(parked_.exchanges, exchange);
   if (const auto values = group_.Values(request.generation(), request.name()); values.ok() && values->has_value()) {
-    exchange_calls_.AnswerIf(
-        [&](const GroupExchange& other) { return other.generation == request.generation() && other.name == request.name(); },
-        **values, rpc.actions());
+    parked_.exchanges.AnswerIf([&](const ParkedRpcs::GroupExchange& other) { return other == exchange; }, **values,
+                               rpc.actions());
   }
   return ticket;
 }
@@ -60,7 +61,7 @@ Ticket Coordinator::WatchGroup(const WatchGroupRequest& request, Done<WatchGroup
     response.set_reason(**over);
     return rpc.Answer(response);
   }
-  return rpc.Park(watch_group_calls_, request.generation());
+  return rpc.Park(parked_.watches, request.generation());
 }
 
 WorkerGroup::Hosts Coordinator::HostsOfRanks() const {
@@ -77,8 +78,8 @@ void Coordinator::UpdateGroup(DeferredActions& actions) {
   if (group.anybody()) {
     const WorkerGroup::Hosts hosts = HostsOfRanks();
     for (const std::string& refused : group_.RanksAreHosted(hosts)) {
-      join_group_calls_.AnswerIf([&](const std::string& node) { return node == refused; },
-                                 absl::FailedPreconditionError(kOtherRanks), actions);
+      parked_.joins.AnswerIf([&](const std::string& node) { return node == refused; },
+                             absl::FailedPreconditionError(kOtherRanks), actions);
     }
     // An incarnation's number is saved before anybody hears of it, and never used again, in whatever life of the scheduler.
     if (group_.Form(hosts, [this]() PAWL_REQUIRES(mu_) { return membership_.NewIncarnation(); })) gate_.Changed();
@@ -90,15 +91,15 @@ void Coordinator::UpdateGroup(DeferredActions& actions) {
     over = generation;
     return true;
   };
-  if (watch_group_calls_.Any(is_over)) {
+  if (parked_.watches.Any(is_over)) {
     WatchGroupResponse response;
     response.set_reason(*group.WhyOver(*over));
     spdlog::info("group {} is over: {}", *over, response.reason());
-    watch_group_calls_.AnswerIf(is_over, response, actions);
+    parked_.watches.AnswerIf(is_over, response, actions);
   }
-  const auto exchanges_in_it = [&](const GroupExchange& exchange) { return is_over(exchange.generation); };
-  if (exchange_calls_.Any(exchanges_in_it)) {
-    exchange_calls_.AnswerIf(exchanges_in_it, absl::AbortedError(*group.WhyOver(*over)), actions);
+  const auto exchanges_in_it = [&](const ParkedRpcs::GroupExchange& exchange) { return is_over(exchange.generation); };
+  if (parked_.exchanges.Any(exchanges_in_it)) {
+    parked_.exchanges.AnswerIf(exchanges_in_it, absl::AbortedError(*group.WhyOver(*over)), actions);
   }
   std::optional<std::string> joined;
   const auto has_joined = [&](const std::string& node) {
@@ -106,7 +107,7 @@ void Coordinator::UpdateGroup(DeferredActions& actions) {
     joined = node;
     return true;
   };
-  while (join_group_calls_.Any(has_joined)) {
+  while (parked_.joins.Any(has_joined)) {
     const std::string node = *joined;
     const JoinGroupResponse response = *group.GroupOf(node);
     if (response.place() == 0) {
@@ -115,15 +116,15 @@ void Coordinator::UpdateGroup(DeferredActions& actions) {
       };
       spdlog::info("group {} is formed: {}", response.generation(), absl::StrJoin(response.members(), ", ", text));
     }
-    join_group_calls_.AnswerIf([&](const std::string& other) { return other == node; }, response, actions);
+    parked_.joins.AnswerIf([&](const std::string& other) { return other == node; }, response, actions);
   }
 }
 
 bool Coordinator::CancelJoin(Ticket ticket, const absl::Status& status, DeferredActions& actions) {
-  const auto node = join_group_calls_.AnswerOne(ticket, status, actions);
+  const auto node = parked_.joins.AnswerOne(ticket, status, actions);
   if (!node.has_value()) return false;
   // Whoever asks once more waits again.
-  if (!join_group_calls_.Any([&](const std::string& other) { return other == *node; })) group_.Withdraw(*node);
+  if (!parked_.joins.Any([&](const std::string& other) { return other == *node; })) group_.Withdraw(*node);
   return true;
 }
 

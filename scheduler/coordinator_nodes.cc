@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
 #include "scheduler/coordinator.h"
-#include "scheduler/routing.h"
+#include "scheduler/coordinator_section.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -172,8 +172,8 @@ void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector
     const Node& node = nodes[i];
     for (const Barriers::Failure& failure : barriers_.FailNode(node.name, how[i])) {
       spdlog::warn("{}", failure.status.ToString());
-      barrier_calls_.AnswerIf([&](const BarrierParty& party) { return party.barrier == failure.name; }, failure.status,
-                              actions);
+      parked_.barriers.AnswerIf([&](const ParkedRpcs::BarrierParty& party) { return party.barrier == failure.name; },
+                                failure.status, actions);
     }
     if (node.role == WORKER_ROLE) WorkerIsGone(node, how[i], dead, actions);
     if (node.role != SERVER_ROLE) continue;
@@ -202,8 +202,9 @@ void Coordinator::WorkerIsGone(const Node& worker, const std::string& how, bool 
   if (!ranks.empty()) spdlog::warn("{} {}; {} free", NodeText(worker), how, RanksText(ranks));
   ReleaseOnServers(ranks, actions);
   const absl::Status gone = absl::AbortedError(absl::StrCat(worker.name, " ", how));
-  assignment_calls_.AnswerIf([&](const AssignmentWanted& wanted) { return wanted.worker == worker.name; }, gone, actions);
-  join_group_calls_.AnswerIf([&](const std::string& node) { return node == worker.name; }, gone, actions);
+  parked_.assignments.AnswerIf([&](const ParkedRpcs::AssignmentWanted& wanted) { return wanted.worker == worker.name; },
+                               gone, actions);
+  parked_.joins.AnswerIf([&](const std::string& node) { return node == worker.name; }, gone, actions);
   group_.NodeIsGone(worker.name, how);
   UpdateGroup(actions);
 }
@@ -267,7 +268,7 @@ void Coordinator::HasAdopted(const GetRoutingRequest& request, DeferredActions& 
 }
 
 void Coordinator::PlacementHasChanged(DeferredActions& actions) {
-  routing_is_behind_ = true;
+  routings_.PlacementHasChanged();
   gate_.Changed();
   replan_ = true;
   const uint64_t since = director_.primaries_since();
@@ -277,23 +278,15 @@ void Coordinator::PlacementHasChanged(DeferredActions& actions) {
     rounds_.SetTargets(std::nullopt, running_.Now(), actions);
     return;
   }
-  MakeRouting();
-  std::vector<bool> is_primary(routing_->servers_size());
-  for (const uint32_t server : routing_->primary()) is_primary[server] = true;
+  const RoutingTable& routing = *routings_.Newest(director_.placement(), membership_);
+  std::vector<bool> is_primary(routing.servers_size());
+  for (const uint32_t server : routing.primary()) is_primary[server] = true;
   ServerRounds::Targets targets;
-  targets.epoch = routing_->epoch();
-  for (int i = 0; i < routing_->servers_size(); ++i) {
-    if (is_primary[i]) targets.servers.push_back({routing_->servers(i).node(), routing_->servers(i).address()});
+  targets.epoch = routing.epoch();
+  for (int i = 0; i < routing.servers_size(); ++i) {
+    if (is_primary[i]) targets.servers.push_back({routing.servers(i).node(), routing.servers(i).address()});
   }
   rounds_.SetTargets(std::move(targets), running_.Now(), actions);
-}
-
-void Coordinator::MakeRouting() {
-  if (!std::exchange(routing_is_behind_, false)) return;
-  const std::shared_ptr<const RoutingTable> before = routing_;
-  routing_ = std::make_shared<RoutingTable>(
-      MakeRoutingTable(options_.job_id, director_.placement(), membership_.Present(SERVER_ROLE)));
-  if (before != nullptr && !std::exchange(routing_is_remade_, false)) routing_history_.Add(*before, *routing_);
 }
 
 void Coordinator::StartIfAllAreThere() {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "client_lib/rpc/retry.h"
 #include "scheduler/coordinator.h"
+#include "scheduler/coordinator_section.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -29,8 +30,9 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
   CreateTableOnServerRequest request;
   request.set_job_id(options_.job_id);
   *request.mutable_table() = tables_.Find(table)->spec;
-  AskServers(
-      absl::StrCat("creating table ", request.table().name()), kCreateTableTimeout, request, &ServerCaller::CreateTable,
+  rounds_.Ask(
+      absl::StrCat("creating table ", request.table().name()), {running_.Now(), kCreateTableTimeout}, request,
+      &ServerCaller::CreateTable,
       [this, request](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         const TableSpec& spec = request.table();
         absl::StatusOr<CreateTableResponse> answer = CreateTableResponse();
@@ -44,7 +46,7 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
           spdlog::warn("table {}: {}", spec.id(), status.ToString());
         }
         gate_.Changed();
-        table_calls_.AnswerIf([&](uint32_t id) { return id == spec.id(); }, answer, actions);
+        parked_.tables.AnswerIf([&](uint32_t id) { return id == spec.id(); }, answer, actions);
       },
       actions);
 }
@@ -65,8 +67,9 @@ void Coordinator::ReleaseOnServers(const LogicalWorkers::FreeRank& rank, Deferre
   request.set_job_id(options_.job_id);
   request.set_logical_worker(rank.rank);
   request.set_incarnation(rank.incarnation);
-  AskServers(
-      absl::StrCat("releasing rank ", rank.rank), kReleaseTimeout, request, &ServerCaller::ReleaseLogicalWorker,
+  rounds_.Ask(
+      absl::StrCat("releasing rank ", rank.rank), {running_.Now(), kReleaseTimeout}, request,
+      &ServerCaller::ReleaseLogicalWorker,
       [this, rank](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (status.ok()) {
           spdlog::info("rank {} holds nobody back until it has a host again", rank.rank);
@@ -94,8 +97,8 @@ void Coordinator::EvaluationIsComplete(const EvaluationInput& input) {
   KeepBestRequest request;
   request.set_job_id(options_.job_id);
   request.set_step(result.step());
-  AskServers(
-      "keeping the best parameters", TimeToRead(kKeepBestTimeout), request, &ServerCaller::KeepBest,
+  rounds_.Ask(
+      "keeping the best parameters", {running_.Now(), TimeToRead(kKeepBestTimeout)}, request, &ServerCaller::KeepBest,
       [this, result](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         if (!status.ok()) {
           FailJob(std::string(status.message()), actions);
@@ -113,7 +116,7 @@ void Coordinator::PublishEvaluation(const EvaluationResult& result, DeferredActi
   ReportEvaluationResponse response;
   *response.mutable_result() = result;
   response.set_stop(evaluations_.stop_training());
-  evaluation_calls_.AnswerIf([&](uint64_t evaluation) { return evaluation == result.evaluation(); }, response, actions);
+  parked_.evaluations.AnswerIf([&](uint64_t evaluation) { return evaluation == result.evaluation(); }, response, actions);
 }
 
 MonotonicDuration Coordinator::TimeToRead(MonotonicDuration least) const {

@@ -8,6 +8,7 @@
 #include "client_lib/base/bounded_text.h"
 #include "client_lib/base/status_macros.h"
 #include "scheduler/coordinator.h"
+#include "scheduler/coordinator_section.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {

@@ -5,26 +5,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/routing.h"
+#include "scheduler/server_counters.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
-
-void AddCounters(const ServerCounters& from, ServerCounters& to) {
-  to.set_pushes_applied(to.pushes_applied() + from.pushes_applied());
-  to.set_pushes_deduplicated(to.pushes_deduplicated() + from.pushes_deduplicated());
-  to.set_pushes_late(to.pushes_late() + from.pushes_late());
-  to.set_requests_refused(to.requests_refused() + from.requests_refused());
-  to.set_staleness_max(std::max(to.staleness_max(), from.staleness_max()));
-  to.set_rows(to.rows() + from.rows());
-  to.set_parameter_bytes(to.parameter_bytes() + from.parameter_bytes());
-  to.set_waiting_calls(to.waiting_calls() + from.waiting_calls());
-  to.set_keys_pulled(to.keys_pulled() + from.keys_pulled());
-  to.set_keys_pushed(to.keys_pushed() + from.keys_pushed());
-  to.set_step(std::max(to.step(), from.step()));
-  to.set_bytes_in_flight(to.bytes_in_flight() + from.bytes_in_flight());
-  to.set_max_bytes_in_flight(to.max_bytes_in_flight() + from.max_bytes_in_flight());
-  to.set_cpu_s(to.cpu_s() + from.cpu_s());
-}
 
 absl::StatusOr<GetStatusResponse> Coordinator::GetStatus(const GetStatusRequest& request) {
   MutexLock lock(mu_);
@@ -196,8 +180,7 @@ void Coordinator::GoOnFrom(const SchedulerState& stored) {
   if (!director_.placed() || state_.over()) return;
   DeferredActions actions;
   PlacementHasChanged(actions);
-  MakeRouting();
-  routing_is_remade_ = true;
+  routings_.Remake(director_.placement(), membership_);
   // It is as it was saved.
   gate_ = SaveGate();
 }

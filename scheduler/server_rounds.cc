@@ -8,14 +8,13 @@
 
 namespace pawl {
 
-void ServerRounds::Start(std::string what, MonotonicTime now, MonotonicDuration timeout, Ask ask, RoundDone done,
-                         DeferredActions& actions) {
+void ServerRounds::Start(std::string what, const Time& time, SendQuestion send, RoundDone done, DeferredActions& actions) {
   Round round;
   round.what = std::move(what);
-  round.timeout = timeout;
-  round.ask = std::move(ask);
+  round.timeout = time.timeout;
+  round.send = std::move(send);
   round.done = std::move(done);
-  Begin(std::move(round), now, actions);
+  Begin(std::move(round), time.now, actions);
 }
 
 void ServerRounds::Begin(Round round, MonotonicTime now, DeferredActions& actions) {
@@ -28,7 +27,7 @@ void ServerRounds::Begin(Round round, MonotonicTime now, DeferredActions& action
     round.standing.assign(round.missing, Standing::kAsked);
     for (size_t server = 0; server < round.missing; ++server) {
       Question question{attempt, server, targets_->servers[server].address, targets_->epoch, round.timeout};
-      actions.Add([ask = round.ask, question = std::move(question)] { ask(question); });
+      actions.Add([send = round.send, question = std::move(question)] { send(question); });
     }
   }
   rounds_.emplace(attempt, std::move(round));
@@ -81,7 +80,7 @@ void ServerRounds::Tick(MonotonicTime now, DeferredActions& actions) {
       if (round.standing[server] != Standing::kToAskAgain) continue;
       round.standing[server] = Standing::kAsked;
       Question question{attempt, server, target.address, targets_->epoch, round.deadline - now};
-      actions.Add([ask = round.ask, question = std::move(question)] { ask(question); });
+      actions.Add([send = round.send, question = std::move(question)] { send(question); });
     }
   }
   for (const auto& [attempt, status] : late) End(attempt, status, actions);
