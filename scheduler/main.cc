@@ -18,7 +18,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <random>
@@ -27,7 +26,6 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "absl/functional/function_ref.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
@@ -37,21 +35,19 @@
 #include "client_lib/daemon/daemon.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
-#include "client_lib/rpc/grpc_settings.h"
-#include "google/protobuf/util/message_differencer.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
+#include "scheduler/beginning.h"
 #include "scheduler/checkpoint_writer.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/grpc_server_caller.h"
+#include "scheduler/leadership.h"
+#include "scheduler/listener.h"
 #include "scheduler/metrics.h"
 #include "scheduler/metrics_endpoint.h"
 #include "scheduler/metrics_file.h"
-#include "scheduler/restore.h"
 #include "scheduler/service.h"
 #include "scheduler/state_saver.h"
 #include "scheduler/store/open_store.h"
-#include "server/storage/checkpoint_store.h"
 #include "spdlog/spdlog.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:7000",
@@ -110,8 +106,6 @@ constexpr uint32_t kMinHeartbeatIntervalMs = 10;
 constexpr uint32_t kMaxLeaseMs = 600000;
 // Calls under way get this long to end when the scheduler stops.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
-// A standby looks this often whether it is to end.
-constexpr std::chrono::seconds kCampaignInterval{1};
 // How long the last states may take to be saved before the process ends without.
 constexpr std::chrono::seconds kLastSaveTimeout{10};
 // How long a checkpoint that the job does not wait for any more may take to be written before the process ends without.
@@ -194,115 +188,6 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   Exit(kExitAgain);
 }
 
-enum class Leadership {
-  kAtOnce,
-  // Another scheduler directed the job before.
-  kAfterAnother,
-  // Asked to end before.
-  kNever,
-};
-
-// Waits until this scheduler is the one that directs the job. `check` is called meanwhile with what the other one has stored
-// last, until it has found a state to look at: then it says true. Its error ends the waiting.
-absl::StatusOr<Leadership> BecomeLeader(StateStore& store, EndSignal& signal,
-                                        absl::FunctionRef<absl::StatusOr<bool>(const std::optional<StoredState>&)> check) {
-  bool told = false;
-  bool checked = false;
-  while (true) {
-    const absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
-    if (status.ok()) return told ? Leadership::kAfterAnother : Leadership::kAtOnce;
-    if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
-    if (!told) spdlog::info("standing by: {}", std::string(status.message()));
-    told = true;
-    if (absl::IsDeadlineExceeded(status) && !checked) {
-      // One that cannot be read now may be a moment later; who leads then says what is wrong with it.
-      if (const auto stored = store.Peek(); stored.ok()) {
-        PAWL_ASSIGN_OR_RETURN(checked, check(*stored));
-      }
-    }
-    if (signal.Wait(std::chrono::milliseconds(absl::IsUnavailable(status) ? 1000 : 0))) return Leadership::kNever;
-  }
-}
-
-// The state to go on with, if there is one. That of a job whose end everybody knows (closed) is one only if it is the very
-// job of these flags: then there is nothing to do.
-absl::StatusOr<std::optional<SchedulerState>> StateOfThisJob(const std::optional<StoredState>& stored,
-                                                             const Coordinator::Options& options, const std::string& place) {
-  if (!stored.has_value()) return std::nullopt;
-  SchedulerState state;
-  if (!state.ParseFromString(stored->state)) {
-    return absl::DataLossError(absl::StrCat(place, " holds something else than a scheduler's state"));
-  }
-  const std::string restore = absl::GetFlag(FLAGS_restore);
-  const bool is_over = state.state() == COMPLETED || state.state() == FAILED || state.state() == STOPPED;
-  const bool begins_alike = restore.empty() || (state.has_restore() && IsSource(restore, state.restore()));
-  if (state.closed() && (absl::GetFlag(FLAGS_begin_anew) || !begins_alike)) return std::nullopt;
-  if (!is_over && !begins_alike) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(place, " holds the state of job '", state.job().name(),
-                     "', which has not ended and was not begun with "
-                     "--restore=",
-                     restore, "; use another --data_dir, or leave --restore out to go on with that job"));
-  }
-  const bool same = google::protobuf::util::MessageDifferencer::Equals(state.job(), options.job) &&
-                    state.servers() == options.servers && state.workers() == options.workers;
-  if (same) return state;
-  if (is_over) return std::nullopt;
-  return absl::FailedPreconditionError(absl::StrCat(
-      place, " holds the state of job '", state.job().name(), "', which has not ended and is not the same as --job=",
-      absl::GetFlag(FLAGS_job), " with these flags; start it as before, or use another place"));
-}
-
-// Sees to it that a job which begins now does not get its checkpoints mixed up with those of others; with --restore it is
-// to begin with one of them.
-absl::Status PrepareCheckpoints(Env& env, Coordinator::Options& options) {
-  const std::string path = absl::GetFlag(FLAGS_restore);
-  const std::string& dir = options.job.checkpoint().dir();
-  if (path.empty()) {
-    if (dir.empty()) return absl::OkStatus();
-    const CheckpointStore store(env, dir);
-    PAWL_ASSIGN_OR_RETURN(const std::string newest, store.Newest(options.job.name()));
-    if (newest.empty()) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "checkpoint.dir is ", dir, ", which holds checkpoints of an earlier run of '", options.job.name(),
-        "', the newest one ", newest, "; go on from there with --restore=", dir, ", or name another folder, or delete it"));
-  }
-  PAWL_ASSIGN_OR_RETURN(FoundCheckpoint found, FindCheckpoint(env, path, options.job.name()));
-  PAWL_RETURN_IF_ERROR(CheckFits(options.job, found.manifest));
-  spdlog::info("beginning with the checkpoint {} in {}, of step {}", found.name, found.dir, found.manifest.step());
-  if (const std::string warning = WarningOf(env, found); !warning.empty()) spdlog::warn("{}", warning);
-  options.restore = RestoreOf(found, options.job);
-  options.restore_state = std::move(found.state);
-  return absl::OkStatus();
-}
-
-// Not to be called before the start has succeeded, for after it the newest one is another one.
-absl::Status SetLaterCheckpointsAside(Env& env, const Job& job, uint64_t job_id, const StoredRestore& restore) {
-  PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> aside, SetLaterAside(env, job, job_id, restore));
-  for (const std::string& name : aside) {
-    spdlog::warn("{} in {} is of a run that is given up, and is set aside", name, job.checkpoint().dir());
-  }
-  return absl::OkStatus();
-}
-
-// The port in the file that was left there; 0 if there is none.
-int FormerPort(const std::string& address_path) {
-  std::ifstream file(address_path);
-  std::string address;
-  std::getline(file, address);
-  const absl::StatusOr<HostPort> former = ParseHostPort(address);
-  return former.ok() ? former->port : 0;
-}
-
-std::unique_ptr<grpc::Server> Listen(const std::string& address, grpc::Service& service, int& port) {
-  grpc::ServerBuilder builder;
-  ApplyServerSettings(builder, ChannelKind::kControl);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(&service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  return port == 0 ? nullptr : std::move(server);
-}
-
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ListenForMetrics(const std::string& address, Coordinator& coordinator) {
   PAWL_RETURN_IF_ERROR(ParseHostPort(address).status());
   return MetricsEndpoint::Listen(address, [&coordinator] {
@@ -336,17 +221,21 @@ int Direct(EndSignal& signal) {
   const absl::StatusOr<std::unique_ptr<StateStore>> store = OpenStore(place);
   if (!store.ok()) return UsageError(absl::StrCat("--store: ", store.status().message()));
   (*store)->WhenLeadershipLost([](const absl::Status& why) { EndAtOnce(why.message()); });
-  const absl::StatusOr<Leadership> leadership =
-      BecomeLeader(**store, signal, [&](const std::optional<StoredState>& stored) -> absl::StatusOr<bool> {
-        PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> state,
-                              StateOfThisJob(stored, *options, (*store)->Describe()));
+  const Beginning beginning = {.job = absl::GetFlag(FLAGS_job),
+                               .place = (*store)->Describe(),
+                               .restore = absl::GetFlag(FLAGS_restore),
+                               .begin_anew = absl::GetFlag(FLAGS_begin_anew)};
+  const absl::StatusOr<Leadership> leadership = BecomeLeader(
+      **store, [&signal](MonotonicDuration pause) { return signal.Wait(pause); },
+      [&](const std::optional<StoredState>& stored) -> absl::StatusOr<bool> {
+        PAWL_ASSIGN_OR_RETURN(const std::optional<SchedulerState> state, StateOfThisJob(stored, *options, beginning));
         return state.has_value();
       });
   if (!leadership.ok()) return UsageError(leadership.status().message());
   if (*leadership == Leadership::kNever) return kExitDone;
   const absl::StatusOr<std::optional<StoredState>> stored = (*store)->Load();
   if (!stored.ok()) return UsageError(stored.status().message());
-  const absl::StatusOr<std::optional<SchedulerState>> found = StateOfThisJob(*stored, *options, (*store)->Describe());
+  const absl::StatusOr<std::optional<SchedulerState>> found = StateOfThisJob(*stored, *options, beginning);
   if (!found.ok()) return UsageError(found.status().message());
   if (*leadership == Leadership::kAfterAnother && stored->has_value() && (!found->has_value() || (*found)->closed())) {
     // It stood by for this job, not for another one with the same name.
@@ -362,10 +251,8 @@ int Direct(EndSignal& signal) {
   const SchedulerState* const restored = found->has_value() ? &**found : nullptr;
   options->job_id = restored == nullptr ? RandomJobId() : restored->job_id();
   if (restored == nullptr) {
-    if (const absl::Status status = PrepareCheckpoints(Env::Real(), *options); !status.ok()) {
-      const bool of_flag = !absl::GetFlag(FLAGS_restore).empty();
-      return UsageError(
-          absl::StrCat(of_flag ? absl::StrCat("--restore=", absl::GetFlag(FLAGS_restore), ": ") : "", status.message()));
+    if (const absl::Status status = PrepareCheckpoints(Env::Real(), beginning, *options); !status.ok()) {
+      return UsageError(status.message());
     }
     // A result that is older than this job is none.
     std::filesystem::remove(metrics_path, error);
@@ -398,22 +285,15 @@ int Direct(EndSignal& signal) {
   StateSaver saver(**store, stored->has_value() ? (*stored)->revision : 0, std::move(callbacks));
   notified = &saver;
   SchedulerService service(coordinator);
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  int port = 0;
-  std::unique_ptr<grpc::Server> server;
-  if (const int former = FormerPort(address_path); restored != nullptr && listen_at.port == 0 && former != 0) {
-    server = Listen(absl::StrCat(listen_at.host, ":", former), service, port);
-  }
-  if (server == nullptr) server = Listen(listen, service, port);
-  if (server == nullptr) {
-    return UsageError(
-        absl::StrCat("--listen=", listen, ": cannot listen there; is the port taken, or the host another machine's?"));
-  }
+  // Of a job that begins now nobody looks for the scheduler of the one before.
+  const absl::StatusOr<Listener> listener = Listen(listen_at, restored == nullptr ? "" : address_path, service);
+  if (!listener.ok()) return UsageError(absl::StrCat("--listen=", listen, ": ", listener.status().message()));
+  grpc::Server* const server = listener->server.get();
   std::string address = absl::GetFlag(FLAGS_advertise);
-  if (address.empty()) address = absl::StrCat(listen_at.host, ":", port);
+  if (address.empty()) address = absl::StrCat(listen_at.host, ":", listener->port);
   spdlog::info("job '{}': listening on {}", job.name(), address);
-  if (const absl::Status status = WriteFileDurably(Env::Real(), address_path, absl::StrCat(listen_at.host, ":", port, "\n"));
+  if (const absl::Status status =
+          WriteFileDurably(Env::Real(), address_path, absl::StrCat(listen_at.host, ":", listener->port, "\n"));
       !status.ok()) {
     return UsageError(absl::StrCat("--data_dir: ", status.message()));
   }

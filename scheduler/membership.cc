@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client_lib/base/bounded_text.h"
-#include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "spdlog/spdlog.h"
 
@@ -33,26 +32,9 @@ std::optional<uint32_t> ClientNumber(const std::string& name) {
   return number;
 }
 
-// OK if others can be told to reach a server there.
-absl::Status CheckAddress(const std::string& address) {
-  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
-  if (address.size() > kMaxAddressBytes || !parsed.ok() || parsed->port == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("address is '", BoundedText(address, kMaxAddressBytes),
-                                                   "'; a server's must be host:port with a port from 1 to 65535"));
-  }
-  if (parsed->IsWildcard()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("address is '", address,
-                     "', which stands for all addresses of a machine and "
-                     "leads nobody there; give the server one that others reach (--advertise)"));
-  }
-  return absl::OkStatus();
-}
-
 // OK if it is not older than what is known of the node, which it names or whose process sends it.
 absl::Status CheckIsNext(const RegisterRequest& request, const Node& node) {
-  if (request.process_nonce() == node.process_nonce &&
-      (node.role != request.role() || node.address != request.address())) {
+  if (request.process_nonce() == node.process_nonce && (node.role != request.role() || node.address != request.address())) {
     return absl::InvalidArgumentError(absl::StrCat("process_nonce belongs to ", NodeText(node)));
   }
   const auto sent = std::pair(request.life(), request.registration());
@@ -60,10 +42,10 @@ absl::Status CheckIsNext(const RegisterRequest& request, const Node& node) {
   // Two processes with copies of one data directory have the same life.
   const bool is_copy = sent.first > 0 && sent.first == known.first && request.process_nonce() != node.process_nonce;
   if (sent >= known && !is_copy) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat(
-      "this registration as ", node.name, " is of life ", sent.first, ", registration ", sent.second, ", and ",
-      NodeText(node), " has registered in life ", known.first, ", registration ", known.second,
-      ": it comes too late, or from a copy of that node's data directory"));
+  return absl::AbortedError(absl::StrCat("this registration as ", node.name, " is of life ", sent.first, ", registration ",
+                                         sent.second, ", and ", NodeText(node), " has registered in life ", known.first,
+                                         ", registration ", known.second,
+                                         ": it comes too late, or from a copy of that node's data directory"));
 }
 
 }  // namespace
@@ -76,47 +58,6 @@ std::string NodeText(const Node& node) {
 
 bool IsRepeated(const RegisterRequest& request, const Node& node) {
   return request.process_nonce() == node.process_nonce && request.registration() == node.registration;
-}
-
-absl::Status Membership::CheckRequest(const RegisterRequest& request) const {
-  if (request.role() != SERVER_ROLE && request.role() != WORKER_ROLE && request.role() != CLIENT_ROLE) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("role is ", static_cast<int>(request.role()), "; it must be SERVER_ROLE, WORKER_ROLE or CLIENT_ROLE"));
-  }
-  if (request.process_nonce() == 0) {
-    return absl::InvalidArgumentError("process_nonce is 0; choose one at random, once a process");
-  }
-  if (request.description().size() > kMaxDescriptionBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("description has ", request.description().size(), " bytes; at most ",
-                                                   kMaxDescriptionBytes, " are possible"));
-  }
-  // They are shown on terminals and in logs.
-  if (HasControlCharacters(request.description()) || HasControlCharacters(request.zone())) {
-    return absl::InvalidArgumentError("description or zone has control characters");
-  }
-  if (request.role() == SERVER_ROLE) {
-    PAWL_RETURN_IF_ERROR(CheckAddress(request.address()));
-  } else if (!request.address().empty()) {
-    return absl::InvalidArgumentError("address is set; only a server has one");
-  }
-  if (request.role() != SERVER_ROLE && request.recovered_size() > 0) {
-    return absl::InvalidArgumentError("recovered is set; only a server has replicas");
-  }
-  if (request.node().size() > kMaxNodeNameBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("node has ", request.node().size(), " bytes; at most ", kMaxNodeNameBytes, " are possible"));
-  }
-  if (request.role() != SERVER_ROLE && !request.zone().empty()) {
-    return absl::InvalidArgumentError("zone is set; only a server has one");
-  }
-  if (request.zone().size() > kMaxZoneBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("zone has ", request.zone().size(), " bytes; at most ", kMaxZoneBytes, " are possible"));
-  }
-  if (request.role() != WORKER_ROLE && request.logical_workers_size() > 0) {
-    return absl::InvalidArgumentError("logical_workers is set; only a worker hosts ranks");
-  }
-  return absl::OkStatus();
 }
 
 absl::Status Membership::CheckRoom(Role role) const {
@@ -158,7 +99,7 @@ const Node* Membership::FindReturning(const RegisterRequest& request) const {
 }
 
 absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequest& request, MonotonicTime now) {
-  PAWL_RETURN_IF_ERROR(CheckRequest(request));
+  PAWL_RETURN_IF_ERROR(CheckRegistration(request));
   const Node* const before = FindReturning(request);
   if (before != nullptr) {
     PAWL_RETURN_IF_ERROR(CheckIsNext(request, *before));

@@ -17,6 +17,7 @@
 #include "client_lib/base/limits.h"
 #include "proto/scheduler.pb.h"
 #include "proto/scheduler_state.pb.h"
+#include "scheduler/registration_check.h"
 
 namespace pawl {
 
@@ -25,10 +26,6 @@ inline constexpr uint32_t kMaxServers = 1024;
 inline constexpr uint32_t kMaxWorkers = 16384;
 // Dead and departed servers and workers that are still shown; the oldest go first.
 inline constexpr size_t kMaxGoneNodes = 2048;
-inline constexpr size_t kMaxAddressBytes = 256;
-inline constexpr size_t kMaxDescriptionBytes = 256;
-inline constexpr size_t kMaxNodeNameBytes = 64;
-inline constexpr size_t kMaxZoneBytes = 64;
 // What a worker says of itself, of all its ranks together.
 inline constexpr size_t kMaxProgressBytes = size_t{64} << 10;
 // A failure may quote a worker or a server; every heartbeat's answer carries it to the others.
@@ -155,7 +152,6 @@ class Membership {
   void Restore(const StoredMembership& stored, MonotonicTime now);
 
  private:
-  absl::Status CheckRequest(const RegisterRequest& request) const;
   absl::Status CheckRoom(Role role) const;
   // For a new node. A client that joins again gets the number that it had, if nobody has it.
   absl::StatusOr<uint32_t> NextNumber(const RegisterRequest& request);

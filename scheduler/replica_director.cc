@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "scheduler/placement_step.h"
+#include "scheduler/stored_replica_set.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -142,12 +143,7 @@ bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& re
       continue;
     }
     silent.insert(follower->number);
-    const auto [known, is_new] = silences_.try_emplace({primary.number, follower->number});
-    Silence& silence = known->second;
-    if (!is_new && now >= silence.until) {
-      silence.believed_for = std::min<MonotonicDuration>(2 * silence.believed_for, kMaxSilenceRemembered);
-    }
-    silence.until = now + silence.believed_for;
+    silences_.Note(primary.number, follower->number, now);
   }
   const std::set<ServerNumber> dropped = pawl::DropSilent(primary.number, silent, report.routing_epoch(), placement_);
   if (dropped.empty()) return false;
@@ -166,16 +162,6 @@ bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& re
   return true;
 }
 
-SilentPairs ReplicaDirector::Silent(MonotonicTime now) {
-  SilentPairs pairs;
-  for (auto it = silences_.begin(); it != silences_.end();) {
-    const Silence& silence = it->second;
-    if (now < silence.until) pairs.insert(it->first);
-    it = now < silence.until + silence.believed_for ? std::next(it) : silences_.erase(it);
-  }
-  return pairs;
-}
-
 bool ReplicaDirector::BeginAnew(const std::vector<const Node*>& servers) {
   if (options_.durable) return false;
   std::vector<ServerNumber> numbers;
@@ -190,14 +176,8 @@ bool ReplicaDirector::BeginAnew(const std::vector<const Node*>& servers) {
 }
 
 void ReplicaDirector::ForgetWhoWaitsNoMore() {
-  for (auto it = waiting_since_.begin(); it != waiting_since_.end();) {
-    it = placement_.partitions[it->first].primary != kNoServer ? waiting_since_.erase(it) : std::next(it);
-  }
-}
-
-void ReplicaDirector::SetWantedServers(uint32_t servers) {
-  wanted_servers_ = servers;
-  target_.reset();
+  std::erase_if(waiting_since_,
+                [&](const auto& waiting) { return placement_.partitions[waiting.first].primary != kNoServer; });
 }
 
 std::vector<PlacementServer> ReplicaDirector::Present(const std::vector<const Node*>& servers) {
@@ -264,7 +244,7 @@ bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move, M
     server.settled = std::find(unsettled.begin(), unsettled.end(), server.number) == unsettled.end();
   }
   UpdateTarget(present, now);
-  changed |= StepTowards(*target_, present, Silent(now), placement_);
+  changed |= StepTowards(*target_, present, silences_.Believed(now), placement_);
   progress_.Left(LeftToMove(*target_, placement_).partitions.size(), now);
   return changed;
 }
@@ -401,20 +381,7 @@ std::string ReplicaDirector::LossText(const std::vector<uint32_t>& partitions, c
 StoredPlacement ReplicaDirector::Save() const {
   StoredPlacement stored;
   stored.set_epoch(placement_.epoch);
-  for (const ReplicaSet& set : placement_.partitions) {
-    StoredReplicaSet& to = *stored.add_partitions();
-    to.set_primary(set.primary);
-    to.set_primary_since(set.primary_since);
-    for (const ServerNumber backup : set.backups) to.add_backups(backup);
-    for (const ReplicaSet::Learner& learner : set.learners) {
-      to.add_learners(learner.server);
-      to.add_learners_since(learner.since);
-    }
-    for (const ServerNumber holder : set.holders) to.add_holders(holder);
-    to.set_yielding(set.yielding);
-    to.set_leaving(set.leaving);
-    to.set_began(set.began);
-  }
+  for (const ReplicaSet& set : placement_.partitions) *stored.add_partitions() = ToStored(set);
   for (const auto& [number, how] : how_gone_) (*stored.mutable_how_gone())[number] = how;
   return stored;
 }
@@ -422,16 +389,8 @@ StoredPlacement ReplicaDirector::Save() const {
 void ReplicaDirector::Restore(const StoredPlacement& stored, MonotonicTime now) {
   placement_.epoch = stored.epoch();
   for (const StoredReplicaSet& from : stored.partitions()) {
-    ReplicaSet& set = placement_.partitions.emplace_back();
-    set.primary = from.primary();
-    set.primary_since = from.primary_since();
-    set.backups.assign(from.backups().begin(), from.backups().end());
-    for (int i = 0; i < from.learners_size(); ++i) set.learners.push_back({from.learners(i), from.learners_since(i)});
-    set.holders.assign(from.holders().begin(), from.holders().end());
-    set.yielding = from.yielding();
-    set.leaving = from.leaving();
-    set.began = from.began();
-    if (!set.holders.empty()) waiting_since_[static_cast<uint32_t>(placement_.partitions.size() - 1)] = now;
+    placement_.partitions.push_back(FromStored(from));
+    if (from.holders_size() > 0) waiting_since_[static_cast<uint32_t>(placement_.partitions.size() - 1)] = now;
   }
   for (const auto& [number, how] : stored.how_gone()) how_gone_[number] = how;
   NoteRedundancy();

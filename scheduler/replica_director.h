@@ -20,15 +20,12 @@
 #include "scheduler/placement.h"
 #include "scheduler/placement_step.h"
 #include "scheduler/placement_target.h"
+#include "scheduler/silences.h"
 
 namespace pawl {
 
 // How often what partitions cost is looked at anew, when all are where they are to be.
 inline constexpr std::chrono::seconds kLoadsInterval{10};
-// For so long after it has been said that a server takes nothing of a primary's, it is made no learner of that primary
-// again; doubled, up to the second, each time that it is said once more soon after.
-inline constexpr std::chrono::seconds kSilenceRemembered{10};
-inline constexpr std::chrono::seconds kMaxSilenceRemembered{320};
 // After a lease and so much more a server that has come back serves at once what it becomes primary of.
 inline constexpr std::chrono::milliseconds kSettlingMargin{100};
 
@@ -63,7 +60,10 @@ class ReplicaDirector {
   bool EveryPartitionHasAPrimary() const;
 
   // How many servers are to have partitions.
-  void SetWantedServers(uint32_t servers);
+  void SetWantedServers(uint32_t servers) {
+    wanted_servers_ = servers;
+    target_.reset();
+  }
   // It has nothing and gets nothing for now, since there are enough others. As of the last Step.
   bool StandsBy(const Node& server) const { return standing_by_.contains(server.number); }
 
@@ -116,18 +116,12 @@ class ReplicaDirector {
   std::vector<PlacementServer> Present(const std::vector<const Node*>& servers);
   // Decides anew if something that matters is different.
   void UpdateTarget(const std::vector<PlacementServer>& servers, MonotonicTime now);
-  SilentPairs Silent(MonotonicTime now);
   // Those that cannot be expected to serve at once what they take over.
   std::vector<ServerNumber> Unsettled(MonotonicTime now) const;
   void AddEvent(EventKind kind, ServerNumber server, ServerNumber from, uint32_t partition,
                 std::optional<uint32_t> pause_ms);
   void NotePromotions(const std::vector<ReplicaSet>& before);
 
-  struct Silence {
-    // It is believed until then, and remembered for once more as long.
-    MonotonicTime until;
-    MonotonicDuration believed_for = kSilenceRemembered;
-  };
   struct Handover {
     ServerNumber from = kNoServer;
     uint64_t primary_since = 0;
@@ -152,8 +146,7 @@ class ReplicaDirector {
   std::map<ServerNumber, std::string> how_gone_;
   // By number: when those that have come back with their data since the first placement are settled.
   std::map<ServerNumber, MonotonicTime> settled_from_;
-  // Primaries and who takes nothing of theirs.
-  std::map<std::pair<ServerNumber, ServerNumber>, Silence> silences_;
+  Silences silences_;
   // By partition: since when it waits for a holder.
   std::map<uint32_t, MonotonicTime> waiting_since_;
   bool short_of_replicas_ = false;

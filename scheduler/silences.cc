@@ -1,0 +1,27 @@
+#include "scheduler/silences.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace pawl {
+
+void Silences::Note(ServerNumber primary, ServerNumber follower, MonotonicTime now) {
+  const auto [known, is_new] = silences_.try_emplace({primary, follower});
+  Silence& silence = known->second;
+  if (!is_new && now >= silence.until) {
+    silence.believed_for = std::min<MonotonicDuration>(2 * silence.believed_for, kMaxSilenceRemembered);
+  }
+  silence.until = now + silence.believed_for;
+}
+
+SilentPairs Silences::Believed(MonotonicTime now) {
+  SilentPairs pairs;
+  for (auto it = silences_.begin(); it != silences_.end();) {
+    const Silence& silence = it->second;
+    if (now < silence.until) pairs.insert(it->first);
+    it = now < silence.until + silence.believed_for ? std::next(it) : silences_.erase(it);
+  }
+  return pairs;
+}
+
+}  // namespace pawl
