@@ -105,8 +105,7 @@ Coordinator::View Coordinator::PresentView() {
 void Coordinator::Publish(View view, DeferredActions& actions) {
   told_ = std::move(view);
   if (told_.routing == nullptr) return;
-  const auto is_older = [&](const RoutingWanted& wanted)
-                            PAWL_REQUIRES(mu_) { return wanted.newer_than < told_.routing->epoch(); };
+  const auto is_older = [epoch = told_.routing->epoch()](const RoutingWanted& wanted) { return wanted.newer_than < epoch; };
   // Many wait, and most for the same.
   while (const std::optional<RoutingWanted> wanted = parked_.routing.FindKey(is_older)) {
     parked_.routing.AnswerIf([&](const RoutingWanted& other) { return other == *wanted; },

@@ -74,8 +74,7 @@ WorkerGroup::Hosts Coordinator::HostsOfRanks() const {
 }
 
 void Coordinator::UpdateGroup(DeferredActions& actions) {
-  const WorkerGroup& group = group_;
-  if (group.anybody()) {
+  if (group_.anybody()) {
     const WorkerGroup::Hosts hosts = HostsOfRanks();
     for (const std::string& refused : group_.RanksAreHosted(hosts)) {
       parked_.joins.AnswerIf([&](const std::string& node) { return node == refused; },
@@ -86,30 +85,30 @@ void Coordinator::UpdateGroup(DeferredActions& actions) {
   }
   // All who wait in a group wait in the same one; another one may be there already.
   std::optional<uint64_t> over;
-  const auto is_over = [&](uint64_t generation) {
-    if (!group.WhyOver(generation).has_value()) return false;
+  const auto is_over = [&over, group = &group_](uint64_t generation) {
+    if (!group->WhyOver(generation).has_value()) return false;
     over = generation;
     return true;
   };
   if (parked_.watches.Any(is_over)) {
     WatchGroupResponse response;
-    response.set_reason(*group.WhyOver(*over));
+    response.set_reason(*group_.WhyOver(*over));
     spdlog::info("group {} is over: {}", *over, response.reason());
     parked_.watches.AnswerIf(is_over, response, actions);
   }
   const auto exchanges_in_it = [&](const ParkedRpcs::GroupExchange& exchange) { return is_over(exchange.generation); };
   if (parked_.exchanges.Any(exchanges_in_it)) {
-    parked_.exchanges.AnswerIf(exchanges_in_it, absl::AbortedError(*group.WhyOver(*over)), actions);
+    parked_.exchanges.AnswerIf(exchanges_in_it, absl::AbortedError(*group_.WhyOver(*over)), actions);
   }
   std::optional<std::string> joined;
-  const auto has_joined = [&](const std::string& node) {
-    if (!group.GroupOf(node).has_value()) return false;
+  const auto has_joined = [&joined, group = &group_](const std::string& node) {
+    if (!group->GroupOf(node).has_value()) return false;
     joined = node;
     return true;
   };
   while (parked_.joins.Any(has_joined)) {
     const std::string node = *joined;
-    const JoinGroupResponse response = *group.GroupOf(node);
+    const JoinGroupResponse response = *group_.GroupOf(node);
     if (response.place() == 0) {
       const auto text = [](std::string* out, const GroupMember& member) {
         absl::StrAppend(out, member.node(), " (", absl::StrJoin(member.ranks(), " "), ")");
