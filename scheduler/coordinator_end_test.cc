@@ -22,15 +22,20 @@ class EndCheckpointTest : public CoordinatorCheckpointTest {
     }
     ASSERT_TRUE(Finish(worker_).ok());
   }
-  std::string EndEvent() {
+  std::vector<std::string> EndEvents() {
     auto answer = NewAnswer<ListEventsResponse>();
     coordinator_->ListEvents(ListEventsRequest(), Into(answer));
     Save();
-    if (!answer->has_value() || !(*answer)->ok()) return "no answer";
+    if (!answer->has_value() || !(*answer)->ok()) return {"no answer"};
+    std::vector<std::string> texts;
     for (const ClusterEvent& event : (**answer)->events()) {
-      if (event.kind() == CHECKPOINT_OF_END) return event.text();
+      if (event.kind() == CHECKPOINT_OF_END) texts.push_back(event.text());
     }
-    return "";
+    return texts;
+  }
+  std::string EndEvent() {
+    const std::vector<std::string> texts = EndEvents();
+    return texts.empty() ? "" : texts.front();
   }
 };
 
@@ -228,6 +233,57 @@ TEST_F(EndCheckpointTest, ASchedulerThatIsRestartedMeanwhileMakesIt) {
   Save();
   EXPECT_EQ(Status().state(), COMPLETED);
   EXPECT_EQ(Saved().checkpoint().end_folder(), "/c/e");
+}
+
+// The digest is all that is missing: what is written already is not written again.
+TEST_F(EndCheckpointTest, ASchedulerThatIsRestartedWhileTheResultIsGatheredGathersItAnewAndKeepsTheCheckpoint) {
+  options_.state_changed = [this] { state_has_changed_ = true; };
+  Train("checkpoint { dir: '/c' } evaluation { early_stopping { patience: 1 } }");
+  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 1, true);
+  for (uint32_t rank = 0; rank < 4; ++rank) Report(worker_, rank, 2, false);
+  FinishAll();
+  ASSERT_EQ(written_.size(), 1u);
+  servers_.TakeCalls();
+  servers_.Hold();
+  written_[0].done(std::string("/c/e"));
+  written_.clear();
+  Save();
+  ASSERT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 Inspect", "s:2 Inspect"}));
+  ASSERT_EQ(Saved().state(), FINISHING);
+  ASSERT_EQ(Saved().checkpoint().end_folder(), "/c/e");
+
+  Restart();
+  EXPECT_EQ(Status().state(), FINISHING);
+  Pass(seconds(1));
+  // Which stage it was is not saved: the best parameters are restored once more, which changes nothing.
+  EXPECT_EQ(servers_.TakeCalls(),
+            (std::vector<std::string>{"s:1 RestoreBest", "s:2 RestoreBest", "s:1 Inspect", "s:2 Inspect"}));
+  EXPECT_TRUE(written_.empty());
+  EXPECT_EQ(Status().state(), COMPLETED);
+  ASSERT_EQ(reports_.size(), 1u);
+  EXPECT_EQ(reports_[0].status.checkpoint().end_folder(), "/c/e");
+  EXPECT_EQ(reports_[0].evaluation->evaluation(), 1u);
+  EXPECT_TRUE(reports_[0].status.has_digest());
+  EXPECT_EQ(EndEvents(), (std::vector<std::string>{"/c/e"}));
+}
+
+TEST_F(EndCheckpointTest, ACheckpointThatCannotBeHadIsNotTriedAgainByASchedulerThatIsRestartedAfterThat) {
+  options_.state_changed = [this] { state_has_changed_ = true; };
+  Train("checkpoint { dir: '/c' }");
+  FinishAll();
+  ASSERT_EQ(written_.size(), 1u);
+  servers_.Hold();
+  written_[0].done(absl::PermissionDeniedError("the disk is read-only"));
+  written_.clear();
+  Save();
+  servers_.TakeCalls();
+  Restart();
+  Pass(seconds(1));
+  EXPECT_EQ(servers_.TakeCalls(), (std::vector<std::string>{"s:1 Inspect", "s:2 Inspect"}));
+  EXPECT_EQ(Status().state(), COMPLETED);
+  EXPECT_EQ(Status().checkpoint().end_folder(), "");
+  EXPECT_NE(Status().checkpoint().end_failure().find("the disk is read-only"), std::string::npos);
+  EXPECT_EQ(EndEvents().size(), 1u);
 }
 
 TEST_F(EndCheckpointTest, WhoWaitsForOneInTheJobsFolderGetsIt) {
