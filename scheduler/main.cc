@@ -30,6 +30,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/env.h"
+#include "client_lib/base/failpoint.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/daemon/daemon.h"
@@ -40,6 +41,7 @@
 #include "scheduler/checkpoint_writer.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/grpc_server_caller.h"
+#include "scheduler/last_wait.h"
 #include "scheduler/leadership.h"
 #include "scheduler/listener.h"
 #include "scheduler/metrics.h"
@@ -106,8 +108,6 @@ constexpr uint32_t kMinHeartbeatIntervalMs = 10;
 constexpr uint32_t kMaxLeaseMs = 600000;
 // Calls under way get this long to end when the scheduler stops.
 constexpr std::chrono::milliseconds kShutdownGrace{500};
-// How long the last states may take to be saved before the process ends without.
-constexpr std::chrono::seconds kLastSaveTimeout{10};
 // How long a checkpoint that the job does not wait for any more may take to be written before the process ends without.
 constexpr std::chrono::seconds kLastCheckpointTimeout{10};
 constexpr double kMaxTimeoutS = 1e6;
@@ -206,8 +206,13 @@ int Direct(EndSignal& signal) {
   if (error) return UsageError(absl::StrCat("--data_dir=", data_dir, " cannot be made: ", error.message()));
   const std::string metrics_path = (std::filesystem::path(data_dir) / "metrics.json").string();
   const std::string address_path = (std::filesystem::path(data_dir) / "address").string();
-  options->write_report = [metrics_path](const JobReport& report) {
-    return WriteFileDurably(Env::Real(), metrics_path, MetricsJson(report));
+  std::atomic<bool> writes_report = false;
+  options->write_report = [metrics_path, &writes_report](const JobReport& report) {
+    writes_report = true;
+    PAWL_FAILPOINT("report.writing");
+    const absl::Status status = WriteFileDurably(Env::Real(), metrics_path, MetricsJson(report));
+    writes_report = false;
+    return status;
   };
   const std::string listen = absl::GetFlag(FLAGS_listen);
   const bool tells_address = !absl::GetFlag(FLAGS_address_file).empty();
@@ -329,18 +334,18 @@ int Direct(EndSignal& signal) {
 
   // The job is over, and everybody has heard of it or has had the time to.
   const Clock& clock = Clock::Real();
-  std::optional<MonotonicTime> asked_to_end;
+  std::optional<LastWait> last_wait;
   while (!coordinator.over()) {
-    if (signal.Wait(kTickInterval) && !asked_to_end.has_value()) {
+    if (signal.Wait(kTickInterval) && !last_wait.has_value()) {
       if (!absl::GetFlag(FLAGS_stop_on_sigterm)) {
         saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout);
         EndAtOnce("this scheduler was asked to leave; the job goes on when one is started again or a standby takes over");
       }
       coordinator.Stop("the scheduler was asked to end");
-      asked_to_end = clock.Now();
+      last_wait.emplace(clock.Now());
     }
     coordinator.Tick();
-    if (asked_to_end.has_value() && clock.Now() - *asked_to_end > kLastSaveTimeout) {
+    if (last_wait.has_value() && last_wait->IsOver(clock.Now(), writes_report)) {
       EndAtOnce("the state cannot be saved, or metrics.json not be written");
     }
   }

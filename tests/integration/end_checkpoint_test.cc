@@ -1,4 +1,5 @@
 // The checkpoint of a job's end: in every mode, whoever dies in the middle of it, and what begins with it.
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -193,6 +194,21 @@ TEST_F(EndCheckpointTest, AnErrorOfTheDiskThatPassesCostsTheModelNot) {
   ProcessClusterOptions options = Options({});
   options.environment["server-1"] = {"PAWL_FAILPOINTS=checkpoint.part=error@2"};
   ExpectEndIsThere(End(StartCluster(options)), kSteps);
+}
+
+// As Ctrl-C does at that moment: nothing is left to stop, and what has been computed is not to be computed again.
+TEST_F(EndCheckpointTest, AResultThatIsBeingWrittenIsWaitedForByASchedulerThatIsAskedToEnd) {
+  ProcessClusterOptions options = Options({});
+  // Longer than it waits for a state to be saved.
+  options.environment["scheduler"] = {"PAWL_FAILPOINTS=report.writing=pause:12000"};
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  const auto has_result = [&](const GetStatusResponse&) { return absl::StrContains(cluster->Log("scheduler"), "digest "); };
+  ASSERT_TRUE(cluster->WaitFor(has_result, kPatience).ok());
+  cluster->node("scheduler").Signal(SIGTERM);
+  const nlohmann::json metrics = End(cluster);
+  EXPECT_EQ(metrics.value("state", ""), "COMPLETED");
+  ExpectEndIsThere(metrics, kSteps);
 }
 
 // It begins with it under another name of the folder.
