@@ -1,0 +1,9 @@
+"""Files made in Bazel's host configuration: they lie in bazel-out/host/bin, whatever is built with whatever flags."""
+
+def _host_files_impl(context):
+    return [DefaultInfo(files = depset(context.files.srcs))]
+
+host_files = rule(
+    implementation = _host_files_impl,
+    attrs = {"srcs": attr.label_list(allow_files = True, cfg = "host")},
+)
