@@ -125,8 +125,8 @@ struct ClientOptions {
   // for nothing in another job; empty: there was none.
   std::string node;
   uint64_t node_job_id = 0;
-  // How many processes have been that node, with this one, so that what a dead one has sent is told from what this one
-  // sends, however late it arrives; 0: unknown.
+  // To grow with each Connect as that node, over all processes that have been it, so that what a dead one has sent is told
+  // from what this one sends, however late it arrives; 0: not counted.
   uint32_t node_life = 0;
   // What logs and `pawlctl nodes` show; empty: "host:pid".
   std::string description;

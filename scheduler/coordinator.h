@@ -128,7 +128,7 @@ class Coordinator {
     std::string reason;
     std::shared_ptr<const RoutingTable> routing;
   };
-  // coordinator_section.h: every function that takes the lock and changes something does so by one of these.
+  // coordinator_section.h: every function that takes the lock and decides something does so by one of these.
   class Section;
   template <typename Response>
   class Rpc;

@@ -68,7 +68,8 @@ struct CoordinatorOptions {
   std::chrono::milliseconds worker_return_timeout{60000};
   // The job fails if a partition is without its last holder for so long.
   std::chrono::milliseconds recovery_timeout{60000};
-  // Called once, at the job's end, outside the lock. An error fails a job that would have completed. May be null.
+  // Called at the job's end, outside the lock. An error fails a job that would have completed, and it is called once more,
+  // with that. May be null.
   std::function<absl::Status(const JobReport&)> write_report;
   // Completes a checkpoint in `dir` of which all parts are there, deletes old ones if `keep` is not 0, and then calls
   // `done` with its own folder, on any thread. Called outside the lock; must not block. Null: there are no checkpoints.

@@ -208,7 +208,8 @@ int Direct(EndSignal& signal) {
   const std::string address_path = (std::filesystem::path(data_dir) / "address").string();
   std::atomic<bool> writes_report = false;
   options->write_report = [metrics_path, &writes_report](const JobReport& report) {
-    writes_report = true;
+    // A job that has failed or was stopped is saved as that already.
+    writes_report = report.status.state() == COMPLETED;
     PAWL_FAILPOINT("report.writing");
     const absl::Status status = WriteFileDurably(Env::Real(), metrics_path, MetricsJson(report));
     writes_report = false;
@@ -345,7 +346,7 @@ int Direct(EndSignal& signal) {
       last_wait.emplace(clock.Now());
     }
     coordinator.Tick();
-    if (last_wait.has_value() && last_wait->IsOver(clock.Now(), writes_report)) {
+    if (last_wait.has_value() && !coordinator.over() && last_wait->IsOver(clock.Now(), writes_report)) {
       EndAtOnce("the state cannot be saved, or metrics.json not be written");
     }
   }

@@ -39,9 +39,12 @@ absl::Status CheckIsNext(const RegisterRequest& request, const Node& node) {
   }
   const auto sent = std::pair(request.life(), request.registration());
   const auto known = std::pair(node.life, node.registration);
-  // Two processes with copies of one data directory have the same life.
-  const bool is_copy = sent.first > 0 && sent.first == known.first && request.process_nonce() != node.process_nonce;
-  if (sent >= known && !is_copy) return absl::OkStatus();
+  if (request.process_nonce() != node.process_nonce && sent.first == known.first) {
+    // Processes that do not count cannot be told to be late; two that do have copies of one data directory.
+    if (sent.first == 0) return absl::OkStatus();
+  } else if (sent >= known) {
+    return absl::OkStatus();
+  }
   return absl::AbortedError(absl::StrCat("this registration as ", node.name, " is of life ", sent.first, ", registration ",
                                          sent.second, ", and ", NodeText(node), " has registered in life ", known.first,
                                          ", registration ", known.second,
@@ -91,7 +94,11 @@ absl::StatusOr<uint32_t> Membership::NextNumber(const RegisterRequest& request) 
 }
 
 const Node* Membership::FindReturning(const RegisterRequest& request) const {
-  if (const auto it = by_nonce_.find(request.process_nonce()); it != by_nonce_.end()) return FindByName(it->second);
+  if (const auto it = by_nonce_.find(request.process_nonce()); it != by_nonce_.end()) {
+    // A client that was forgotten may have become another one by its own late registration.
+    const bool is_another = request.role() == CLIENT_ROLE && !request.node().empty() && request.node() != it->second;
+    if (!is_another) return FindByName(it->second);
+  }
   if (request.role() == CLIENT_ROLE || request.node().empty()) return nullptr;
   if (request.job_id() != 0 && request.job_id() != options_.job_id) return nullptr;
   const Node* const node = FindByName(request.node());
@@ -364,7 +371,8 @@ void Membership::MarkGone(Node& node) {
 
 void Membership::Forget(const std::string& name) {
   const auto it = by_name_.find(name);
-  by_nonce_.erase(nodes_.at(it->second).process_nonce);
+  const auto of_process = by_nonce_.find(nodes_.at(it->second).process_nonce);
+  if (of_process != by_nonce_.end() && of_process->second == name) by_nonce_.erase(of_process);
   nodes_.erase(it->second);
   by_name_.erase(it);
 }

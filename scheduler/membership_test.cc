@@ -161,6 +161,36 @@ TEST_F(MembershipTest, LateRegistrationOfAProcessThatHasJoinedAgainEndsNothing) 
   EXPECT_TRUE(Beat(present).ok());
 }
 
+TEST_F(MembershipTest, ProcessesThatDoNotCountFollowEachOther) {
+  RegisterRequest first = Server(1);
+  first.set_registration(3);
+  ASSERT_TRUE(Join(first).ok());
+  RegisterRequest second = Returning(Server(2), /*life=*/0);
+  second.set_registration(1);
+  EXPECT_EQ(Join(second)->name, "server-0");
+}
+
+TEST_F(MembershipTest, AClientsLateRegistrationDoesNotCostItItsNumber) {
+  RegisterRequest client = Other(CLIENT_ROLE, 1);
+  client.set_registration(1);
+  const Node first = *Join(client);
+  clock_.Advance(milliseconds(1001));
+  membership_.ExpireLeases(clock_.Now());
+  EXPECT_NE(Join(client)->number, first.number) << "a registration that was sent twice";
+  client.set_registration(2);
+  client.set_node(first.name);
+  client.set_job_id(77);
+  const Node again = *Join(client);
+  EXPECT_EQ(again.number, first.number);
+  clock_.Advance(milliseconds(500));
+  ASSERT_TRUE(Beat(again).ok());
+  clock_.Advance(milliseconds(501));
+  EXPECT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u) << "nobody beats for the other one";
+  const auto repeated = membership_.Register(client, clock_.Now());
+  ASSERT_TRUE(repeated.ok());
+  EXPECT_FALSE(repeated->is_new);
+}
+
 TEST_F(MembershipTest, OfTwoProcessesWithCopiesOfOneDataDirectoryTheSecondIsRefused) {
   ASSERT_TRUE(Join(Server(1)).ok());
   const Node present = *Join(Returning(Server(2), /*life=*/2));

@@ -88,7 +88,8 @@ void ServerRounds::Tick(MonotonicTime now, DeferredActions& actions) {
 
 void ServerRounds::End(uint64_t attempt, const absl::Status& status, DeferredActions& actions) {
   auto node = rounds_.extract(attempt);
-  node.mapped().done(status, actions);
+  // The end of another one may have abandoned it.
+  if (!node.empty()) node.mapped().done(status, actions);
 }
 
 }  // namespace pawl

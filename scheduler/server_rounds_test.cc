@@ -227,10 +227,11 @@ TEST_F(ServerRoundsTest, NewPrimariesAreAskedAnewAndOldAnswersCountForNothing) {
   Done(0);
   SetServers({0, 2}, 5);
   EXPECT_EQ(Asked(), (std::vector<std::string>{"s:1", "s:2", "s:0", "s:2"})) << "server-0 may have got partitions";
-  Done(1);
-  Answer(2, absl::InvalidArgumentError("no"));
+  Answer(1, absl::InvalidArgumentError("no"));
+  Done(2);
   EXPECT_FALSE(result_.has_value()) << "of the attempt before";
   Done(0);
+  EXPECT_FALSE(result_.has_value()) << "server-2 has not answered as the primary that it is now";
   Done(2);
   EXPECT_TRUE(result_->ok());
 }
@@ -246,6 +247,24 @@ TEST_F(ServerRoundsTest, RoundThatLosesItsPrimariesBeginsAnewWhenTheyAreBack) {
   EXPECT_EQ(Asked().size(), 1u);
   Done(0);
   EXPECT_TRUE(result_->ok());
+}
+
+TEST_F(ServerRoundsTest, OfTwoLateRoundsTheFirstMayAbandonTheOther) {
+  SetServers({0});
+  DeferredActions actions;
+  int ended = 0;
+  for (int i = 0; i < 2; ++i) {
+    rounds_.Ask(
+        "asking", {clock_.Now(), seconds(2)}, CreateTableOnServerRequest(), &ServerCaller::CreateTable,
+        [&](const absl::Status&, DeferredActions&) {
+          ++ended;
+          rounds_.Abandon();
+        },
+        actions);
+  }
+  clock_.Advance(seconds(2));
+  Tick();
+  EXPECT_EQ(ended, 1);
 }
 
 TEST_F(ServerRoundsTest, AbandonedRoundSaysNothing) {
@@ -266,12 +285,12 @@ TEST_F(ServerRoundsTest, WhatIsGatheredIsOneAnswerOfEachPrimary) {
 
 TEST_F(ServerRoundsTest, WhatWasGatheredOfFormerPrimariesIsForgotten) {
   Gather(3);
+  DoneAtStep(2, 12);
+  SetServers({0, 1}, 5);
   DoneAtStep(0, 10);
   DoneAtStep(1, 11);
-  SetServers({0, 1}, 5);
-  DoneAtStep(2, 12);
+  EXPECT_FALSE(result_.has_value()) << "of the attempt before";
   DoneAtStep(0, 20);
-  EXPECT_FALSE(result_.has_value());
   DoneAtStep(1, 21);
   EXPECT_EQ(steps_, (std::vector<uint64_t>{20, 21}));
 }

@@ -149,7 +149,11 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       role = ReplicaRole::kHeld;
     }
     // Its primary follows a newer routing, which is on its way here, and counts on what it has sent by that.
-    if (role == ReplicaRole::kDropped && replica->addressed_epoch > routing.epoch()) continue;
+    if (role == ReplicaRole::kDropped && replica->addressed_epoch > routing.epoch()) {
+      spdlog::info("routing epoch {} comes late: partition {} is kept, which its primary replicates here by epoch {}",
+                   routing.epoch(), p, replica->addressed_epoch);
+      continue;
+    }
     const ReplicaRole was = std::exchange(replica->role, role);
     if (role != ReplicaRole::kPrimary) replica->cut = nullptr;
     if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary) {

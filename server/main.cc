@@ -149,6 +149,11 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
     log_options.data_folder = data_dir;
     log_options.log_bytes = absl::GetFlag(FLAGS_log_bytes);
     log = ServerLog::Open(Env::Real(), std::move(log_options));
+    if (absl::IsResourceExhausted(log.status())) {
+      // There may be room when it is started again.
+      spdlog::error("--data_dir={}: {}", data_dir, log.status().ToString());
+      return kExitFailed;
+    }
     if (!log.ok()) return UsageError(absl::StrCat("--data_dir=", data_dir, ": ", log.status().message()));
   }
 

@@ -72,7 +72,8 @@ struct Replica {
   std::unique_ptr<Partition> partition PAWL_GUARDED_BY(mu);
   // The routing epoch at which the present primary, which may be this one, became it.
   uint64_t primary_since PAWL_GUARDED_BY(mu) = 0;
-  // Of a follower: the newest routing epoch by which its primary has sent it something that was taken.
+  // Of a follower: the newest routing epoch by which its primary has asked it something, or sent it something that was not
+  // refused.
   uint64_t addressed_epoch PAWL_GUARDED_BY(mu) = 0;
   // The last reign (by its primary_since) of whose primary's changes this replica is known to have the beginning; 0: of
   // none. Two replicas for which it is the same have the same changes, or one has the beginning of the other's.

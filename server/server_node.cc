@@ -172,7 +172,10 @@ std::optional<absl::Status> ServerNode::Tick() {
         job_is_over_ = true;
         return absl::CancelledError(status.message());
       }
-      return job_id_ == 0 && absl::IsNotFound(status) && KeepsToItsJob() ? RefuseToDiscard(status.message()) : status;
+      if (job_id_ == 0 && absl::IsNotFound(status) && KeepsToItsJob()) return RefuseToDiscard(status.message());
+      // To start it again would not help, but set it against the one that is there.
+      if (absl::IsAborted(status)) return absl::InvalidArgumentError(absl::StrCat("--data_dir: ", status.message()));
+      return status;
     }
     if (absl::Status status = Join(**news.registered); !status.ok()) return status;
   }

@@ -63,7 +63,8 @@ class ServerNode {
   absl::Status Start(const std::string& address);
 
   // Follows what has happened, and keeps the data plane going. Once it is over, how it ended: OK for COMPLETED or when
-  // nothing is left to do after Drain, CANCELLED for STOPPED, else what happened.
+  // nothing is left to do after Drain, CANCELLED for STOPPED, INVALID_ARGUMENT if only another --data_dir or --scheduler
+  // helps, else what happened.
   std::optional<absl::Status> Tick();
 
   // Asks the scheduler to give the replicas to others, for drain_timeout. Idempotent.

@@ -101,6 +101,18 @@ TEST_F(ReplicaRolesTest, WhatWasTakenByANewerRoutingIsNotDroppedForAnOlderOne) {
   EXPECT_TRUE(plane_->ReplicasWithData().empty());
 }
 
+TEST_F(ReplicaRolesTest, WhoHasToldAPrimaryOfANewerRoutingWhereItIsDropsNothingForAnOlderOne) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}, {.primary = 1}}));
+  ReplicateRequest question;
+  *question.mutable_header() = HeaderOf(1, 5);
+  question.add_asks_position(0);
+  const absl::Status status = **Send(Method::kReplicate, question);
+  ASSERT_TRUE(status.ok()) << status;
+  plane_->AdoptRouting(Routing(3, {{.primary = 1}}));
+  EXPECT_EQ(plane_->ReplicasWithData().size(), 1u);
+}
+
 TEST_F(ReplicaRolesTest, WhatHasArrivedOfASnapshotIsForgottenWhenItsPrimaryIsReplacedOrSilent) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));

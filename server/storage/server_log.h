@@ -68,7 +68,7 @@ struct ServerLogOptions {
 class ServerLog final : public NodeLog {
  public:
   // The next life of whoever the folder is of; that is durable when it returns. UNAVAILABLE: another process has the
-  // folder. DATA_LOSS: the node file is damaged, or missing beside a log.
+  // folder. DATA_LOSS: the node file is damaged, or missing beside a log. RESOURCE_EXHAUSTED: the disk is full.
   static absl::StatusOr<std::unique_ptr<ServerLog>> Open(Env& env, ServerLogOptions options);
   ~ServerLog() override;
 

@@ -47,6 +47,27 @@ TEST_F(ServerLogTest, EachProcessOfADirectoryIsAnotherLifeAlsoIfThePowerFails) {
   }
 }
 
+TEST_F(ServerLogTest, LivesAreCountedOnInAnotherJob) {
+  Restart();
+  Restart();
+  server_ = nullptr;
+  server_ = std::make_unique<ServerLogHarness>(env_, ServerLogHarness::QuickOptions("/data"), FSYNC);
+  ASSERT_TRUE(server_->Open("server-2", 78).ok());
+  EXPECT_EQ(server_->log().identity()->life(), 3u) << "as which it has registered";
+  server_ = nullptr;
+  EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value()->identity()->life(), 4u);
+}
+
+TEST_F(ServerLogTest, WithoutRoomNoLifeBeginsAndLaterOneDoes) {
+  Restart();
+  server_ = nullptr;
+  env_.SetCapacity(env_.UsedBytes());
+  const absl::Status status = ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  env_.SetUnlimited();
+  EXPECT_EQ(ServerLog::Open(env_, ServerLogHarness::QuickOptions("/data")).value()->identity()->life(), 2u);
+}
+
 TEST_F(ServerLogTest, WhatIsOfAnotherJobIsDeletedAndTheNewOneBeginsAtNothing) {
   Restart();
   server_->Change(1, 50);
