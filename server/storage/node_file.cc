@@ -23,8 +23,8 @@ std::string HeadOf(absl::string_view text) {
 absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder) {
   const std::string path = JoinPath(data_folder, kNodeFile);
   PAWL_ASSIGN_OR_RETURN(const std::string contents, ReadWholeFile(env, path, kMaxNodeFileBytes));
-  const size_t end_of_head = contents.find('\n');
-  const size_t begin = end_of_head == std::string::npos ? contents.size() : end_of_head + 1;
+  const size_t end_of_head = absl::string_view(contents).find('\n');
+  const size_t begin = end_of_head == absl::string_view::npos ? contents.size() : end_of_head + 1;
   const std::string text = contents.substr(begin);
   if (contents.substr(0, begin) != HeadOf(text)) {
     return absl::DataLossError(absl::StrCat(path,
