@@ -53,7 +53,7 @@ absl::Status Barriers::FailParty(const std::string& name, uint32_t party, absl::
   Barrier& barrier = it->second;
   const auto arrived = barrier.arrived.find(party);
   if (arrived == barrier.arrived.end()) return absl::OkStatus();
-  const absl::Status failure =
+  absl::Status failure =
       absl::AbortedError(absl::StrCat("barrier ", name, ": party ", party, " (", arrived->second, ") ", reason, "; ",
                                       barrier.arrived.size(), " of ", barrier.parties, " parties had come"));
   Close(name, barrier, failure);

@@ -221,7 +221,7 @@ class CoordinatorFixture : public testing::Test {
   // Another process takes up the node, with these partitions from its data directory; the former one is dead.
   absl::StatusOr<RegisterResponse> ComeBack(const std::string& name, const std::vector<uint32_t>& recovered = {}) {
     const RegisterRequest request = Return(name, ++nonce_, recovered);
-    const absl::StatusOr<RegisterResponse> response = Register(request);
+    absl::StatusOr<RegisterResponse> response = Register(request);
     if (response.ok()) Add(request, *response);
     return response;
   }
@@ -265,7 +265,7 @@ class CoordinatorFixture : public testing::Test {
     request.set_draining(node.draining);
     request.set_routing_epoch(node.routing.epoch());
     if (node.feeds) AddCaughtUp(node, request);
-    const absl::StatusOr<HeartbeatResponse> response = coordinator_->Heartbeat(request);
+    absl::StatusOr<HeartbeatResponse> response = coordinator_->Heartbeat(request);
     Save();
     if (!response.ok() || node.request.role() != SERVER_ROLE) return response;
     node.draining = node.draining || response->drain();

@@ -19,7 +19,7 @@ class CoordinatorGroupTest : public CoordinatorFixture {
   RegisterResponse JoinFollower() {
     RegisterRequest request = Registration(WORKER_ROLE, ++nonce_);
     request.set_follows_assignment(true);
-    const RegisterResponse response = JoinBy(request);
+    RegisterResponse response = JoinBy(request);
     Ask(response, /*newer_than=*/1000);
     return response;
   }

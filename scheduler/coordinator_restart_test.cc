@@ -382,12 +382,12 @@ TEST_F(RestartTest, SavingGoesOnBesideTheCalls) {
     }
   });
   std::vector<std::thread> callers;
-  constexpr int kCallers = 4;
-  constexpr int kCalls = 50;
-  for (int i = 0; i < kCallers; ++i) {
+  constexpr uint64_t kCallers = 4;
+  constexpr uint64_t kCalls = 50;
+  for (uint64_t i = 0; i < kCallers; ++i) {
     callers.emplace_back([&, i] {
-      for (int call = 0; call < kCalls; ++call) {
-        coordinator_->Register(Registration(CLIENT_ROLE, static_cast<uint64_t>(1 + i * kCalls + call)),
+      for (uint64_t call = 0; call < kCalls; ++call) {
+        coordinator_->Register(Registration(CLIENT_ROLE, 1 + i * kCalls + call),
                                [&](const absl::StatusOr<RegisterResponse>& response) { answered += response.ok(); });
         coordinator_->Tick();
         Status();

@@ -19,7 +19,7 @@ class CoordinatorWorkersTest : public CoordinatorFixture {
   RegisterResponse JoinFollower(bool ready = true) {
     RegisterRequest request = Registration(WORKER_ROLE, ++nonce_);
     request.set_follows_assignment(true);
-    const RegisterResponse response = JoinBy(request);
+    RegisterResponse response = JoinBy(request);
     if (ready) Ask(response, /*newer_than=*/1000);
     return response;
   }

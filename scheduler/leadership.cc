@@ -12,7 +12,7 @@ absl::StatusOr<Leadership> BecomeLeader(StateStore& store, absl::FunctionRef<boo
   bool told = false;
   bool checked = false;
   while (true) {
-    const absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
+    absl::Status status = store.Campaign(Clock::Real().Now() + kCampaignInterval);
     if (status.ok()) return told ? Leadership::kAfterAnother : Leadership::kAtOnce;
     if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
     if (!told) spdlog::info("standing by: {}", std::string(status.message()));

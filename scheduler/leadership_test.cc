@@ -14,7 +14,7 @@ class FakeStore final : public StateStore {
  public:
   absl::Status Campaign(MonotonicTime) override {
     if (answers.empty()) return absl::OkStatus();
-    const absl::Status answer = answers.front();
+    absl::Status answer = answers.front();
     answers.pop_front();
     return answer;
   }

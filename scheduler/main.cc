@@ -211,7 +211,7 @@ int Direct(EndSignal& signal) {
     // A job that has failed or was stopped is saved as that already.
     writes_report = report.status.state() == COMPLETED;
     PAWL_FAILPOINT("report.writing");
-    const absl::Status status = WriteFileDurably(Env::Real(), metrics_path, MetricsJson(report));
+    absl::Status status = WriteFileDurably(Env::Real(), metrics_path, MetricsJson(report));
     writes_report = false;
     return status;
   };

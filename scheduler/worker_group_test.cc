@@ -32,7 +32,7 @@ class WorkerGroupTest : public testing::Test {
     return request;
   }
   absl::Status Join(const JoinGroupRequest& request) {
-    const absl::Status status = group_.Join(request, hosts_);
+    absl::Status status = group_.Join(request, hosts_);
     Update();
     return status;
   }
@@ -225,7 +225,7 @@ TEST_F(WorkerGroupTest, InvariantsHoldInRandomSequences) {
     std::map<uint64_t, std::string> told;
     std::set<uint64_t> over;
     for (int step = 0; step < 400; ++step) {
-      const std::string node = nodes[random() % nodes.size()];
+      const std::string& node = nodes[random() % nodes.size()];
       const uint64_t before = group_.generation();
       const bool was_in_it = group_.GroupOf(node).has_value();
       bool must_end = false;

@@ -226,7 +226,7 @@ class CheckpointerTest : public testing::Test {
     manifest.set_of_end(of_end);
     *manifest.mutable_parts() = parts.parts();
     EXPECT_TRUE(store_.WriteManifest(manifest).ok());
-    const std::string name = CheckpointStore::NameOf("job", step, of_end);
+    std::string name = CheckpointStore::NameOf("job", step, of_end);
     if (job_id != kJobId) return name;
     const absl::Status whole = store_.Verify(name);
     EXPECT_TRUE(whole.ok()) << whole;

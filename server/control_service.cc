@@ -97,8 +97,9 @@ grpc::ServerUnaryReactor* ControlService::Checkpoint(grpc::CallbackServerContext
   if (!status.ok()) return Finish(context, status);
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   checkpointer_.Checkpoint(*request, [context, reactor, response](absl::StatusOr<CheckpointOnServerResponse> answer) {
-    if (answer.ok()) *response = *std::move(answer);
-    reactor->Finish(ToGrpcStatus(answer.status(), context));
+    const absl::Status status = answer.status();
+    if (status.ok()) *response = *std::move(answer);
+    reactor->Finish(ToGrpcStatus(status, context));
   });
   return reactor;
 }

@@ -12,7 +12,7 @@ namespace {
 
 // 2,000 samples, whose label is `label` in every other one.
 std::string Write(const std::string& name, const std::string& label) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/", name);
+  std::string path = absl::StrCat(testing::TempDir(), "/", name);
   std::ofstream file(path);
   for (int i = 0; i < 2000; ++i) file << (i % 2 == 0 ? "1" : label) << " 1:" << i << "\n";
   return path;

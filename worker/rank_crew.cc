@@ -154,7 +154,7 @@ absl::Status RankCrew::HandleEnded() {
       ++it;
       continue;
     }
-    const absl::Status status = hosted.ended.get();
+    absl::Status status = hosted.ended.get();
     // Before it has begun: that servers were away for too long is its next host's matter; all else says what is wrong.
     const bool cannot_begin = hosted.trainer == nullptr && !absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status);
     if (status.ok()) {

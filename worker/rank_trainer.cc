@@ -52,7 +52,7 @@ PulledBatch::Context RankTrainer::PullContext() {
 }
 
 absl::Status RankTrainer::Run() {
-  const absl::Status status = RunSteps();
+  absl::Status status = RunSteps();
   if (!status.ok()) EndStepsUnderWay();
   return status;
 }

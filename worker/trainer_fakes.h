@@ -89,7 +89,8 @@ class FakeServers {
     {
       MutexLock lock(mu_);
       if (hold_ends_) {
-        held_ends_.push_back([this, rank, step, done = std::move(done)]() mutable { EndStep(rank, step, std::move(done)); });
+        held_ends_.emplace_back(
+            [this, rank, step, done = std::move(done)]() mutable { EndStep(rank, step, std::move(done)); });
         return;
       }
     }
@@ -361,7 +362,7 @@ class FakeRendezvous final : public Rendezvous {
 
 // Lines of two pairs, with labels that depend on the first one's key.
 inline std::string WriteFile(const std::string& name, int samples, bool distinct = false) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/", name);
+  std::string path = absl::StrCat(testing::TempDir(), "/", name);
   std::ofstream file(path);
   for (int s = 0; s < samples; ++s) {
     file << (s % 3 == 0) << " " << 1 + s % 5 << ":" << (distinct ? 1 + s : 1) << " " << 10 + s % 7 << ":1\n";

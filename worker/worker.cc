@@ -327,7 +327,7 @@ absl::Status Train(Training& training) {
 absl::Status TellWhy(Client& client, const Training& training, absl::string_view why) {
   WorkerProgress progress = training.progress == nullptr ? WorkerProgress() : training.progress->progress();
   progress.set_failure(BoundedText(why, kMaxLastWordsBytes));
-  const absl::Status told = client.FinishWork(progress, {.timeout = kLastWordsTimeout}).get();
+  absl::Status told = client.FinishWork(progress, {.timeout = kLastWordsTimeout}).get();
   if (!told.ok()) spdlog::warn("the scheduler could not be told: {}", told.ToString());
   return told;
 }

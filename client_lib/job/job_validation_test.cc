@@ -148,7 +148,7 @@ TEST(JobValidationTest, AllReduceHasLimits) {
   for (const auto& [setting, field] : {std::pair("optimizer.rowwise_adagrad.learning_rate=1", "optimizer.rowwise_adagrad"),
                                        std::pair("optimizer.clip_norm=0.5", "optimizer.clip_norm is 0.5")}) {
     std::vector<std::string> settings = sharded;
-    settings.push_back(setting);
+    settings.emplace_back(setting);
     ExpectRefused(settings, "all_reduce.sharded_optimizer is set");
     ExpectRefused(settings, field);
   }

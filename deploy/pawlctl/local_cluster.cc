@@ -75,7 +75,7 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std:
                     absl::StrCat(folder, "/", kWorkerName)};
   };
   if (!bin_folder.empty()) {
-    const Programs programs = beside(bin_folder);
+    Programs programs = beside(bin_folder);
     if (AllExecutable(programs)) return programs;
     return absl::NotFoundError(absl::StrCat("PAWL_BIN_DIR=", bin_folder, " does not hold ", kSchedulerName, ", ",
                                             kServerName, " and ", kWorkerName, " as programs"));
@@ -83,8 +83,8 @@ absl::StatusOr<Programs> FindPrograms(const std::string& own_program, const std:
   const std::string own_folder = std::filesystem::path(own_program).parent_path().string();
   if (const Programs programs = beside(own_folder); AllExecutable(programs)) return programs;
   const std::string root = std::filesystem::path(own_folder).parent_path().parent_path().string();
-  const Programs built = {absl::StrCat(root, "/scheduler/", kSchedulerName), absl::StrCat(root, "/server/", kServerName),
-                          absl::StrCat(root, "/worker/", kWorkerName)};
+  Programs built = {absl::StrCat(root, "/scheduler/", kSchedulerName), absl::StrCat(root, "/server/", kServerName),
+                    absl::StrCat(root, "/worker/", kWorkerName)};
   if (AllExecutable(built)) return built;
   return absl::NotFoundError(
       absl::StrCat(kSchedulerName, ", ", kServerName, " and ", kWorkerName, " are neither in ", own_folder, " nor in ", root,

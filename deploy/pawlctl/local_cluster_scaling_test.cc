@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kPatience{30};
 
 // A program that does nothing until it is killed.
 std::string IdleProgram() {
-  const std::string path = testing::TempDir() + "idle";
+  std::string path = testing::TempDir() + "idle";
   std::ofstream(path) << "#!/bin/sh\nexec sleep 600\n";
   chmod(path.c_str(), 0755);
   return path;

@@ -134,7 +134,7 @@ absl::Status EtcdStore::Campaign(MonotonicTime deadline) {
   if (lease_thread_.joinable()) lease_thread_.join();
   deadline = std::max(deadline, Now() + kMinCampaignTime);
   while (true) {
-    const absl::Status status = TryToLead(deadline);
+    absl::Status status = TryToLead(deadline);
     if (status.ok()) break;
     if (!absl::IsDeadlineExceeded(status) && !absl::IsUnavailable(status)) return status;
     const MonotonicTime next = Now() + kCampaignInterval;
@@ -244,7 +244,7 @@ void EtcdStore::KeepLease() {
 }
 
 absl::Status EtcdStore::Lose(int64_t lease, absl::string_view why) {
-  const absl::Status status = absl::AbortedError(absl::StrCat(Describe(), ": the leadership is lost: ", why));
+  absl::Status status = absl::AbortedError(absl::StrCat(Describe(), ": the leadership is lost: ", why));
   MutexLock lock(mu_);
   if (leadership_.has_value() && leadership_->lease == lease) {
     leadership_.reset();

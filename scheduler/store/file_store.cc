@@ -132,9 +132,8 @@ absl::Status FileStore::CheckLogIsOurs() {
   const absl::StatusOr<uint64_t> bytes = env_.FileSize(log_path());
   if (!bytes.ok() && !absl::IsNotFound(bytes.status())) return bytes.status();
   if ((bytes.ok() ? *bytes : 0) == *log_bytes_) return absl::OkStatus();
-  const absl::Status why =
-      absl::AbortedError(absl::StrCat(Describe(), ": the leadership is lost: another process has written ", log_path(),
-                                      "; was the lock file removed while this one ran?"));
+  absl::Status why = absl::AbortedError(absl::StrCat(Describe(), ": the leadership is lost: another process has written ",
+                                                     log_path(), "; was the lock file removed while this one ran?"));
   leader_ = false;
   spdlog::error("{}", why.ToString());
   if (lost_) lost_(why);

@@ -110,8 +110,8 @@ class Replicator {
   };
   struct Install;
 
-  Peer& PeerAt(const ServerAddress& server) PAWL_REQUIRES(mu_);
-  std::shared_ptr<ReplicationLane> NewLane(const ServerAddress& server) PAWL_REQUIRES(mu_);
+  Peer& PeerAt(const ServerAddress& address) PAWL_REQUIRES(mu_);
+  std::shared_ptr<ReplicationLane> NewLane(const ServerAddress& address) PAWL_REQUIRES(mu_);
   std::vector<std::shared_ptr<ReplicationLane>> AllLanes() const PAWL_EXCLUDES(mu_);
   void OnAnswer(const Server& server, const ReplicateResponse& response, const std::vector<uint32_t>& asked,
                 MonotonicTime sent);

@@ -379,7 +379,7 @@ absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(const Ch
 }
 
 absl::Status CheckpointStore::Verify(const std::string& name) const {
-  const absl::Status status = VerifyOne(name);
+  absl::Status status = VerifyOne(name);
   const auto parsed = ParseName(name);
   if (!absl::IsDataLoss(status) || !parsed.has_value()) return status;
   PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(parsed->job_name));

@@ -243,7 +243,7 @@ void ServerLog::Drop(uint32_t partition) {
 
 absl::Status ServerLog::SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) {
   PAWL_ASSIGN_OR_RETURN(const Save save, BeginSave(partition, index));
-  const absl::Status status = WriteSnapshot(save, ByteView(snapshot.data(), snapshot.size()));
+  absl::Status status = WriteSnapshot(save, ByteView(snapshot.data(), snapshot.size()));
   EndSave(save, status);
   return status;
 }
@@ -422,7 +422,7 @@ absl::Status ServerLog::WriteMissing(uint32_t partition) {
   }
   PAWL_RETURN_IF_ERROR(save.status());
   save->of_this_replica = true;
-  const absl::Status status = WriteSnapshot(*save, held->bytes);
+  absl::Status status = WriteSnapshot(*save, held->bytes);
   EndSave(*save, status);
   return status;
 }

@@ -151,7 +151,7 @@ absl::Status SnapshotStore::DeleteDropped(uint32_t partition, uint64_t packed_po
       ++it;
       continue;
     }
-    const absl::Status status = env_.Delete(PathOf(partition, it->first.second));
+    absl::Status status = env_.Delete(PathOf(partition, it->first.second));
     if (!status.ok() && !absl::IsNotFound(status)) return status;
     it = snapshots_.erase(it);
     deleted = true;

@@ -212,7 +212,7 @@ absl::Status WriteAheadLog::DeleteUnneeded() {
     if (kept) PAWL_RETURN_IF_ERROR(snapshots_.RepeatDrops());
     // One by one, so that what a crash leaves is always without a hole.
     if (PAWL_FAILPOINT("log.delete")) return absl::DataLossError("failpoint log.delete");
-    const absl::Status status = env_.Delete(JoinPath(log_folder_, SegmentFileName(oldest)));
+    absl::Status status = env_.Delete(JoinPath(log_folder_, SegmentFileName(oldest)));
     if (!status.ok() && !absl::IsNotFound(status)) return status;
     PAWL_FAILPOINT("log.deleted");
     PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));

@@ -62,10 +62,8 @@ void Seal(std::string& bytes) {
 }
 
 }  // namespace
-}  // namespace pawl
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace pawl;
   if (size < 1 + kBlockFileHeaderBytes) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 1) Seal(bytes);
@@ -92,3 +90,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Check(env.Contents("/again") == bytes, "the same bytes again");
   return 0;
 }
+
+}  // namespace pawl

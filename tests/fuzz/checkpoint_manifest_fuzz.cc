@@ -32,10 +32,8 @@ void Seal(std::string& bytes) {
 }
 
 }  // namespace
-}  // namespace pawl
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace pawl;
   static const google::protobuf::LogSilencer silencer;
   if (size < 1) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
@@ -63,3 +61,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Check(!store.OpenPart(*manifest, 0).ok(), "a part that is missing is not opened");
   return 0;
 }
+
+}  // namespace pawl

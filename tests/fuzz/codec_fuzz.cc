@@ -83,10 +83,8 @@ void Compare(const std::string& bytes, const absl::StatusOr<View>& view) {
 }
 
 }  // namespace
-}  // namespace pawl
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace pawl;
   if (size < 2) return 0;
   const std::string bytes(reinterpret_cast<const char*>(data) + 2, size - 2);
   // Each fragment has memory of its own, so that reading beyond its end is found.
@@ -117,3 +115,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   return 0;
 }
+
+}  // namespace pawl

@@ -47,10 +47,8 @@ void ReadBoth(const CsvSpec& spec, absl::string_view text) {
 }
 
 }  // namespace
-}  // namespace pawl
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace pawl;
   const absl::string_view input(reinterpret_cast<const char*>(data), size);
   const size_t separator = input.find(kSeparator);
   CsvSpec spec;
@@ -62,3 +60,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   return 0;
 }
+
+}  // namespace pawl

@@ -24,10 +24,8 @@ absl::Status Expand(absl::string_view compressed, size_t compressed_piece, size_
 }
 
 }  // namespace
-}  // namespace pawl
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace pawl;
   const absl::string_view compressed(reinterpret_cast<const char*>(data), size);
   std::string whole;
   std::string pieces;
@@ -39,3 +37,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (status.ok()) FuzzCheck(whole == pieces, "the same bytes in pieces");
   return 0;
 }
+
+}  // namespace pawl

@@ -5,8 +5,9 @@
 #include "tests/fuzz/data_check.h"
 #include "worker/data/idx_reader.h"
 
+namespace pawl {
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace pawl;
   if (size < 2) return 0;
   const absl::string_view files(reinterpret_cast<const char*>(data) + 2, size - 2);
   const absl::string_view images = files.substr(0, size_t{data[0]} << 8 | data[1]);
@@ -21,3 +22,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckSame(store, store_in_pieces);
   return 0;
 }
+
+}  // namespace pawl

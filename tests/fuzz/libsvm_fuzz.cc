@@ -4,8 +4,9 @@
 #include "tests/fuzz/data_check.h"
 #include "worker/data/libsvm_reader.h"
 
+namespace pawl {
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace pawl;
   if (size == 0) return 0;
   const uint32_t fields = data[0] % 4;
   const absl::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
@@ -17,3 +18,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckSame(store, store_in_pieces);
   return 0;
 }
+
+}  // namespace pawl

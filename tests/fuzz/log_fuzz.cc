@@ -80,10 +80,8 @@ absl::StatusOr<RecoveredLog> RecoverInto(FaultEnv& env, Sink& sink) {
 }
 
 }  // namespace
-}  // namespace pawl
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace pawl;
   if (size < 1) return 0;
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
   if (data[0] % 2 == 1) Seal(bytes);
@@ -138,3 +136,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Check(third.partitions == first.partitions, "with everything");
   return 0;
 }
+
+}  // namespace pawl

@@ -33,10 +33,8 @@ PartitionOptions Options(uint8_t choice) {
 }
 
 }  // namespace
-}  // namespace pawl
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace pawl;
   // It remarks on every name that is not UTF-8.
   static const google::protobuf::LogSilencer silencer;
   if (size < 2) return 0;
@@ -72,3 +70,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Fingerprint(*partition);
   return 0;
 }
+
+}  // namespace pawl

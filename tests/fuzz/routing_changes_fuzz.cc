@@ -29,10 +29,8 @@ RoutingTable Base() {
 }
 
 }  // namespace
-}  // namespace pawl
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace pawl;
   RoutingTable changes;
   if (!changes.ParseFromArray(data, static_cast<int>(size))) return 0;
   const RoutingTable base = Base();
@@ -47,3 +45,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Check(ApplyRoutingChanges(base, again)->SerializeAsString() == whole->SerializeAsString(), "the same again");
   return 0;
 }
+
+}  // namespace pawl

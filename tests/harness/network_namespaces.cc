@@ -58,7 +58,7 @@ absl::StatusOr<std::string> OutputOf(const char* program, absl::string_view argu
   const std::string command = absl::StrCat(program, " ", arguments);
   if (!child->WaitUntil(Clock::Real().Now() + kIpTimeout)) return absl::DeadlineExceededError(command);
   std::ifstream file(log);
-  const std::string output(std::istreambuf_iterator<char>(file), {});
+  std::string output(std::istreambuf_iterator<char>(file), {});
   if (!child->Succeeded()) return absl::UnavailableError(absl::StrCat(command, ": ", output));
   return output;
 }

@@ -116,8 +116,7 @@ absl::Status ProcessCluster::Spawn(const std::string& name, const std::string& p
   process.program = program;
   process.arguments = std::move(arguments);
   const auto found = options_.environment.find(name);
-  const absl::Status status =
-      StartLife(process, found == options_.environment.end() ? std::vector<std::string>() : found->second);
+  absl::Status status = StartLife(process, found == options_.environment.end() ? std::vector<std::string>() : found->second);
   if (!status.ok()) processes_.pop_back();
   return status;
 }

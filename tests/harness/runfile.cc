@@ -43,7 +43,7 @@ absl::StatusOr<std::string> MakeOutputFolder(const std::string& name) {
   if (root.empty()) root = Environment("TEST_TMPDIR");
   if (root.empty()) root = absl::StrCat(std::filesystem::temp_directory_path().string(), "/pawl-", getpid());
   for (int number = 0; number < kMaxFolders; ++number) {
-    const std::string folder = absl::StrCat(root, "/", name, "-", number);
+    std::string folder = absl::StrCat(root, "/", name, "-", number);
     std::error_code error;
     if (std::filesystem::create_directories(folder, error)) return folder;
     if (error) return absl::UnavailableError(absl::StrCat("cannot make ", folder, ": ", error.message()));

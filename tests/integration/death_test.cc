@@ -34,7 +34,7 @@ class DeathTest : public ClusterTest {
     return StartCluster(options);
   }
   std::string TrainFile() const {
-    const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
+    std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/train.libsvm");
     EXPECT_TRUE(WriteClicks({.samples = 2000}, train).ok());
     return train;
   }

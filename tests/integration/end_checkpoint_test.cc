@@ -28,11 +28,11 @@ class EndCheckpointTest : public ClusterTest {
     uint32_t servers = 2;
     uint32_t workers = 2;
     std::string consistency = "mode: SYNC";
-    std::string more = "";
+    std::string more;
     uint32_t replicas = 1;
     uint32_t epochs = 1;
     bool checkpoints = true;
-    std::string restore = "";
+    std::string restore;
   };
 
   void SetUp() override {
@@ -101,7 +101,7 @@ TEST_F(EndCheckpointTest, InEveryModeItIsWhatTheJobEndedWith) {
       {"mode: ASYNC", "dense_path: ALLREDUCE all_reduce { write_back_steps: 7 }"},
   };
   for (const auto& [consistency, more] : modes) {
-    SCOPED_TRACE(consistency + " " + more);
+    SCOPED_TRACE(absl::StrCat(consistency, " ", more));
     dir_ += "x";
     const nlohmann::json metrics = End(StartCluster(Options({.consistency = consistency, .more = more})));
     const auto steps = metrics.value("steps", uint64_t{0});

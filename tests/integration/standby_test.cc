@@ -20,7 +20,7 @@ constexpr std::chrono::seconds kJobTimeout{60};
 class StandbyTest : public ClusterTest {
  protected:
   static std::string Folder(const std::string& name) {
-    const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name);
+    std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/", name);
     std::filesystem::create_directories(folder);
     return folder;
   }

@@ -68,7 +68,7 @@ absl::StatusOr<PipelineResult> RunPipeline(uint32_t slots, double seconds, const
   const Clock& clock = Clock::Real();
   const MonotonicTime begin = clock.Now();
   PipelineResult result;
-  const absl::Status status = Run(
+  absl::Status status = Run(
       slots, [&] { return Seconds(clock.Now() - begin) < 1.1 * seconds; }, start,
       [&] {
         const double now = Seconds(clock.Now() - begin);
@@ -87,7 +87,7 @@ absl::StatusOr<PipelineResult> RunCalls(uint32_t slots, uint64_t calls,
   const MonotonicTime begin = clock.Now();
   PipelineResult result;
   uint64_t next = 0;
-  const absl::Status status = Run(
+  absl::Status status = Run(
       slots, [&] { return next < calls; }, [&](uint32_t slot, Callback done) { start(slot, next++, std::move(done)); },
       [&] { ++result.calls; });
   result.seconds = Seconds(clock.Now() - begin);

@@ -95,7 +95,7 @@ absl::StatusOr<std::string> WriteData() {
   std::string labels("\0\0\x08\x01", 4);
   AppendBigEndian(labels, kSamples);
   for (uint64_t i = 0; i < kSamples; ++i) labels.push_back(static_cast<char>(random() % kClasses));
-  const std::string path = absl::StrCat(folder, "/images-idx3");
+  std::string path = absl::StrCat(folder, "/images-idx3");
   for (const auto& [name, bytes] : {std::pair(path, &images), std::pair(absl::StrCat(folder, "/labels-idx1"), &labels)}) {
     std::ofstream file(name, std::ios::binary);
     file << *bytes;

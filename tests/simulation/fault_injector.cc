@@ -191,8 +191,8 @@ void FaultInjector::CutNetwork() {
         other < SimulatedCluster::SiteOfServer(cluster_.servers()) && site == kSchedulerSite) {
       continue;
     }
-    if (direction != 1) cuts.push_back({site, other});
-    if (direction != 2) cuts.push_back({other, site});
+    if (direction != 1) cuts.emplace_back(site, other);
+    if (direction != 2) cuts.emplace_back(other, site);
   }
   Note(absl::StrCat("site ", site, " is cut off from ", from_all ? "all" : absl::StrCat("site ", peer), ", direction ",
                     direction));

@@ -259,7 +259,7 @@ class Measurement {
   }
 
   absl::Status Beat(SimulatedNode& node) {
-    const absl::Status status = coordinator_->Heartbeat(node.heartbeat).status();
+    absl::Status status = coordinator_->Heartbeat(node.heartbeat).status();
     node.heartbeat.clear_caught_up();
     return status;
   }

@@ -71,7 +71,7 @@ void StagedCollective::Connect(std::vector<std::string> introductions, Monotonic
       [this, introductions = std::move(introductions)](MonotonicTime deadline) mutable {
         std::future<absl::Status> end;
         inner_->Connect(std::move(introductions), deadline - Clock::Real().Now(), Fulfilling(end));
-        const absl::Status status = AwaitUntil(end, deadline, *inner_);
+        absl::Status status = AwaitUntil(end, deadline, *inner_);
         connected_ = status.ok();
         return status;
       },
@@ -98,7 +98,7 @@ void StagedCollective::Add(size_t count, size_t parts, CollectiveType type, Mono
 
 absl::Status StagedCollective::Copy(const std::function<void(const Piece&)>& copies, const Piece& piece) {
   copies(piece);
-  const absl::Status status = stream_->Synchronize();
+  absl::Status status = stream_->Synchronize();
   if (absl::IsDeadlineExceeded(status)) hangs_ = true;
   return status;
 }

@@ -22,7 +22,7 @@ std::string Write(const std::string& name, const std::string& bytes) {
 }
 
 std::string WriteGzip(const std::string& name, const std::string& bytes) {
-  const gzFile file = gzopen(Path(name).c_str(), "wb");
+  gzFile file = gzopen(Path(name).c_str(), "wb");
   EXPECT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())), static_cast<int>(bytes.size()));
   EXPECT_EQ(gzclose(file), Z_OK);
   return Path(name);

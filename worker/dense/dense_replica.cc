@@ -271,8 +271,7 @@ absl::Status DenseReplica::Synchronize(GroupOperations& group) {
   if (earliest == kNoStep) return absl::AbortedError("the members of the group have no ranks any more");
 
   StateExchange exchange(layout_, *state_, shares_.get(), group);
-  const absl::Status status =
-      exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, *state_); });
+  absl::Status status = exchange.Run(static_cast<uint64_t>(earliest), [this] { return options_.load(stop_, *state_); });
   if (exchange.failed()) return Fatal(status);
   if (status.ok()) state_->SetTakenIn(changes_);
   return status;

@@ -37,8 +37,9 @@ uint64_t SlotsOf(uint64_t elements, const UpdateRule& rule) {
 }
 
 void PutPair(uint64_t number, float* pair) {
-  pair[0] = static_cast<float>(number / kPairBase);
-  pair[1] = static_cast<float>(number % kPairBase);
+  const uint64_t high = number / kPairBase, low = number % kPairBase;
+  pair[0] = static_cast<float>(high);
+  pair[1] = static_cast<float>(low);
 }
 
 absl::StatusOr<uint64_t> GetPair(const float* pair) {

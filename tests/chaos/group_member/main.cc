@@ -156,7 +156,7 @@ class Member {
         if (member.has_state()) steps_ = std::max(steps_.value_or(0), member.dense_steps());
       }
       spdlog::info("group {} of {} members", group->generation, group->members.size());
-      const absl::Status end = RunGroup(*group);
+      absl::Status end = RunGroup(*group);
       if (absl::IsDataLoss(end)) return end;
       spdlog::info("the group is over after step {}: {}", steps_.value_or(0), end.ToString());
     }

@@ -174,17 +174,17 @@ absl::StatusOr<Json> Measure(const std::string& model_name, const std::string& d
     loss = sum.loss_sum / static_cast<double>(sum.samples);
   }
   std::sort(times_ms.begin(), times_ms.end());
-  const Json result = {{"model", model_name},
-                       {"device", device_name},
-                       {"samples", samples},
-                       {"categories", categories},
-                       {"fields", kFields},
-                       {"numerics", kNumerics},
-                       {"keys", batch.keys.size()},
-                       {"loss", loss},
-                       {"runs", runs},
-                       {"median_ms", times_ms[times_ms.size() / 2]},
-                       {"best_ms", times_ms.front()}};
+  Json result = {{"model", model_name},
+                 {"device", device_name},
+                 {"samples", samples},
+                 {"categories", categories},
+                 {"fields", kFields},
+                 {"numerics", kNumerics},
+                 {"keys", batch.keys.size()},
+                 {"loss", loss},
+                 {"runs", runs},
+                 {"median_ms", times_ms[times_ms.size() / 2]},
+                 {"best_ms", times_ms.front()}};
   if (!dump.empty()) PAWL_RETURN_IF_ERROR(DumpStep(dump, batch, *model, parameters, gradients, result));
   return result;
 }

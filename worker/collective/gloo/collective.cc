@@ -173,7 +173,7 @@ void GlooCollective::Connect(std::vector<std::string> introductions, MonotonicDu
   thread_->Add(
       timeout,
       [this, introductions = std::move(introductions)](MonotonicTime deadline) {
-        const absl::Status status = ConnectPairs(introductions, deadline);
+        absl::Status status = ConnectPairs(introductions, deadline);
         connected_ = status.ok();
         if (connected_ && options_.size > 1) watch_ = std::thread([this] { WatchFormerMember(); });
         return status;

@@ -167,7 +167,7 @@ void NcclCollective::Connect(std::vector<std::string> introductions, MonotonicDu
               absl::StrCat(introductions.size(), " introductions in a group of ", options_.size, " members"));
         }
         doing_ = "connecting";
-        const absl::Status status = ConnectAll(introductions[0], deadline);
+        absl::Status status = ConnectAll(introductions[0], deadline);
         if (status.ok()) return status;
         EndCommunicator();
         return hangs_ ? Annotate(status, "the GPU hangs") : status;

@@ -22,7 +22,7 @@ inline constexpr size_t kMemoryBytes = size_t{1} << 30;
 // The next call of the function fails so, without doing anything.
 void FailNext(const std::string& function, cudaError_t error);
 // While set, no stream ever gets done.
-void Hang(bool hangs);
+void Hang(bool value);
 // What the GPUs are said to be capable of, major * 10 + minor.
 void SetCapability(int capability);
 // Device memory that is allocated and not freed, page-locked memory not counted.
