@@ -89,7 +89,7 @@ class LogicalWorkers {
   std::vector<FreeRank> Leave(const Departure& departure, MonotonicTime now);
 
   // The worker has done with the rank in that incarnation. False: that is over, or the rank has finished.
-  bool GiveUp(const std::string& worker, const std::string& how, const FreeRank& rank, MonotonicTime now);
+  bool GiveUp(const std::string& worker, const std::string& how, const FreeRank& given_up, MonotonicTime now);
 
   // Gives out what there is to give out and says who is to give up what; returns the workers whose assignments are other
   // ones. To be called after each change, and as time passes.

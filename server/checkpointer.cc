@@ -56,7 +56,7 @@ void Checkpointer::Stop() {
     const absl::Status status = absl::UnavailableError("the server is ending");
     if (attempt_ != nullptr) GiveUp(attempt_, status, actions);
     if (load_.has_value()) {
-      actions.push_back([done = std::move(load_->done), status]() mutable { done(status); });
+      actions.emplace_back([done = std::move(load_->done), status]() mutable { done(status); });
       load_.reset();
     }
     wake_.NotifyAll();
@@ -93,7 +93,7 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
                                                 attempt_->id.step, ", has been asked for since"));
     }
     if (!refused.ok()) {
-      actions.push_back([done = std::move(done), refused]() mutable { done(refused); });
+      actions.emplace_back([done = std::move(done), refused]() mutable { done(refused); });
     } else {
       bool same = attempt_ != nullptr && attempt_->id.job_id == request.job_id() && attempt_->id.step == request.step() &&
                   attempt_->id.of_end == request.of_end() && attempt_->dir == request.dir();
@@ -106,7 +106,7 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
       attempt = attempt_;
       attempt->asked = clock_.Now();
       if (attempt->done != nullptr) {
-        actions.push_back([before = std::exchange(attempt->done, nullptr)]() mutable {
+        actions.emplace_back([before = std::exchange(attempt->done, nullptr)]() mutable {
           before(absl::AbortedError("it was asked for again"));
         });
       }
@@ -114,7 +114,7 @@ void Checkpointer::Checkpoint(const CheckpointOnServerRequest& request, Checkpoi
         attempt->done = std::move(done);
         attempt->wanted.reset();
       } else {
-        actions.push_back([done = std::move(done), status = attempt->status]() mutable { done(status); });
+        actions.emplace_back([done = std::move(done), status = attempt->status]() mutable { done(status); });
         attempt = nullptr;
       }
     }
@@ -175,7 +175,7 @@ void Checkpointer::GiveUp(const std::shared_ptr<Attempt>& attempt, absl::Status 
   attempt->status = std::move(status);
   attempt->parts.clear();
   if (attempt == attempt_) to_write_.clear();
-  actions.push_back([this, attempt, done = std::exchange(attempt->done, nullptr), status = attempt->status]() mutable {
+  actions.emplace_back([this, attempt, done = std::exchange(attempt->done, nullptr), status = attempt->status]() mutable {
     plane_.DropCut(attempt->cut);
     if (done != nullptr) done(status);
   });
@@ -193,8 +193,8 @@ void Checkpointer::AnswerIfComplete(const std::shared_ptr<Attempt>& attempt, Act
   }
   for (const uint32_t partition : *attempt->wanted) attempt->parts[partition].told = true;
   // What is not committed yet could still be lost with this server, and then it never happened.
-  actions.push_back([this, attempt, marks = std::move(marks), response = std::move(response),
-                     done = std::exchange(attempt->done, nullptr)]() mutable {
+  actions.emplace_back([this, attempt, marks = std::move(marks), response = std::move(response),
+                        done = std::exchange(attempt->done, nullptr)]() mutable {
     plane_.AwaitCommit(marks,
                        [attempt, response = std::move(response), done = std::move(done)](absl::Status status) mutable {
                          if (status.ok()) return done(std::move(response));
@@ -244,7 +244,7 @@ void Checkpointer::Run() {
         if (is_wanted) {
           attempt->wanted.reset();
           if (attempt->done != nullptr) {
-            actions.push_back([done = std::exchange(attempt->done, nullptr), why]() mutable { done(why); });
+            actions.emplace_back([done = std::exchange(attempt->done, nullptr), why]() mutable { done(why); });
           }
         }
       } else if (!why.ok()) {

@@ -66,8 +66,8 @@ class KeptLog final : public ChangeLog {
 
 // A server with all partitions, primary or backup of each.
 struct Server {
-  Server(size_t threads, bool is_primary = true, std::function<void()> appended = nullptr,
-         const Clock& clock = Clock::Real(), bool is_durable = true)
+  explicit Server(size_t threads, bool is_primary = true, std::function<void()> appended = nullptr,
+                  const Clock& clock = Clock::Real(), bool is_durable = true)
       : log(std::move(appended)), plane(WithHelp(&helpers), clock), helpers(threads) {
     plane.SetLog(log);
     RegisterResponse registration;

@@ -197,7 +197,7 @@ TEST_F(CheckpointTest, ADamagedOneIsRefusedAndTheOneBeforeItIsRestored) {
       << refused;
   // A start that fails at something else has changed nothing.
   ProcessClusterOptions elsewhere = Options({.restore = absl::StrCat(dir_, "/", names[1])});
-  elsewhere.flags["scheduler"].push_back("--metrics_listen=192.0.2.1:0");
+  elsewhere.flags["scheduler"].emplace_back("--metrics_listen=192.0.2.1:0");
   const absl::Status no_metrics = ProcessCluster::Start(elsewhere).status();
   EXPECT_TRUE(absl::StrContains(no_metrics.message(), "--metrics_listen=192.0.2.1:0")) << no_metrics;
   EXPECT_TRUE(std::filesystem::exists(part)) << "the later one is not set aside";

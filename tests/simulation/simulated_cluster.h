@@ -31,10 +31,10 @@ class SimulatedCluster {
   SimulatedScheduler& scheduler() { return scheduler_; }
 
   // What is alive is killed before.
-  void StartServer(int server);
-  void KillServer(int server);
+  void StartServer(int index);
+  void KillServer(int index);
   // As SIGTERM does.
-  void DrainServer(int server);
+  void DrainServer(int index);
 
   // Null if it is dead.
   const std::shared_ptr<Life>& server_life(int server) const { return servers_[server].life; }
@@ -52,8 +52,8 @@ class SimulatedCluster {
     bool draining = false;
   };
 
-  void TickServer(int server, const std::shared_ptr<Life>& life);
-  void ServerHasEnded(int server, const absl::Status& how);
+  void TickServer(int index, const std::shared_ptr<Life>& life);
+  void ServerHasEnded(int index, const absl::Status& how);
 
   EventLoop& loop_;
   SimulatedNetwork& network_;

@@ -442,7 +442,7 @@ void CheckUpdates(Checker& checker, size_t largest) {
       // The rows of one call: without any, too.
       std::vector<std::vector<size_t>> sizes = {{}, {0, 1, 15, 17}, {largest, 3, 256}};
       // More than go into one launch, of which the emulator takes long: not with all.
-      if (o % 8 == 4 && !special) sizes.push_back(std::vector<size_t>(130, 33));
+      if (o % 8 == 4 && !special) sizes.emplace_back(130, 33);
       for (const std::vector<size_t>& counts : sizes) {
         checker.Add("Update", [=](Stream& stream, Operands& operands) {
           const auto rule = UpdateRule::Create(spec).value();

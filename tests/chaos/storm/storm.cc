@@ -177,7 +177,7 @@ class Storm {
 
   std::vector<std::string> names_with_proxy() const {
     std::vector<std::string> names = servers_;
-    names.push_back("scheduler");
+    names.emplace_back("scheduler");
     return names;
   }
 
@@ -305,8 +305,8 @@ class Storm {
   absl::Status CrashInPush(const Fault& fault) {
     const std::string name = absl::StrCat("short-lived-sender-", short_lived_++);
     std::vector<std::string> arguments = SenderArguments(name, options_.senders + short_lived_ - 1);
-    arguments.push_back("--pushes_per_second=0");
-    arguments.push_back("--in_flight=2");
+    arguments.emplace_back("--pushes_per_second=0");
+    arguments.emplace_back("--in_flight=2");
     arguments.push_back(absl::StrCat("--ballast_bytes=", fault.ballast_bytes));
     arguments.push_back(absl::StrCat("--die_in_push=", fault.push));
     arguments.push_back(

@@ -41,7 +41,7 @@ TEST(StormReportTest, FaultsOfAKindAreSummedUp) {
 TEST(StormReportTest, AViolationIsShownAndIsNotOk) {
   StormReport report = Report();
   EXPECT_NE(report.ToText().find("weathered"), std::string::npos);
-  report.violations.push_back("worker 1, sequence 2, partition 3: gone");
+  report.violations.emplace_back("worker 1, sequence 2, partition 3: gone");
   EXPECT_FALSE(report.ok());
   EXPECT_EQ(report.ToJson()["ok"], false);
   EXPECT_NE(report.ToText().find("VIOLATION: worker 1, sequence 2, partition 3: gone"), std::string::npos);
