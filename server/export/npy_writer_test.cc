@@ -38,7 +38,7 @@ TEST_F(NpyWriterTest, TheBytesAreThoseOfTheFormat) {
   ASSERT_TRUE(writer->Finish().ok());
   std::string expected("\x93NUMPY\x01\x00\x76\x00", 10);
   expected += "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 2), }";
-  expected += std::string(58, ' ') + "\n";
+  expected.append(58, ' ').append("\n");
   ASSERT_EQ(expected.size(), 128u);
   expected +=
       std::string("\x00\x00\x80\x3f\x00\x00\x00\x40\x00\x00\x40\x40\x00\x00\x80\x40\x00\x00\xa0\x40\x00\x00\xc0\xc0", 24);

@@ -30,11 +30,11 @@ class CheckpointTest : public ClusterTest {
     uint32_t servers = 2;
     uint32_t workers = 2;
     uint32_t replicas = 1;
-    std::string restore;
+    std::string restore = {};
     std::string consistency = "mode: SYNC";
     std::string checkpoint = "every_steps: 10";
     int step_delay_ms = 20;
-    std::string dense;
+    std::string dense = {};
   };
 
   void SetUp() override {

@@ -28,11 +28,11 @@ class EndCheckpointTest : public ClusterTest {
     uint32_t servers = 2;
     uint32_t workers = 2;
     std::string consistency = "mode: SYNC";
-    std::string more;
+    std::string more = {};
     uint32_t replicas = 1;
     uint32_t epochs = 1;
     bool checkpoints = true;
-    std::string restore;
+    std::string restore = {};
   };
 
   void SetUp() override {
