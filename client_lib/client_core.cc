@@ -48,9 +48,7 @@ MonotonicTime ClientCore::Deadline(const CallOptions& options) const {
   return DeadlineIn(clock_, options.timeout.value_or(options_.call_timeout));
 }
 
-bool ClientCore::is_sync() const {
-  return IsSync(registration_.job().consistency().mode());
-}
+bool ClientCore::is_sync() const { return IsSync(registration_.job().consistency().mode()); }
 
 absl::Status ClientCore::Join() {
   std::future<absl::Status> joined;
