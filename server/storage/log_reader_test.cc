@@ -53,7 +53,7 @@ class LogReaderTest : public testing::Test {
 };
 
 TEST_F(LogReaderTest, RecordsAreReadBackAlsoFromPieces) {
-  std::string piece1 = "ab", piece2 = "", piece3 = "cde";
+  std::string piece1 = "ab", piece2, piece3 = "cde";
   ByteView pieces;
   for (const std::string* piece : {&piece1, &piece2, &piece3}) pieces.Append(piece->data(), piece->size());
   const QueuedRecord record = {RecordType::kData, 4, 8, pieces, nullptr, std::nullopt, 0};

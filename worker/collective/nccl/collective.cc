@@ -135,7 +135,7 @@ NcclCollective::~NcclCollective() {
 }
 
 void NcclCollective::EndCommunicator() {
-  ncclComm_t const ended = std::exchange(communicator_, nullptr);
+  ncclComm* const ended = std::exchange(communicator_, nullptr);
   if (ended == nullptr || hangs_) return;
   const MonotonicTime limit = Clock::Real().Now() + kNcclEndLimit;
   // It waits for the GPU without a limit, so on a thread that nobody waits for.
