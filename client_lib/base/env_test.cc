@@ -28,7 +28,7 @@ class EnvTest : public testing::Test {
 TEST_F(EnvTest, FragmentsAreWrittenInOrderAlsoMoreThanOneCallTakes) {
   std::vector<std::string> pieces;
   std::string expected;
-  for (int i = 0; i < 5000; ++i) pieces.push_back(std::string(i % 7, static_cast<char>('a' + i % 26)));
+  for (int i = 0; i < 5000; ++i) pieces.emplace_back(i % 7, static_cast<char>('a' + i % 26));
   std::vector<WritableFile::Fragment> fragments;
   for (const std::string& piece : pieces) {
     fragments.emplace_back(piece.data(), piece.size());

@@ -263,7 +263,8 @@ absl::StatusOr<ServerLog::Save> ServerLog::BeginSave(uint32_t partition, uint64_
   const auto deadline = After(options_.drop_timeout);
   MutexLock lock(mu_);
   if (log_ == nullptr) return absl::UnavailableError("the log is not open");
-  if (PartitionState& state = states_[partition]; true) {
+  {
+    PartitionState& state = states_[partition];
     if (at.has_value() && (state.life != at->life || state.saves != at->saves)) {
       return absl::AbortedError(absl::StrCat("partition ", partition, " has got another snapshot or is gone"));
     }

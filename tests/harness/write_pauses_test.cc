@@ -44,7 +44,7 @@ TEST(WritePausesTest, AWorkerThatBeganLaterHasNoPause) {
 
 TEST(WritePausesTest, PercentilesAreByNearestRank) {
   std::vector<MonotonicDuration> pauses;
-  for (int ms = 200; ms >= 1; --ms) pauses.push_back(milliseconds(ms));
+  for (int ms = 200; ms >= 1; --ms) pauses.emplace_back(milliseconds(ms));
   const PauseSummary summary = SummarizePauses(pauses);
   EXPECT_EQ(summary.count, 200u);
   EXPECT_DOUBLE_EQ(summary.p50_s, 0.100);

@@ -26,7 +26,7 @@ class CudaGraph final : public Recording {
 
  private:
   const int number_;
-  const cudaGraphExec_t graph_;
+  CUgraphExec_st* const graph_;
 };
 
 }  // namespace
