@@ -1,6 +1,7 @@
 #include "worker/worker_identity.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -34,7 +35,7 @@ absl::StatusOr<std::unique_ptr<WorkerIdentity>> WorkerIdentity::Open(Env& env, c
   uint64_t job_id = 0;
   uint32_t life = 0;
   if (words.size() != 3 || words[0].empty() || !absl::SimpleHexAtoi(words[1], &job_id) ||
-      !absl::SimpleAtoi(words[2], &life)) {
+      !absl::SimpleAtoi(words[2], &life) || life == std::numeric_limits<uint32_t>::max()) {
     spdlog::warn("{} does not say who this worker was, so it is a new one: {}", identity->path_,
                  text.ok() ? "it is damaged" : text.status().ToString());
     return identity;

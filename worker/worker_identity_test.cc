@@ -41,8 +41,8 @@ TEST(WorkerIdentityTest, ANewJobReplacesTheOldOne) {
 }
 
 TEST(WorkerIdentityTest, WithADamagedFileItIsANewWorker) {
-  for (const char* damaged :
-       {"", "worker-1", "worker-1 7\n", "worker-1 xyz 1\n", "worker-1 7 x\n", " 7 1\n", "worker-1 7 8 9\n"}) {
+  for (const char* damaged : {"", "worker-1", "worker-1 7\n", "worker-1 xyz 1\n", "worker-1 7 x\n", " 7 1\n",
+                              "worker-1 7 8 9\n", "worker-1 7 4294967295\n"}) {
     SCOPED_TRACE(damaged);
     FaultEnv env(1);
     ASSERT_TRUE(env.MakeFolder(kFolder).ok());

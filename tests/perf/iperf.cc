@@ -32,7 +32,7 @@ int FreePort() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
-  bind(descriptor, reinterpret_cast<sockaddr*>(&address), size);
+  static_cast<void>(bind(descriptor, reinterpret_cast<sockaddr*>(&address), size));
   getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &size);
   close(descriptor);
   return ntohs(address.sin_port);
