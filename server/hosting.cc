@@ -121,6 +121,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
   const MonotonicTime promised_until = EndPromises(routing.epoch());
   size_t primaries = 0;
   size_t backups = 0;
+  size_t kept = 0;
   for (uint32_t p = 0; p < static_cast<uint32_t>(routing.primary_size()); ++p) {
     const PartitionReplicas wanted = ReplicasOf(routing, p);
     ReplicaRole role = ReplicaRole::kDropped;
@@ -150,8 +151,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     }
     // Its primary follows a newer routing, which is on its way here, and counts on what it has sent by that.
     if (role == ReplicaRole::kDropped && replica->addressed_epoch > routing.epoch()) {
-      spdlog::info("routing epoch {} comes late: partition {} is kept, which its primary replicates here by epoch {}",
-                   routing.epoch(), p, replica->addressed_epoch);
+      ++kept;
       continue;
     }
     const ReplicaRole was = std::exchange(replica->role, role);
@@ -221,6 +221,10 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
   }
   spdlog::info("routing epoch {}: primary of {}, backup of {} of {} partitions", routing.epoch(), primaries, backups,
                routing.primary_size());
+  if (kept > 0) {
+    spdlog::info("routing epoch {} comes late: {} replicas that it takes away are kept, as newer ones have it",
+                 routing.epoch(), kept);
+  }
   return true;
 }
 
