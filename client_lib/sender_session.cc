@@ -60,7 +60,7 @@ void SenderSession::Push(absl::Span<const PushItem> items, const CallOptions& op
     refused = absl::FailedPreconditionError(
         "a WORKER_ROLE client has no free-running pushes; push through OpenLogicalWorker, or connect with CLIENT_ROLE");
   }
-  Enqueue(std::move(refused), options, std::move(done), [&](Operation& operation, Callback counted) PAWL_REQUIRES(mu_) {
+  Enqueue(std::move(refused), options, std::move(done), [&](Operation& operation, Callback& counted) PAWL_REQUIRES(mu_) {
     operation.step = step_;
     operation.push = std::make_shared<PushCall>(shared_from_this(), items, step_, operation.deadline, std::move(counted));
   });
@@ -69,14 +69,14 @@ void SenderSession::Push(absl::Span<const PushItem> items, const CallOptions& op
 void SenderSession::EndStep(const CallOptions& options, Callback done) {
   absl::Status refused;
   if (!identity_.rank) refused = absl::FailedPreconditionError("a free-running client has no steps; use OpenLogicalWorker");
-  Enqueue(std::move(refused), options, std::move(done), [&](Operation& operation, Callback counted) PAWL_REQUIRES(mu_) {
+  Enqueue(std::move(refused), options, std::move(done), [&](Operation& operation, Callback& counted) PAWL_REQUIRES(mu_) {
     operation.step = step_++;
     operation.done = std::move(counted);
   });
 }
 
 void SenderSession::Enqueue(absl::Status refused, const CallOptions& options, Callback user_done,
-                            absl::FunctionRef<void(Operation&, Callback)> fill) {
+                            absl::FunctionRef<void(Operation&, Callback&)> fill) {
   Callback done = core_->Count(std::move(user_done));
   uint64_t id = 0;
   {
@@ -87,7 +87,7 @@ void SenderSession::Enqueue(absl::Status refused, const CallOptions& options, Ca
       Operation& operation = operations_.emplace_back();
       operation.deadline = core_->Deadline(options);
       operation.id = id = next_id_++;
-      fill(operation, std::move(done));
+      fill(operation, done);
     } else if (identity_.rank && closed_.ok()) {
       // Or the step might be ended without it, by a caller who looks at the results later.
       closed_ = refused;
@@ -105,6 +105,9 @@ void SenderSession::Pull(absl::Span<const PullItem> items, const CallOptions& op
   Callback done = core_->Count(std::move(user_done));
   absl::Status refused = CheckItems(items);
   std::shared_ptr<PullCall> pull;
+  const auto take_in = [&](uint64_t step) {
+    pull = std::make_shared<PullCall>(shared_from_this(), items, step, core_->Deadline(options), std::move(done));
+  };
   if (refused.ok()) {
     MutexLock lock(mu_);
     const bool waits = identity_.rank && !options.step && step_ > active_step_;
@@ -113,8 +116,7 @@ void SenderSession::Pull(absl::Span<const PullItem> items, const CallOptions& op
     } else if (waits && waiting_pulls_.size() >= kMaxWaitingCalls) {
       refused = TooManyWait();
     } else {
-      const uint64_t step = identity_.rank ? options.step.value_or(step_) : 0;
-      pull = std::make_shared<PullCall>(shared_from_this(), items, step, core_->Deadline(options), std::move(done));
+      take_in(identity_.rank ? options.step.value_or(step_) : 0);
       if (waits) {
         const uint64_t id = next_id_++;
         const DeadlineQueue::Id timer =

@@ -82,10 +82,11 @@ class SenderSession final : public LogicalWorker, public std::enable_shared_from
     bool done;
   };
 
-  // Lets a Push or EndStep wait for its turn, unless it is `refused`, or now: `fill`, which has mu_, makes of it what it is.
-  // One that is refused closes the session of a rank to further calls; no other call ends by that.
+  // Lets a Push or EndStep wait for its turn, unless it is `refused`, or now: `fill`, which has mu_ and takes the callback
+  // away, makes of it what it is. One that is refused closes the session of a rank to further calls; no other call ends by
+  // that.
   void Enqueue(absl::Status refused, const CallOptions& options, Callback user_done,
-               absl::FunctionRef<void(Operation&, Callback)> fill);
+               absl::FunctionRef<void(Operation&, Callback&)> fill);
   RequestHeader Header(uint64_t step) const;
   // Does what can be done now of what waits.
   void Pump();

@@ -22,6 +22,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,9 @@ class Ledger {
   struct PushName {
     uint32_t worker = 0;
     uint64_t sequence = 0;
-    friend auto operator<=>(const PushName&, const PushName&) = default;
+    friend bool operator<(const PushName& a, const PushName& b) {
+      return std::tie(a.worker, a.sequence) < std::tie(b.worker, b.sequence);
+    }
   };
 
   // The clock dates the notes; monotonic time is the same in all processes of a machine.
