@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/elements.h"
 #include "client_lib/base/limits.h"
+#include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/segments.h"
 
 namespace pawl {
 namespace {
@@ -51,14 +51,14 @@ absl::Status CheckBlocks(size_t index, const Table& table, absl::Span<const uint
   const std::string where = absl::StrCat("items[", index, "] for table `", table.name(), "`: ");
   size_t elements = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
-    if (blocks[i] >= BlockCount(table)) {
+    if (blocks[i] >= BlockCount(table.elements())) {
       return absl::InvalidArgumentError(
-          absl::StrCat(where, "the tensor has ", BlockCount(table), " blocks; there is no block ", blocks[i]));
+          absl::StrCat(where, "the tensor has ", BlockCount(table.elements()), " blocks; there is no block ", blocks[i]));
     }
     if (i > 0 && blocks[i] <= blocks[i - 1]) {
       return absl::InvalidArgumentError(absl::StrCat(where, "blocks must ascend; ", blocks[i], " follows ", blocks[i - 1]));
     }
-    elements += BlockElements(table, blocks[i]);
+    elements += BlockElements(table.elements(), blocks[i]);
   }
   if (floats == elements) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(where, "gradients has ", floats, " floats; the blocks have ", elements));

@@ -283,13 +283,4 @@ std::future<absl::StatusOr<GetStatusResponse>> Client::GetStatus(const CallOptio
   return result;
 }
 
-std::future<absl::Status> Client::StopJob(const std::string& reason, const CallOptions& options) {
-  std::future<absl::Status> result;
-  StopJobRequest request;
-  request.set_reason(reason);
-  CallScheduler<StopJobResponse, absl::Status>(*core_, "StopJob", std::move(request), options, Fulfilling(result),
-                                               Nothing());
-  return result;
-}
-
 }  // namespace pawl

@@ -325,8 +325,8 @@ class Client {
                                     const CallOptions& options = {});
   void Barrier(const std::string& name, uint32_t parties, uint32_t party, const CallOptions& options, Callback done);
 
-  // What the scheduler offers to the worker daemon and to pawlctl; proto/scheduler.proto has each
-  // one's meaning. `node` and `incarnation` are filled in.
+  // What the scheduler offers to the worker daemon; proto/scheduler.proto has each one's meaning. `node` and `incarnation`
+  // are filled in.
   std::future<absl::StatusOr<GetAssignmentResponse>> Assignment(const CallOptions& options = {});
   void Assignment(GetAssignmentRequest request, const CallOptions& options,
                   absl::AnyInvocable<void(absl::StatusOr<GetAssignmentResponse>)> done);
@@ -343,7 +343,6 @@ class Client {
   std::future<absl::Status> FinishWork(const WorkerProgress& progress, const CallOptions& options = {},
                                        absl::Span<const uint32_t> ranks = {});
   std::future<absl::StatusOr<GetStatusResponse>> GetStatus(const CallOptions& options = {});
-  std::future<absl::Status> StopJob(const std::string& reason, const CallOptions& options = {});
   // Goes out with the next heartbeat.
   void SetProgress(const WorkerProgress& progress);
 

@@ -368,7 +368,7 @@ uint64_t FakeCluster::RowWidth(uint32_t table, uint64_t key) const {
   if (spec.kind() == SPARSE) return spec.row_width();
   uint64_t elements = 1;
   for (const uint64_t extent : spec.shape()) elements *= extent;
-  return std::min<uint64_t>(kBlockElements, elements - key * kBlockElements);
+  return BlockElements(elements, key);
 }
 
 absl::Status FakeCluster::CheckHeader(const std::string& server, const RequestHeader& header,

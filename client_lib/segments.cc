@@ -33,12 +33,6 @@ uint32_t KeysPerSegment(const Table& table) {
 
 }  // namespace
 
-size_t BlockElements(const Table& table, uint64_t block) {
-  return std::min<uint64_t>(kBlockElements, table.elements() - block * kBlockElements);
-}
-
-uint64_t BlockCount(const Table& table) { return (table.elements() + kBlockElements - 1) / kBlockElements; }
-
 void TableCuts::BuildSparse(const Table& table, absl::Span<const uint64_t> keys, uint32_t partitions, bool distinct) {
   groups_.Build(table.id(), keys, partitions, distinct);
   CutGroups(groups_, KeysPerSegment(table), &cuts_);
@@ -47,7 +41,7 @@ void TableCuts::BuildSparse(const Table& table, absl::Span<const uint64_t> keys,
 void TableCuts::BuildDense(const Table& table, uint32_t partitions, absl::Span<const uint64_t> blocks) {
   std::vector<uint64_t> all;
   if (blocks.empty()) {
-    all.resize(BlockCount(table));
+    all.resize(BlockCount(table.elements()));
     std::iota(all.begin(), all.end(), 0);
     blocks = all;
   }
@@ -62,7 +56,8 @@ void TableCuts::AppendKeys(const KeyRange& cut, ByteView* view) const {
 size_t TableCuts::ValueBytes(const Table& table, const KeyRange& cut, ElementType type) const {
   if (!table.dense()) return cut.count * table.row_width() * ElementBytes(type);
   size_t elements = 0;
-  for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) elements += BlockElements(table, groups_.keys()[i]);
+  for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i)
+    elements += BlockElements(table.elements(), groups_.keys()[i]);
   return elements * ElementBytes(type);
 }
 
@@ -109,7 +104,7 @@ int32_t TableCuts::AppendBlocks(const Table& table, const KeyRange& cut, const f
   // Only a tensor's last block, hence the list's, is shorter. Of all blocks the position is the number.
   const auto for_each_block = [&](auto visit) {
     for (uint32_t i = cut.begin; i < cut.begin + cut.count; ++i) {
-      visit(groups_.first_position(i) * kBlockElements, BlockElements(table, groups_.keys()[i]));
+      visit(groups_.first_position(i) * kBlockElements, BlockElements(table.elements(), groups_.keys()[i]));
     }
   };
   if (ElementBytes(type) == sizeof(float)) {
@@ -141,7 +136,7 @@ void TableCuts::Scatter(const Table& table, const KeyRange& cut, const ByteView&
         if (left == 0) {
           const uint64_t block = groups_.keys()[index++];
           to = reinterpret_cast<char*>(out + block * kBlockElements);
-          left = BlockElements(table, block) * sizeof(float);
+          left = BlockElements(table.elements(), block) * sizeof(float);
         }
         const size_t taken = std::min(left, rest.size());
         std::memcpy(to, rest.data(), taken);

@@ -29,10 +29,6 @@ struct KeyRange {
   uint32_t count;
 };
 
-uint64_t BlockCount(const Table& table);
-// Elements of a block. REQUIRES: block < BlockCount(table).
-size_t BlockElements(const Table& table, uint64_t block);
-
 // The cuts of one table in one call, and memory to gather its rows. Reusable; not thread-safe.
 class TableCuts {
  public:

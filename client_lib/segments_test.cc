@@ -162,7 +162,7 @@ TEST(SegmentsTest, SomeBlocksOfATensorLieOneAfterTheOther) {
     const std::vector<float> floats = Unpack<float>(view);
     size_t at = 0;
     for (const uint64_t block : Unpack<uint64_t>(keys)) {
-      const size_t count = BlockElements(table, block);
+      const size_t count = BlockElements(table.elements(), block);
       got[block].assign(floats.begin() + at, floats.begin() + at + count);
       at += count;
     }
@@ -211,7 +211,7 @@ TEST(SegmentsTest, GradientsOf16BitsTakeHalfTheBytesAndAreRoundedOnce) {
         size_t at = 0;
         for (const uint64_t key : Unpack<uint64_t>(key_view)) {
           const float* const expected = dense ? &gradients[key * kBlockElements] : sums[key].data();
-          const size_t count = dense ? BlockElements(table, key) : 5;
+          const size_t count = dense ? BlockElements(table.elements(), key) : 5;
           for (size_t j = 0; j < count; ++j) {
             const float scaled = std::ldexp(expected[j], -exponent);
             ASSERT_EQ(halves[at++], type == BFLOAT16 ? Bfloat16Of(scaled) : Float16Of(scaled));
@@ -253,7 +253,7 @@ TEST(SegmentsTest, Float16LosesNeitherSmallNorLargeGradients) {
         size_t at = 0;
         for (const uint64_t key : Unpack<uint64_t>(key_view)) {
           const size_t row = dense ? key * kBlockElements : (std::find(keys.begin(), keys.end(), key) - keys.begin()) * 3;
-          for (size_t j = 0; j < (dense ? BlockElements(table, key) : 3); ++j) {
+          for (size_t j = 0; j < (dense ? BlockElements(table.elements(), key) : 3); ++j) {
             ASSERT_NEAR(back[at++], gradients[row + j], gradients[row + j] / 2048);
           }
         }

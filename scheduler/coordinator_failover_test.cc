@@ -15,7 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::Test;
 
 std::string Job(uint32_t partitions, uint32_t replicas, const std::string& more = "") {
   return absl::StrCat(R"(

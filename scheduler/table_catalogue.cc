@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "client_lib/job/table_validation.h"
+#include "client_lib/base/table_validation.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace pawl {

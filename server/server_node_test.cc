@@ -12,10 +12,10 @@
 #include "absl/strings/match.h"
 #include "client_lib/base/fault_env.h"
 #include "client_lib/base/simulated_clock.h"
+#include "client_lib/daemon/node_file.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/in_process_transport.h"
 #include "gtest/gtest.h"
-#include "server/storage/node_file.h"
 #include "server/storage/server_log.h"
 
 namespace pawl {
@@ -138,7 +138,7 @@ class ServerNodeTest : public testing::Test {
     peers.Shutdown();
     return ended;
   }
-  NodeIdentity Identity() { return ReadNodeFile(env_, "/data").value_or(NodeIdentity()); }
+  NodeIdentity Identity() { return ReadNodeFile(env_, "/data", kServerDaemon).value_or(NodeIdentity()); }
 
   FaultEnv env_{1};
   SimulatedClock clock_;

@@ -1,6 +1,10 @@
 #include "worker/worker_identity.h"
 
+#include <limits>
+#include <string>
+
 #include "client_lib/base/fault_env.h"
+#include "client_lib/daemon/node_file.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -41,17 +45,39 @@ TEST(WorkerIdentityTest, ANewJobReplacesTheOldOne) {
 }
 
 TEST(WorkerIdentityTest, WithADamagedFileItIsANewWorker) {
-  for (const char* damaged : {"", "worker-1", "worker-1 7\n", "worker-1 xyz 1\n", "worker-1 7 x\n", " 7 1\n",
-                              "worker-1 7 8 9\n", "worker-1 7 4294967295\n"}) {
-    SCOPED_TRACE(damaged);
-    FaultEnv env(1);
-    ASSERT_TRUE(env.MakeFolder(kFolder).ok());
-    env.SetContents("/worker/node", damaged);
+  FaultEnv env(1);
+  ASSERT_TRUE((*WorkerIdentity::Open(env, kFolder))->Become("worker-1", 7).ok());
+  const std::string whole = env.Contents("/worker/node");
+  for (const size_t kept : {size_t{0}, size_t{9}, whole.size() - 1}) {
+    SCOPED_TRACE(kept);
+    env.SetContents("/worker/node", whole.substr(0, kept));
     const auto identity = WorkerIdentity::Open(env, kFolder);
     ASSERT_TRUE(identity.ok()) << identity.status();
     EXPECT_EQ((*identity)->node(), "");
     EXPECT_EQ((*identity)->job_id(), 0u);
+    EXPECT_EQ((*identity)->life(), 0u);
   }
+}
+
+TEST(WorkerIdentityTest, WhoseLivesAreAllCountedIsANewWorker) {
+  FaultEnv env(1);
+  ASSERT_TRUE(env.MakeFolder(kFolder).ok());
+  NodeIdentity last;
+  last.set_node("worker-1");
+  last.set_life(std::numeric_limits<uint32_t>::max());
+  ASSERT_TRUE(WriteNodeFile(env, kFolder, last, kWorkerDaemon).ok());
+  const auto identity = WorkerIdentity::Open(env, kFolder);
+  ASSERT_TRUE(identity.ok()) << identity.status();
+  EXPECT_EQ((*identity)->node(), "");
+}
+
+TEST(WorkerIdentityTest, TheFolderOfAServerIsLeftAsItIs) {
+  FaultEnv env(1);
+  ASSERT_TRUE(env.MakeFolder(kFolder).ok());
+  ASSERT_TRUE(WriteNodeFile(env, kFolder, NodeIdentity(), kServerDaemon).ok());
+  const std::string before = env.Contents("/worker/node");
+  EXPECT_TRUE(absl::IsFailedPrecondition(WorkerIdentity::Open(env, kFolder).status()));
+  EXPECT_EQ(env.Contents("/worker/node"), before);
 }
 
 TEST(WorkerIdentityTest, TwoWorkersDoNotShareAFolder) {

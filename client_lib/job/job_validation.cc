@@ -15,8 +15,8 @@
 #include "absl/strings/str_replace.h"
 #include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/table_validation.h"
 #include "client_lib/job/model_layers.h"
-#include "client_lib/job/table_validation.h"
 
 namespace pawl {
 

@@ -229,12 +229,11 @@ OutgoingMessage EncodePushRequest(const RequestHeader& header, absl::Span<const 
   return std::move(encoder).Finish();
 }
 
-OutgoingMessage EncodePullRequest(const RequestHeader& header, absl::Span<const PullSegmentView> segments,
-                                  std::shared_ptr<const void> owner) {
+OutgoingMessage EncodePullRequest(const RequestHeader& header, absl::Span<const PullSegmentView> segments) {
   const size_t header_size = header.ByteSizeLong();
   size_t own_bytes = kMaxOwnBytesInSegment + header_size;
   for (const PullSegmentView& segment : segments) own_bytes += kMaxOwnBytesInSegment + CopiedBytes(segment.keys);
-  WireEncoder encoder(own_bytes, std::move(owner));
+  WireEncoder encoder(own_bytes, /*owner=*/nullptr);
   encoder.PutLength(kHeader, header_size);
   encoder.PutMessage(header);
   for (const PullSegmentView& segment : segments) {

@@ -56,8 +56,7 @@ struct PullResponseView {
 // everything else is copied. `owner` is kept alive with the message.
 OutgoingMessage EncodePushRequest(const RequestHeader& header, absl::Span<const PushSegmentView> segments,
                                   std::shared_ptr<const void> owner = nullptr);
-OutgoingMessage EncodePullRequest(const RequestHeader& header, absl::Span<const PullSegmentView> segments,
-                                  std::shared_ptr<const void> owner = nullptr);
+OutgoingMessage EncodePullRequest(const RequestHeader& header, absl::Span<const PullSegmentView> segments);
 OutgoingMessage EncodePullResponse(absl::Span<const ByteView> results, std::shared_ptr<const void> owner = nullptr);
 // Any small message (PushResponse, EndStepRequest, ...), serialized by protobuf.
 OutgoingMessage EncodeSmall(const google::protobuf::MessageLite& message);

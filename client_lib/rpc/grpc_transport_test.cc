@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <future>
 #include <memory>
 #include <string>
@@ -304,8 +306,8 @@ class StallingProxy {
     server_port_ = static_cast<uint16_t>(std::stoi(server_address.substr(server_address.find(':') + 1)));
     listener_ = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address = Local(0);
-    bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-    listen(listener_, 8);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0) << std::strerror(errno);
+    EXPECT_EQ(listen(listener_, 8), 0) << std::strerror(errno);
     socklen_t length = sizeof(address);
     getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &length);
     port_ = ntohs(address.sin_port);
@@ -342,7 +344,7 @@ class StallingProxy {
         const int client = accept(listener_, nullptr, nullptr);
         const int server = socket(AF_INET, SOCK_STREAM, 0);
         const sockaddr_in address = Local(server_port_);
-        connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+        EXPECT_EQ(connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0) << std::strerror(errno);
         pairs.emplace_back(client, server);
         continue;
       }

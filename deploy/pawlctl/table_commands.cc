@@ -1,6 +1,5 @@
 #include "deploy/pawlctl/table_commands.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -92,13 +91,13 @@ absl::Status PullTensor(Client& client, const Table& table, const PullOptions& o
   }
   uint64_t begin = 0, end = table.elements();
   if (options.block.has_value()) {
-    const uint64_t blocks = (table.elements() + kBlockElements - 1) / kBlockElements;
+    const uint64_t blocks = BlockCount(table.elements());
     if (*options.block >= blocks) {
       return absl::InvalidArgumentError(
           absl::StrCat("--block=", *options.block, ": ", options.table, " has ", blocks, " blocks, from 0"));
     }
     begin = *options.block * kBlockElements;
-    end = std::min(end, begin + kBlockElements);
+    end = begin + BlockElements(table.elements(), *options.block);
   }
   std::vector<float> values(table.elements());
   PAWL_RETURN_IF_ERROR(client.free_running().Pull({{.table = table, .values = absl::MakeSpan(values)}}).get());

@@ -3,7 +3,6 @@
 //
 //   a <- a + g g
 //   w <- w - (rate g) / (sqrt(a) + epsilon)
-#include "server/optimizer/hyper_parameter.h"
 #include "server/optimizer/make_rule.h"
 
 namespace pawl {
@@ -24,14 +23,12 @@ struct AdagradKernel {
 
 }  // namespace
 
-UpdateRuleOr MakeAdagrad(const Optimizer& spec, Isa isa) {
+std::unique_ptr<const UpdateRule> MakeAdagrad(const Optimizer& spec, Isa isa) {
   const Optimizer::Adagrad& own = spec.adagrad();
   AdagradKernel kernel;
   kernel.initial_accumulator = own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
   kernel.epsilon = own.has_epsilon() ? own.epsilon() : kDefaultEpsilon;
-  PAWL_RETURN_IF_ERROR(RequireNotNegative("optimizer.adagrad.initial_accumulator", kernel.initial_accumulator));
-  PAWL_RETURN_IF_ERROR(RequirePositive("optimizer.adagrad.epsilon", kernel.epsilon));
-  return MakeRule(kernel, "optimizer.adagrad.learning_rate", own.learning_rate(), spec, isa);
+  return MakeRule(kernel, own.learning_rate(), spec, isa);
 }
 
 }  // namespace pawl

@@ -8,7 +8,6 @@
 //
 // As in the paper the weights are a function of z and n alone: what the initializer gave a row serves until
 // its first update and does not come back.
-#include "server/optimizer/hyper_parameter.h"
 #include "server/optimizer/make_rule.h"
 
 namespace pawl {
@@ -31,28 +30,14 @@ struct FtrlKernel {
 
 }  // namespace
 
-UpdateRuleOr MakeFtrl(const Optimizer& spec, Isa isa) {
+std::unique_ptr<const UpdateRule> MakeFtrl(const Optimizer& spec, Isa isa) {
   const Optimizer::Ftrl& own = spec.ftrl();
   FtrlKernel kernel;
   kernel.beta = own.has_beta() ? own.beta() : kDefaultBeta;
   kernel.l1 = own.l1();
   kernel.l2 = own.l2();
   kernel.initial_accumulator = own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
-  PAWL_RETURN_IF_ERROR(RequireNotNegative("optimizer.ftrl.beta", kernel.beta));
-  PAWL_RETURN_IF_ERROR(RequireNotNegative("optimizer.ftrl.l1", kernel.l1));
-  PAWL_RETURN_IF_ERROR(RequireNotNegative("optimizer.ftrl.l2", kernel.l2));
-  PAWL_RETURN_IF_ERROR(RequireNotNegative("optimizer.ftrl.initial_accumulator", kernel.initial_accumulator));
-  if (kernel.beta == 0.0f && kernel.l2 == 0.0f && kernel.initial_accumulator == 0.0f) {
-    return absl::InvalidArgumentError(
-        "optimizer.ftrl: beta, l2 and initial_accumulator are all 0, which leaves nothing to divide by: set one of "
-        "them above 0");
-  }
-  if (spec.l1() != 0.0f || spec.l2() != 0.0f) {
-    return absl::InvalidArgumentError(absl::StrCat("optimizer.", spec.l1() != 0.0f ? "l1" : "l2", " is ",
-                                                   spec.l1() != 0.0f ? spec.l1() : spec.l2(),
-                                                   ": with ftrl set optimizer.ftrl.l1 and optimizer.ftrl.l2 instead"));
-  }
-  return MakeRule(kernel, "optimizer.ftrl.learning_rate", own.learning_rate(), spec, isa);
+  return MakeRule(kernel, own.learning_rate(), spec, isa);
 }
 
 }  // namespace pawl

@@ -2,14 +2,18 @@
 #ifndef PAWL_SERVER_OPTIMIZER_GRADIENT_SETTINGS_H_
 #define PAWL_SERVER_OPTIMIZER_GRADIENT_SETTINGS_H_
 
-#include "absl/status/statusor.h"
+#include <limits>
+
 #include "proto/types.pb.h"
 
 namespace pawl {
 
 struct GradientSettings {
-  // INVALID_ARGUMENT, naming the field, for an impossible value.
-  static absl::StatusOr<GradientSettings> Create(const Optimizer& spec);
+  explicit GradientSettings(const Optimizer& spec)
+      : bound(spec.clip_value() > 0.0f ? spec.clip_value() : std::numeric_limits<float>::infinity()),
+        clip_norm(spec.clip_norm()),
+        l1(spec.l1()),
+        l2(spec.l2()) {}
 
   // clip_value; infinity if there is none.
   float bound;

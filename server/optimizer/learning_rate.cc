@@ -1,50 +1,26 @@
 #include "server/optimizer/learning_rate.h"
 
-#include "client_lib/base/status_macros.h"
 #include "server/optimizer/deterministic_math.h"
-#include "server/optimizer/hyper_parameter.h"
 
 namespace pawl {
 
-absl::StatusOr<LearningRate> LearningRate::Create(absl::string_view field, float base,
-                                                  const LearningRateSchedule& schedule) {
-  PAWL_RETURN_IF_ERROR(RequirePositive(field, base));
-  LearningRate rate;
-  rate.base_ = base;
-  rate.warmup_steps_ = schedule.warmup_steps();
+LearningRate::LearningRate(float base, const LearningRateSchedule& schedule)
+    : base_(base), warmup_steps_(schedule.warmup_steps()) {
   switch (schedule.kind_case()) {
     case LearningRateSchedule::KIND_NOT_SET:
-      rate.kind_ = rate.warmup_steps_ > 1 ? Kind::kConstant : Kind::kFixed;
+      kind_ = warmup_steps_ > 1 ? Kind::kConstant : Kind::kFixed;
       break;
-    case LearningRateSchedule::kStep: {
-      const float gamma = schedule.step().gamma();
-      if (schedule.step().every_steps() == 0) {
-        return absl::InvalidArgumentError("optimizer.schedule.step.every_steps is 0: it must be at least 1");
-      }
-      // Above 1 the rate would grow without bound.
-      if (!(gamma > 0.0f && gamma <= 1.0f)) {
-        return ImpossibleHyperParameter("optimizer.schedule.step.gamma", gamma, "above 0 and at most 1");
-      }
-      rate.kind_ = Kind::kStep;
-      rate.period_ = schedule.step().every_steps();
-      rate.gamma_ = gamma;
+    case LearningRateSchedule::kStep:
+      kind_ = Kind::kStep;
+      period_ = schedule.step().every_steps();
+      gamma_ = schedule.step().gamma();
       break;
-    }
-    case LearningRateSchedule::kCosine: {
-      const float floor = schedule.cosine().floor();
-      if (schedule.cosine().total_steps() == 0) {
-        return absl::InvalidArgumentError("optimizer.schedule.cosine.total_steps is 0: it must be at least 1");
-      }
-      if (!(floor >= 0.0f && floor <= 1.0f)) {
-        return ImpossibleHyperParameter("optimizer.schedule.cosine.floor", floor, "at least 0 and at most 1");
-      }
-      rate.kind_ = Kind::kCosine;
-      rate.period_ = schedule.cosine().total_steps();
-      rate.floor_ = floor;
+    case LearningRateSchedule::kCosine:
+      kind_ = Kind::kCosine;
+      period_ = schedule.cosine().total_steps();
+      floor_ = schedule.cosine().floor();
       break;
-    }
   }
-  return rate;
 }
 
 float LearningRate::Scheduled(uint64_t step) const {

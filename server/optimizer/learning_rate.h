@@ -4,8 +4,6 @@
 
 #include <cstdint>
 
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "proto/types.pb.h"
 
 namespace pawl {
@@ -21,8 +19,8 @@ namespace pawl {
 //               (Loshchilov and Hutter 2017, "SGDR", equation 5, without restarts)
 class LearningRate {
  public:
-  // `field` is what errors call `base`. INVALID_ARGUMENT for an impossible value.
-  static absl::StatusOr<LearningRate> Create(absl::string_view field, float base, const LearningRateSchedule& schedule);
+  // REQUIRES: ValidateOptimizer (client_lib/base/table_validation.h) passes an optimizer with these.
+  LearningRate(float base, const LearningRateSchedule& schedule);
 
   float At(uint64_t step) const { return kind_ == Kind::kFixed ? base_ : Scheduled(step); }
 
@@ -30,12 +28,11 @@ class LearningRate {
   // kFixed: constant without warm-up.
   enum class Kind { kFixed, kConstant, kStep, kCosine };
 
-  LearningRate() = default;
   float Scheduled(uint64_t step) const;
 
   Kind kind_ = Kind::kFixed;
-  float base_ = 0.0f;
-  uint64_t warmup_steps_ = 0;
+  float base_;
+  uint64_t warmup_steps_;
   // Step: every_steps. Cosine: total_steps.
   uint64_t period_ = 1;
   double gamma_ = 1.0;

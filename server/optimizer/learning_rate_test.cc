@@ -12,7 +12,7 @@ namespace {
 LearningRate Make(float base, const std::string& text) {
   LearningRateSchedule schedule;
   if (!google::protobuf::TextFormat::ParseFromString(text, &schedule)) ADD_FAILURE() << text;
-  return *LearningRate::Create("rate", base, schedule);
+  return LearningRate(base, schedule);
 }
 
 TEST(LearningRateTest, WithoutScheduleItStaysTheSame) {

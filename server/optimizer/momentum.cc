@@ -5,7 +5,6 @@
 //
 //   v <- momentum v + g
 //   w <- w - rate v                     or, Nesterov: w <- w - rate (g + momentum v)
-#include "server/optimizer/hyper_parameter.h"
 #include "server/optimizer/make_rule.h"
 
 namespace pawl {
@@ -25,13 +24,11 @@ struct MomentumKernel {
 
 }  // namespace
 
-UpdateRuleOr MakeMomentum(const Optimizer& spec, Isa isa) {
+std::unique_ptr<const UpdateRule> MakeMomentum(const Optimizer& spec, Isa isa) {
   const Optimizer::Momentum& own = spec.momentum();
   const float momentum = own.has_momentum() ? own.momentum() : kDefaultMomentum;
-  PAWL_RETURN_IF_ERROR(RequireDecay("optimizer.momentum.momentum", momentum));
-  constexpr char kRateField[] = "optimizer.momentum.learning_rate";
-  if (own.nesterov()) return MakeRule(MomentumKernel<true>{momentum}, kRateField, own.learning_rate(), spec, isa);
-  return MakeRule(MomentumKernel<false>{momentum}, kRateField, own.learning_rate(), spec, isa);
+  if (own.nesterov()) return MakeRule(MomentumKernel<true>{momentum}, own.learning_rate(), spec, isa);
+  return MakeRule(MomentumKernel<false>{momentum}, own.learning_rate(), spec, isa);
 }
 
 }  // namespace pawl

@@ -3,7 +3,6 @@
 //
 //   a <- rho a + (1 - rho) (g g)
 //   w <- w - (rate g) / (sqrt(a) + epsilon)
-#include "server/optimizer/hyper_parameter.h"
 #include "server/optimizer/make_rule.h"
 
 namespace pawl {
@@ -24,14 +23,12 @@ struct RmsPropKernel {
 
 }  // namespace
 
-UpdateRuleOr MakeRmsProp(const Optimizer& spec, Isa isa) {
+std::unique_ptr<const UpdateRule> MakeRmsProp(const Optimizer& spec, Isa isa) {
   const Optimizer::RmsProp& own = spec.rmsprop();
   RmsPropKernel kernel;
   kernel.rho = own.has_rho() ? own.rho() : kDefaultRho;
   kernel.epsilon = own.has_epsilon() ? own.epsilon() : kDefaultEpsilon;
-  PAWL_RETURN_IF_ERROR(RequireDecay("optimizer.rmsprop.rho", kernel.rho));
-  PAWL_RETURN_IF_ERROR(RequirePositive("optimizer.rmsprop.epsilon", kernel.epsilon));
-  return MakeRule(kernel, "optimizer.rmsprop.learning_rate", own.learning_rate(), spec, isa);
+  return MakeRule(kernel, own.learning_rate(), spec, isa);
 }
 
 }  // namespace pawl

@@ -4,7 +4,6 @@
 //
 //   a <- a + mean(g g)                                  over the row; see SumOfSquares
 //   w <- w - (rate / (sqrt(a) + epsilon)) g
-#include "server/optimizer/hyper_parameter.h"
 #include "server/optimizer/make_rule.h"
 
 namespace pawl {
@@ -25,14 +24,12 @@ struct RowWiseAdagradKernel {
 
 }  // namespace
 
-UpdateRuleOr MakeRowWiseAdagrad(const Optimizer& spec, Isa isa) {
+std::unique_ptr<const UpdateRule> MakeRowWiseAdagrad(const Optimizer& spec, Isa isa) {
   const Optimizer::RowWiseAdagrad& own = spec.rowwise_adagrad();
   RowWiseAdagradKernel kernel;
   kernel.initial_accumulator = own.has_initial_accumulator() ? own.initial_accumulator() : kDefaultInitialAccumulator;
   kernel.epsilon = own.has_epsilon() ? own.epsilon() : kDefaultEpsilon;
-  PAWL_RETURN_IF_ERROR(RequireNotNegative("optimizer.rowwise_adagrad.initial_accumulator", kernel.initial_accumulator));
-  PAWL_RETURN_IF_ERROR(RequirePositive("optimizer.rowwise_adagrad.epsilon", kernel.epsilon));
-  return MakeRule(kernel, "optimizer.rowwise_adagrad.learning_rate", own.learning_rate(), spec, isa);
+  return MakeRule(kernel, own.learning_rate(), spec, isa);
 }
 
 }  // namespace pawl

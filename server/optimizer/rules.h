@@ -1,5 +1,4 @@
-// One maker for each optimizer, in a file of its own name, with its formula and
-// where that comes from. INVALID_ARGUMENT, naming the field, for an impossible hyper-parameter.
+// One maker for each optimizer, in a file of its own name, with its formula and where that comes from.
 #ifndef PAWL_SERVER_OPTIMIZER_RULES_H_
 #define PAWL_SERVER_OPTIMIZER_RULES_H_
 
@@ -12,21 +11,20 @@
 
 namespace pawl {
 
-using UpdateRuleOr = absl::StatusOr<std::unique_ptr<const UpdateRule>>;
+// Each REQUIRES that ValidateOptimizer (client_lib/base/table_validation.h) passes the spec, that its kind is the one that
+// the name says and that this machine has `isa`.
+std::unique_ptr<const UpdateRule> MakeSgd(const Optimizer& spec, Isa isa);
+std::unique_ptr<const UpdateRule> MakeMomentum(const Optimizer& spec, Isa isa);
+std::unique_ptr<const UpdateRule> MakeAdagrad(const Optimizer& spec, Isa isa);
+std::unique_ptr<const UpdateRule> MakeRowWiseAdagrad(const Optimizer& spec, Isa isa);
+std::unique_ptr<const UpdateRule> MakeRmsProp(const Optimizer& spec, Isa isa);
+std::unique_ptr<const UpdateRule> MakeAdam(const Optimizer& spec, Isa isa);
+std::unique_ptr<const UpdateRule> MakeAdamW(const Optimizer& spec, Isa isa);
+std::unique_ptr<const UpdateRule> MakeFtrl(const Optimizer& spec, Isa isa);
+std::unique_ptr<const UpdateRule> MakeAssign(const Optimizer& spec, Isa isa);
 
-// Each REQUIRES that spec.kind is the one that the name says and that this machine has `isa`.
-UpdateRuleOr MakeSgd(const Optimizer& spec, Isa isa);
-UpdateRuleOr MakeMomentum(const Optimizer& spec, Isa isa);
-UpdateRuleOr MakeAdagrad(const Optimizer& spec, Isa isa);
-UpdateRuleOr MakeRowWiseAdagrad(const Optimizer& spec, Isa isa);
-UpdateRuleOr MakeRmsProp(const Optimizer& spec, Isa isa);
-UpdateRuleOr MakeAdam(const Optimizer& spec, Isa isa);
-UpdateRuleOr MakeAdamW(const Optimizer& spec, Isa isa);
-UpdateRuleOr MakeFtrl(const Optimizer& spec, Isa isa);
-UpdateRuleOr MakeAssign(const Optimizer& spec, Isa isa);
-
-// Whichever the spec names, with chosen instructions, for tests and benchmarks.
-UpdateRuleOr MakeUpdateRule(const Optimizer& spec, Isa isa);
+// UpdateRule::Create with chosen instructions, for tests and benchmarks.
+absl::StatusOr<std::unique_ptr<const UpdateRule>> MakeUpdateRule(const Optimizer& spec, Isa isa);
 
 }  // namespace pawl
 

@@ -67,7 +67,7 @@ void ScalarApply(const Optimizer& spec, const UpdatePosition& position, float sc
     }
     return;
   }
-  const float rate = LearningRate::Create("rate", BaseRate(spec), spec.schedule())->At(position.step);
+  const float rate = LearningRate(BaseRate(spec), spec.schedule()).At(position.step);
 
   std::vector<float> gradients(count);
   if (count > 0) std::memcpy(gradients.data(), gradient, count * sizeof(float));

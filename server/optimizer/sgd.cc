@@ -15,8 +15,8 @@ struct SgdKernel {
 
 }  // namespace
 
-UpdateRuleOr MakeSgd(const Optimizer& spec, Isa isa) {
-  return MakeRule(SgdKernel{}, "optimizer.sgd.learning_rate", spec.sgd().learning_rate(), spec, isa);
+std::unique_ptr<const UpdateRule> MakeSgd(const Optimizer& spec, Isa isa) {
+  return MakeRule(SgdKernel{}, spec.sgd().learning_rate(), spec, isa);
 }
 
 }  // namespace pawl

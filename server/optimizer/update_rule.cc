@@ -1,11 +1,14 @@
 #include "server/optimizer/update_rule.h"
 
+#include "client_lib/base/status_macros.h"
+#include "client_lib/base/table_validation.h"
 #include "server/optimizer/isa.h"
 #include "server/optimizer/rules.h"
 
 namespace pawl {
 
-UpdateRuleOr MakeUpdateRule(const Optimizer& spec, Isa isa) {
+absl::StatusOr<std::unique_ptr<const UpdateRule>> MakeUpdateRule(const Optimizer& spec, Isa isa) {
+  PAWL_RETURN_IF_ERROR(ValidateOptimizer(spec, "optimizer"));
   switch (spec.kind_case()) {
     case Optimizer::kSgd:
       return MakeSgd(spec, isa);
@@ -28,10 +31,11 @@ UpdateRuleOr MakeUpdateRule(const Optimizer& spec, Isa isa) {
     case Optimizer::KIND_NOT_SET:
       break;
   }
-  return absl::InvalidArgumentError(
-      "optimizer names none: set one of sgd, momentum, adagrad, rowwise_adagrad, rmsprop, adam, adamw, ftrl, assign");
+  return absl::InternalError("optimizer without a kind has passed its validation");
 }
 
-UpdateRuleOr UpdateRule::Create(const Optimizer& spec) { return MakeUpdateRule(spec, BestIsa()); }
+absl::StatusOr<std::unique_ptr<const UpdateRule>> UpdateRule::Create(const Optimizer& spec) {
+  return MakeUpdateRule(spec, BestIsa());
+}
 
 }  // namespace pawl

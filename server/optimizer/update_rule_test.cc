@@ -326,7 +326,7 @@ TEST(UpdateRuleTest, ImpossibleHyperParametersAreRefusedByName) {
     const char* spec;
     const char* field;
   } kCases[] = {
-      {"", "optimizer names none"},
+      {"", "optimizer has no kind"},
       {"sgd {}", "optimizer.sgd.learning_rate"},
       {"sgd { learning_rate: -1 }", "optimizer.sgd.learning_rate"},
       {"sgd { learning_rate: inf }", "optimizer.sgd.learning_rate"},

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "client_lib/base/philox.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/table_validation.h"
 #include "server/optimizer/deterministic_math.h"
 
 namespace pawl {
@@ -18,8 +17,6 @@ namespace {
 // The normal distribution's CDF at -2.
 constexpr double kTailBelowMinusTwo = 0.022750131948179209;
 constexpr double kTruncation = 2.0;
-// InverseNormal's results lie within this for 32-bit words.
-constexpr double kMostDeviations = 7.0;
 // Words that are made at a time.
 constexpr size_t kChunk = 64;
 constexpr size_t kLanes = 4;
@@ -123,27 +120,8 @@ std::unique_ptr<const TableInitializer> MakeRandom(const TableSpec& table, uint6
   return std::make_unique<RandomInitializer<Distribution>>(stream, distribution);
 }
 
-absl::Status Impossible(absl::string_view field, float value, absl::string_view range) {
-  return absl::InvalidArgumentError(absl::StrCat("initializer.", field, " is ", value, ": it must be ", range));
-}
-
-absl::Status CheckNormal(absl::string_view kind, float mean, float stddev) {
-  if (!std::isfinite(mean)) return Impossible(absl::StrCat(kind, ".mean"), mean, "finite");
-  if (!std::isfinite(stddev) || stddev < 0.0f) {
-    return Impossible(absl::StrCat(kind, ".stddev"), stddev, "finite and at least 0");
-  }
-  const double farthest = std::fabs(static_cast<double>(mean)) + kMostDeviations * static_cast<double>(stddev);
-  if (!std::isfinite(static_cast<float>(farthest))) {
-    return Impossible(absl::StrCat(kind, ".stddev"), stddev, "small enough that mean + 7 stddev is a float");
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<float> XavierLimit(const TableSpec& table) {
+float XavierLimit(const TableSpec& table) {
   const Initializer::Xavier& xavier = table.initializer().xavier();
-  if (!std::isfinite(xavier.gain()) || xavier.gain() < 0.0f) {
-    return Impossible("xavier.gain", xavier.gain(), "finite and at least 0 (0 means 1)");
-  }
   double fan_in = xavier.fan_in();
   double fan_out = xavier.fan_out();
   if (table.kind() == SPARSE) {
@@ -153,53 +131,31 @@ absl::StatusOr<float> XavierLimit(const TableSpec& table) {
     if (fan_in == 0.0) fan_in = static_cast<double>(table.shape(0));
     if (fan_out == 0.0) fan_out = static_cast<double>(table.shape(1));
   }
-  if (fan_in == 0.0 || fan_out == 0.0) {
-    return absl::InvalidArgumentError(absl::StrCat("initializer.xavier.", fan_in == 0.0 ? "fan_in" : "fan_out",
-                                                   " is 0: a tensor of ", table.shape_size(),
-                                                   " dimensions does not give the fans, set fan_in and fan_out"));
-  }
   const double gain = xavier.gain() == 0.0f ? 1.0 : xavier.gain();
-  const float limit = static_cast<float>(gain * std::sqrt(6.0 / (fan_in + fan_out)));
-  if (!std::isfinite(limit) || !(limit > 0.0f)) {
-    return Impossible("xavier.gain", xavier.gain(), "such that the limit is a float above 0");
-  }
-  return limit;
+  return static_cast<float>(gain * std::sqrt(6.0 / (fan_in + fan_out)));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const TableInitializer>> TableInitializer::Create(const TableSpec& table, uint64_t job_seed) {
+  PAWL_RETURN_IF_ERROR(ValidateInitializer(table, "initializer"));
   const Initializer& spec = table.initializer();
   switch (spec.kind_case()) {
     case Initializer::KIND_NOT_SET:
       return std::make_unique<ConstantInitializer>(0.0f);
-    case Initializer::kConstant: {
-      const float value = spec.constant().value();
-      if (!std::isfinite(value)) return Impossible("constant.value", value, "finite");
-      return std::make_unique<ConstantInitializer>(value);
-    }
-    case Initializer::kUniform: {
-      const float low = spec.uniform().low();
-      const float high = spec.uniform().high();
-      if (!std::isfinite(low)) return Impossible("uniform.low", low, "finite");
-      if (!std::isfinite(high)) return Impossible("uniform.high", high, "finite");
-      if (!(low < high)) return Impossible("uniform.high", high, absl::StrCat("above low, which is ", low));
-      return MakeRandom(table, job_seed, UniformDistribution(low, high));
-    }
-    case Initializer::kNormal: {
-      const float mean = spec.normal().mean();
-      const float stddev = spec.normal().stddev();
-      PAWL_RETURN_IF_ERROR(CheckNormal("normal", mean, stddev));
-      return MakeRandom(table, job_seed, NormalDistribution(mean, stddev, 0.0, kMostDeviations));
-    }
-    case Initializer::kTruncatedNormal: {
-      const float mean = spec.truncated_normal().mean();
-      const float stddev = spec.truncated_normal().stddev();
-      PAWL_RETURN_IF_ERROR(CheckNormal("truncated_normal", mean, stddev));
-      return MakeRandom(table, job_seed, NormalDistribution(mean, stddev, kTailBelowMinusTwo, kTruncation));
-    }
+    case Initializer::kConstant:
+      return std::make_unique<ConstantInitializer>(spec.constant().value());
+    case Initializer::kUniform:
+      return MakeRandom(table, job_seed, UniformDistribution(spec.uniform().low(), spec.uniform().high()));
+    case Initializer::kNormal:
+      return MakeRandom(table, job_seed,
+                        NormalDistribution(spec.normal().mean(), spec.normal().stddev(), 0.0, kMostNormalDeviations));
+    case Initializer::kTruncatedNormal:
+      return MakeRandom(table, job_seed,
+                        NormalDistribution(spec.truncated_normal().mean(), spec.truncated_normal().stddev(),
+                                           kTailBelowMinusTwo, kTruncation));
     case Initializer::kXavier: {
-      PAWL_ASSIGN_OR_RETURN(const float limit, XavierLimit(table));
+      const float limit = XavierLimit(table);
       return MakeRandom(table, job_seed, UniformDistribution(-limit, limit));
     }
   }

@@ -82,22 +82,6 @@ class PartitionSaver {
     Flush();
   }
 
-  static size_t Estimate(const Partition& partition) {
-    // What is left out are a few bytes for each window with gaps.
-    size_t bytes = 116 + partition.workers_.size() * 47 + partition.clients_.size() * 22;
-    for (const auto& [id, part] : partition.tables_) {
-      bytes += 17 + part.table().spec().ByteSizeLong() + part.row_count() * sizeof(uint64_t) + part.parameter_bytes();
-      if (part.best_ == nullptr) continue;
-      bytes += part.best_->keys.size() * sizeof(uint64_t) + part.best_->weights.size() * sizeof(float);
-      for (const auto& block : part.best_->blocks) bytes += block->size() * sizeof(float);
-    }
-    bytes += partition.step_sum_.staged_bytes();
-    for (const auto& [id, sum] : partition.step_sum_.sums_) {
-      bytes += sum.rows.size() * sizeof(uint64_t) + sum.rows.float_count() * sizeof(float);
-    }
-    return bytes;
-  }
-
  private:
   template <typename T>
   void Number(T value) {
@@ -564,7 +548,5 @@ uint32_t Fingerprint(const Partition& partition) {
   SavePartition(partition, [&](const void* data, size_t size) { crc = Crc32c(crc, data, size); });
   return crc;
 }
-
-size_t SnapshotBytes(const Partition& partition) { return PartitionSaver::Estimate(partition); }
 
 }  // namespace pawl

@@ -42,9 +42,6 @@ absl::StatusOr<Partition> LoadPartition(uint32_t index, const PartitionOptions& 
 // CRC32C of the snapshot: equal for replicas that have applied the same changes.
 uint32_t Fingerprint(const Partition& partition);
 
-// About how long the snapshot is. Looks at no row.
-size_t SnapshotBytes(const Partition& partition);
-
 }  // namespace pawl
 
 #endif  // PAWL_SERVER_SHARD_PARTITION_SNAPSHOT_H_

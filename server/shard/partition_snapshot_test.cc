@@ -67,11 +67,11 @@ INSTANTIATE_TEST_SUITE_P(Modes, PartitionSnapshotTest,
 
 TEST_P(PartitionSnapshotTest, TheHistoriesReachEveryPartOfTheState) {
   bool applied = false, early = false, late = false, moves = false, blocks = false;
+  int calls = 0;
   Run(1, kCalls, [&](const Partition& partition, const RandomHistory::Call&) {
-    const size_t settled = SnapshotBytes(partition);
     applied = applied || partition.counters().pushes_applied > 100;
     late = late || partition.counters().pushes_late > 0;
-    early = early || settled > partition.parameter_bytes() + 5000;
+    if (++calls % 20 == 0) early = early || Save(partition).size() > partition.parameter_bytes() + 5000;
     blocks = blocks || partition.parameter_bytes() > size_t{1} << 20;
     moves = moves || partition.CutStep() > 5;
   });
@@ -94,7 +94,6 @@ TEST_P(PartitionSnapshotTest, WhatIsLoadedIsSavedAsTheSameBytes) {
     ASSERT_EQ(loaded->row_count(), partition.row_count());
     ASSERT_EQ(loaded->parameter_bytes(), partition.parameter_bytes());
     ASSERT_EQ(Fingerprint(partition), Crc32c(0, bytes.data(), bytes.size()));
-    ASSERT_NEAR(SnapshotBytes(partition), bytes.size(), 1000 + 0.01 * bytes.size());
   });
 }
 

@@ -7,6 +7,7 @@
 #include "client_lib/base/elements.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/table_validation.h"
 #include "server/optimizer/finite.h"
 
 namespace pawl {
@@ -27,49 +28,25 @@ bool AllElementsFinite(ElementType type, const char* data, size_t count) {
 absl::StatusOr<std::shared_ptr<const TableSchema>> TableSchema::Create(const TableSpec& spec, uint64_t job_seed) {
   std::shared_ptr<TableSchema> table(new TableSchema());
   table->spec_ = spec;
+  PAWL_RETURN_IF_ERROR(ValidateTableSpec(spec));
   if (spec.id() == 0) return Invalid(spec, "id is 0; the scheduler gives ids from 1 up");
   if (spec.element_type() != FLOAT32) return Invalid(spec, "element_type must be FLOAT32");
-  switch (spec.kind()) {
-    case DENSE: {
-      if (spec.shape_size() < 1 || spec.shape_size() > kMaxDimensions) {
-        return Invalid(spec,
-                       absl::StrCat("shape has ", spec.shape_size(), " dimensions; 1 to ", kMaxDimensions, " are possible"));
-      }
-      table->elements_ = 1;
-      for (const uint64_t size : spec.shape()) {
-        if (size < 1 || size > kMaxDenseElements / table->elements_) {
-          return Invalid(spec, absl::StrCat("shape has a dimension of ", size,
-                                            "; each must be at least 1 and their product at most ", kMaxDenseElements));
-        }
-        table->elements_ *= size;
-      }
-      if (spec.row_width() != 0) return Invalid(spec, "row_width is set, but a DENSE table has a shape instead");
-      table->block_count_ = (table->elements_ + kBlockElements - 1) / kBlockElements;
-      table->max_row_width_ = std::min(table->elements_, kBlockElements);
-      break;
-    }
-    case SPARSE:
-      if (spec.row_width() < 1 || spec.row_width() > kMaxRowWidth) {
-        return Invalid(spec, absl::StrCat("row_width is ", spec.row_width(), "; 1 to ", kMaxRowWidth, " are possible"));
-      }
-      if (spec.shape_size() != 0) return Invalid(spec, "shape is set, but a SPARSE table has a row_width instead");
-      table->max_row_width_ = spec.row_width();
-      break;
-    default:
-      return Invalid(spec, "kind must be DENSE or SPARSE");
+  if (table->is_dense()) {
+    table->elements_ = 1;
+    for (const uint64_t size : spec.shape()) table->elements_ *= size;
+    table->block_count_ = pawl::BlockCount(table->elements_);
+    table->max_row_width_ = std::min(table->elements_, kBlockElements);
+  } else {
+    table->max_row_width_ = spec.row_width();
   }
-  auto rule = UpdateRule::Create(spec.optimizer());
-  if (!rule.ok()) return Annotate(rule.status(), absl::StrCat("table '", spec.name(), "': optimizer"));
-  table->rule_ = *std::move(rule);
-  auto initializer = TableInitializer::Create(spec, job_seed);
-  if (!initializer.ok()) return Annotate(initializer.status(), absl::StrCat("table '", spec.name(), "': initializer"));
-  table->initializer_ = *std::move(initializer);
+  PAWL_ASSIGN_OR_RETURN(table->rule_, UpdateRule::Create(spec.optimizer()));
+  PAWL_ASSIGN_OR_RETURN(table->initializer_, TableInitializer::Create(spec, job_seed));
   return table;
 }
 
 size_t TableSchema::RowWidth(uint64_t key) const {
   if (!is_dense()) return max_row_width_;
-  return std::min(kBlockElements, elements_ - key * kBlockElements);
+  return BlockElements(elements_, key);
 }
 
 absl::Status TableSchema::CheckKeys(const ByteView& keys, uint32_t partition, uint32_t partitions,

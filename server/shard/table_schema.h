@@ -16,8 +16,6 @@
 
 namespace pawl {
 
-inline constexpr int kMaxDimensions = 8;
-
 // The spec of a table with its optimizer and initializer. Immutable, hence thread-safe.
 class TableSchema {
  public:

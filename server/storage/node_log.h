@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client_lib/daemon/node_identity.pb.h"
 #include "server/replication/change_log.h"
 #include "server/shard/partition.h"
 #include "server/shard/partition_snapshot.h"
-#include "server/storage/node_identity.pb.h"
 
 namespace pawl {
 

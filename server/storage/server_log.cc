@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "server/storage/node_file.h"
+#include "client_lib/daemon/node_file.h"
 #include "server/storage/partition_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -47,12 +47,12 @@ absl::StatusOr<std::unique_ptr<ServerLog>> ServerLog::Open(Env& env, ServerLogOp
 ServerLog::~ServerLog() { Stop(); }
 
 absl::Status ServerLog::BeginLife() {
-  absl::StatusOr<NodeIdentity> identity = ReadNodeFile(env_, options_.data_folder);
+  absl::StatusOr<NodeIdentity> identity = ReadNodeFile(env_, options_.data_folder, kServerDaemon);
   if (identity.ok()) {
     life_ = identity->life() + 1;
     if (identity->clearing()) return absl::OkStatus();
     identity->set_life(life_);
-    PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, *identity));
+    PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, *identity, kServerDaemon));
     identity_ = *std::move(identity);
     return absl::OkStatus();
   }
@@ -101,7 +101,7 @@ absl::Status ServerLog::JobIsOver() {
   if (!identity_.has_value() || identity_->over()) return absl::OkStatus();
   NodeIdentity identity = *identity_;
   identity.set_over(true);
-  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity));
+  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity, kServerDaemon));
   identity_ = std::move(identity);
   return absl::OkStatus();
 }
@@ -117,10 +117,10 @@ absl::Status ServerLog::StartAnew(NodeIdentity identity) {
   identity.set_life(life_);
   // What a crash leaves in between is known to be void.
   identity.set_clearing(true);
-  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity));
+  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity, kServerDaemon));
   PAWL_RETURN_IF_ERROR(DeleteFiles());
   identity.set_clearing(false);
-  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity));
+  PAWL_RETURN_IF_ERROR(WriteNodeFile(env_, options_.data_folder, identity, kServerDaemon));
   identity_ = std::move(identity);
   return Logs() ? RecoverFiles(PartitionOptions()).status() : absl::OkStatus();
 }

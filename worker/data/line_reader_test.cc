@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -59,10 +60,10 @@ TEST(LineReaderTest, PieceSizeDoesNotMatter) {
 
 TEST(LineReaderTest, TheLongestLineIsReadAndALongerOneRefused) {
   const std::string longest(LineReader::kMaxLineBytes, 'x');
-  EXPECT_THAT(Lines(longest + "\r\n" + longest + "\nb"), ElementsAre(longest, longest, "b"));
-  for (const std::string& end :
-       {std::string(), std::string("\n"), std::string("\r\n"), "and more than both buffers" + longest + longest}) {
-    const std::string text = "a\n" + longest + "y" + end;
+  EXPECT_THAT(Lines(absl::StrCat(longest, "\r\n", longest, "\nb")), ElementsAre(longest, longest, "b"));
+  for (const std::string& end : {std::string(), std::string("\n"), std::string("\r\n"),
+                                 absl::StrCat("and more than both buffers", longest, longest)}) {
+    const std::string text = absl::StrCat("a\n", longest, "y", end);
     MemorySource source(text);
     LineReader reader(source, "f.csv");
     absl::string_view line;

@@ -135,30 +135,36 @@ class Checker {
 double SumTolerance(size_t terms) { return 4e-7 * std::sqrt(static_cast<double>(terms) + 1) + 1e-7 * terms; }
 
 void CheckEmbedding(Checker& checker, size_t largest) {
-  // {samples, fields, keys, most entries in a field}
-  const size_t shapes[][4] = {{0, 2, 3, 1},
-                              {largest, 1, 1, 1},
-                              {largest / 3, 3, 5, 2},
-                              {largest / 8, 8, largest / 2 + 1, 1},
-                              {largest / 26 + 1, 26, 40, 1},
-                              {7, 3, 11, 4}};
-  for (const auto& [samples, fields, keys, most] : shapes) {
+  struct Shape {
+    size_t samples;
+    size_t fields;
+    size_t keys;
+    // Entries in a field.
+    size_t most;
+  };
+  const Shape shapes[] = {{0, 2, 3, 1},
+                          {largest, 1, 1, 1},
+                          {largest / 3, 3, 5, 2},
+                          {largest / 8, 8, largest / 2 + 1, 1},
+                          {largest / 26 + 1, 26, 40, 1},
+                          {7, 3, 11, 4}};
+  for (const Shape& shape : shapes) {
     for (const size_t width : {1, 7, 16, 64, 128}) {
       for (const PoolOver over : {PoolOver::kField, PoolOver::kSample}) {
         for (const size_t shift : {0, 1}) {
-          const auto with = [=, samples = samples, fields = fields, keys = keys, most = most](auto run) {
+          const auto with = [=](auto run) {
             return [=](Stream& stream, Operands& operands) {
-              const Entries entries = operands.EntriesOf(samples, fields, keys, most);
-              const size_t columns = (over == PoolOver::kField ? fields : 1) * width;
-              const Matrix pooled = operands.MatrixOf(samples, columns, shift * 3, shift);
-              float* const rows = operands.Floats(keys * width, shift);
+              const Entries entries = operands.EntriesOf(shape.samples, shape.fields, shape.keys, shape.most);
+              const size_t columns = (over == PoolOver::kField ? shape.fields : 1) * width;
+              const Matrix pooled = operands.MatrixOf(shape.samples, columns, shift * 3, shift);
+              float* const rows = operands.Floats(shape.keys * width, shift);
               return run(stream, entries, pooled, rows);
             };
           };
           checker.Add("PoolRows", with([=](Stream& stream, const Entries& entries, Matrix pooled, float* rows) {
                         stream.PoolRows(entries, over, rows, width, pooled);
                         Outcome outcome;
-                        outcome.tolerance = SumTolerance(most * entries.fields);
+                        outcome.tolerance = SumTolerance(shape.most * entries.fields);
                         outcome.Add(pooled);
                         return outcome;
                       }));

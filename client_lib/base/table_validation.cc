@@ -1,4 +1,4 @@
-#include "client_lib/job/table_validation.h"
+#include "client_lib/base/table_validation.h"
 
 #include <cmath>
 #include <optional>
@@ -27,6 +27,12 @@ class FieldChecks {
   FieldChecks& NotNegative(absl::string_view field, float value) {
     return Check(field, value, std::isfinite(value) && value >= 0, "0 or a number above it");
   }
+  // Of a field that may be unset, and then has its default.
+  FieldChecks& Positive(absl::string_view field, bool given, float value) { return given ? Positive(field, value) : *this; }
+  FieldChecks& NotNegative(absl::string_view field, bool given, float value) {
+    return given ? NotNegative(field, value) : *this;
+  }
+  FieldChecks& Decay(absl::string_view field, bool given, float value) { return given ? Decay(field, value) : *this; }
   FieldChecks& Finite(absl::string_view field, float value) {
     return Check(field, value, std::isfinite(value), "a finite number");
   }
@@ -51,7 +57,9 @@ absl::Status ValidateSchedule(const LearningRateSchedule& schedule, const std::s
       return FieldChecks(context + ".step")
           .Check("every_steps", static_cast<double>(schedule.step().every_steps()), schedule.step().every_steps() > 0,
                  "at least 1")
-          .Positive("gamma", schedule.step().gamma())
+          // Above 1 the rate would grow without bound.
+          .Check("gamma", schedule.step().gamma(), schedule.step().gamma() > 0 && schedule.step().gamma() <= 1,
+                 "above 0 and at most 1")
           .status();
     case LearningRateSchedule::kCosine:
       return FieldChecks(context + ".cosine")
@@ -66,14 +74,7 @@ absl::Status ValidateSchedule(const LearningRateSchedule& schedule, const std::s
   return absl::OkStatus();
 }
 
-// A field that is not set takes its default, which is possible.
-template <typename T, typename Has, typename Get>
-float Given(const T& message, Has has, Get get, float otherwise) {
-  return (message.*has)() ? (message.*get)() : otherwise;
-}
-
 absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string& context) {
-#define PAWL_GIVEN(T, field, otherwise) Given(message, &T::has_##field, &T::field, otherwise)
   switch (optimizer.kind_case()) {
     case Optimizer::kSgd:
       return FieldChecks(context + ".sgd").Positive("learning_rate", optimizer.sgd().learning_rate()).status();
@@ -81,61 +82,68 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
       const Optimizer::Momentum& message = optimizer.momentum();
       return FieldChecks(context + ".momentum")
           .Positive("learning_rate", message.learning_rate())
-          .Decay("momentum", PAWL_GIVEN(Optimizer::Momentum, momentum, 0.9f))
+          .Decay("momentum", message.has_momentum(), message.momentum())
           .status();
     }
     case Optimizer::kAdagrad: {
       const Optimizer::Adagrad& message = optimizer.adagrad();
       return FieldChecks(context + ".adagrad")
           .Positive("learning_rate", message.learning_rate())
-          .NotNegative("initial_accumulator", PAWL_GIVEN(Optimizer::Adagrad, initial_accumulator, 0.1f))
-          .NotNegative("epsilon", PAWL_GIVEN(Optimizer::Adagrad, epsilon, 1e-10f))
+          .NotNegative("initial_accumulator", message.has_initial_accumulator(), message.initial_accumulator())
+          .Positive("epsilon", message.has_epsilon(), message.epsilon())
           .status();
     }
     case Optimizer::kRowwiseAdagrad: {
       const Optimizer::RowWiseAdagrad& message = optimizer.rowwise_adagrad();
       return FieldChecks(context + ".rowwise_adagrad")
           .Positive("learning_rate", message.learning_rate())
-          .NotNegative("initial_accumulator", PAWL_GIVEN(Optimizer::RowWiseAdagrad, initial_accumulator, 0.1f))
-          .NotNegative("epsilon", PAWL_GIVEN(Optimizer::RowWiseAdagrad, epsilon, 1e-10f))
+          .NotNegative("initial_accumulator", message.has_initial_accumulator(), message.initial_accumulator())
+          .Positive("epsilon", message.has_epsilon(), message.epsilon())
           .status();
     }
     case Optimizer::kRmsprop: {
       const Optimizer::RmsProp& message = optimizer.rmsprop();
       return FieldChecks(context + ".rmsprop")
           .Positive("learning_rate", message.learning_rate())
-          .Decay("rho", PAWL_GIVEN(Optimizer::RmsProp, rho, 0.99f))
-          .Positive("epsilon", PAWL_GIVEN(Optimizer::RmsProp, epsilon, 1e-8f))
+          .Decay("rho", message.has_rho(), message.rho())
+          .Positive("epsilon", message.has_epsilon(), message.epsilon())
           .status();
     }
     case Optimizer::kAdam: {
       const Optimizer::Adam& message = optimizer.adam();
       return FieldChecks(context + ".adam")
           .Positive("learning_rate", message.learning_rate())
-          .Decay("beta1", PAWL_GIVEN(Optimizer::Adam, beta1, 0.9f))
-          .Decay("beta2", PAWL_GIVEN(Optimizer::Adam, beta2, 0.999f))
-          .Positive("epsilon", PAWL_GIVEN(Optimizer::Adam, epsilon, 1e-8f))
+          .Decay("beta1", message.has_beta1(), message.beta1())
+          .Decay("beta2", message.has_beta2(), message.beta2())
+          .Positive("epsilon", message.has_epsilon(), message.epsilon())
           .status();
     }
     case Optimizer::kAdamw: {
       const Optimizer::AdamW& message = optimizer.adamw();
       return FieldChecks(context + ".adamw")
           .Positive("learning_rate", message.learning_rate())
-          .Decay("beta1", PAWL_GIVEN(Optimizer::AdamW, beta1, 0.9f))
-          .Decay("beta2", PAWL_GIVEN(Optimizer::AdamW, beta2, 0.999f))
-          .Positive("epsilon", PAWL_GIVEN(Optimizer::AdamW, epsilon, 1e-8f))
-          .NotNegative("weight_decay", PAWL_GIVEN(Optimizer::AdamW, weight_decay, 0.01f))
+          .Decay("beta1", message.has_beta1(), message.beta1())
+          .Decay("beta2", message.has_beta2(), message.beta2())
+          .Positive("epsilon", message.has_epsilon(), message.epsilon())
+          .NotNegative("weight_decay", message.has_weight_decay(), message.weight_decay())
           .status();
     }
     case Optimizer::kFtrl: {
       const Optimizer::Ftrl& message = optimizer.ftrl();
-      PAWL_RETURN_IF_ERROR(FieldChecks(context + ".ftrl")
-                               .Positive("learning_rate", message.learning_rate())
-                               .NotNegative("beta", PAWL_GIVEN(Optimizer::Ftrl, beta, 1.0f))
-                               .NotNegative("l1", PAWL_GIVEN(Optimizer::Ftrl, l1, 0.0f))
-                               .NotNegative("l2", PAWL_GIVEN(Optimizer::Ftrl, l2, 0.0f))
-                               .NotNegative("initial_accumulator", PAWL_GIVEN(Optimizer::Ftrl, initial_accumulator, 0.1f))
-                               .status());
+      PAWL_RETURN_IF_ERROR(
+          FieldChecks(context + ".ftrl")
+              .Positive("learning_rate", message.learning_rate())
+              .NotNegative("beta", message.has_beta(), message.beta())
+              .NotNegative("l1", message.has_l1(), message.l1())
+              .NotNegative("l2", message.has_l2(), message.l2())
+              .NotNegative("initial_accumulator", message.has_initial_accumulator(), message.initial_accumulator())
+              .status());
+      if (message.has_beta() && message.beta() == 0 && message.l2() == 0 && message.has_initial_accumulator() &&
+          message.initial_accumulator() == 0) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            context,
+            ".ftrl: beta, l2 and initial_accumulator are all 0, which leaves nothing to divide by; set one above 0"));
+      }
       const absl::string_view possible = "0 with ftrl, which has its own: set ftrl.l1 and ftrl.l2";
       return FieldChecks(context)
           .Check("l1", optimizer.l1(), optimizer.l1() == 0, possible)
@@ -157,11 +165,36 @@ absl::Status ValidateOptimizerKind(const Optimizer& optimizer, const std::string
       return absl::InvalidArgumentError(
           absl::StrCat(context,
                        " has no kind; set one of sgd, momentum, adagrad, rowwise_adagrad, rmsprop, adam, "
-                       "adamw, ftrl, as in ",
+                       "adamw, ftrl, assign, as in ",
                        context, " { adagrad { learning_rate: 0.05 } }"));
   }
-#undef PAWL_GIVEN
   return absl::OkStatus();
+}
+
+absl::Status ValidateNormal(float mean, float stddev, const std::string& context) {
+  const double farthest = std::fabs(static_cast<double>(mean)) + kMostNormalDeviations * static_cast<double>(stddev);
+  return FieldChecks(context)
+      .Finite("mean", mean)
+      .NotNegative("stddev", stddev)
+      .Check("stddev", stddev, std::isfinite(static_cast<float>(farthest)),
+             absl::StrCat("small enough that mean + ", kMostNormalDeviations, " stddev is a float"))
+      .status();
+}
+
+absl::Status ValidateXavier(const TableSpec& table, const std::string& context) {
+  const Initializer::Xavier& xavier = table.initializer().xavier();
+  // With these every limit, gain sqrt(6 / (fan_in + fan_out)), is a float above 0.
+  PAWL_RETURN_IF_ERROR(FieldChecks(context)
+                           .Check("gain", xavier.gain(),
+                                  xavier.gain() == 0 || (xavier.gain() >= 1e-30 && xavier.gain() <= 1e38),
+                                  "0, which means 1, or from 1e-30 to 1e38")
+                           .status());
+  const bool gives_fans = table.kind() == SPARSE || table.shape_size() == 2;
+  const bool has_fans = xavier.fan_in() > 0 && xavier.fan_out() > 0;
+  if (gives_fans || has_fans) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(context, xavier.fan_in() == 0 ? ".fan_in" : ".fan_out",
+                                                 " is 0; a tensor of ", table.shape_size(),
+                                                 " dimensions does not give the fans: set fan_in and fan_out"));
 }
 
 absl::Status ValidateTableName(const std::string& name) {
@@ -187,7 +220,8 @@ absl::Status ValidateOptimizer(const Optimizer& optimizer, absl::string_view con
   return ValidateSchedule(optimizer.schedule(), prefix + ".schedule");
 }
 
-absl::Status ValidateInitializer(const Initializer& initializer, absl::string_view context) {
+absl::Status ValidateInitializer(const TableSpec& table, absl::string_view context) {
+  const Initializer& initializer = table.initializer();
   const std::string prefix(context);
   switch (initializer.kind_case()) {
     case Initializer::kConstant:
@@ -196,21 +230,16 @@ absl::Status ValidateInitializer(const Initializer& initializer, absl::string_vi
       return FieldChecks(prefix + ".uniform")
           .Finite("low", initializer.uniform().low())
           .Finite("high", initializer.uniform().high())
-          .Check("high", initializer.uniform().high(), initializer.uniform().high() >= initializer.uniform().low(),
-                 "at least low")
+          .Check("high", initializer.uniform().high(), initializer.uniform().high() > initializer.uniform().low(),
+                 absl::StrCat("above low, which is ", initializer.uniform().low()))
           .status();
     case Initializer::kNormal:
-      return FieldChecks(prefix + ".normal")
-          .Finite("mean", initializer.normal().mean())
-          .NotNegative("stddev", initializer.normal().stddev())
-          .status();
+      return ValidateNormal(initializer.normal().mean(), initializer.normal().stddev(), prefix + ".normal");
     case Initializer::kTruncatedNormal:
-      return FieldChecks(prefix + ".truncated_normal")
-          .Finite("mean", initializer.truncated_normal().mean())
-          .NotNegative("stddev", initializer.truncated_normal().stddev())
-          .status();
+      return ValidateNormal(initializer.truncated_normal().mean(), initializer.truncated_normal().stddev(),
+                            prefix + ".truncated_normal");
     case Initializer::kXavier:
-      return FieldChecks(prefix + ".xavier").NotNegative("gain", initializer.xavier().gain()).status();
+      return ValidateXavier(table, prefix + ".xavier");
     case Initializer::KIND_NOT_SET:
       return absl::OkStatus();
   }
@@ -254,7 +283,7 @@ absl::Status ValidateTableSpec(const TableSpec& table) {
     return absl::InvalidArgumentError(
         absl::StrCat(context, ": kind is ", static_cast<int>(table.kind()), "; it must be DENSE or SPARSE"));
   }
-  PAWL_RETURN_IF_ERROR(ValidateInitializer(table.initializer(), context + ".initializer"));
+  PAWL_RETURN_IF_ERROR(ValidateInitializer(table, context + ".initializer"));
   return ValidateOptimizer(table.optimizer(), context + ".optimizer");
 }
 

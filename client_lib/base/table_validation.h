@@ -1,6 +1,6 @@
-// Whether a table's description is possible.
-#ifndef PAWL_CLIENT_LIB_JOB_TABLE_VALIDATION_H_
-#define PAWL_CLIENT_LIB_JOB_TABLE_VALIDATION_H_
+// Whether a table's description is possible: asked by who takes it from a user and, again, by who takes it from a peer.
+#ifndef PAWL_CLIENT_LIB_BASE_TABLE_VALIDATION_H_
+#define PAWL_CLIENT_LIB_BASE_TABLE_VALIDATION_H_
 
 #include <cstdint>
 
@@ -13,13 +13,16 @@ namespace pawl {
 
 inline constexpr size_t kMaxTableNameBytes = 128;
 inline constexpr int kMaxTableDimensions = 8;
+// How far from the mean the normal initializers go at most, in standard deviations.
+inline constexpr double kMostNormalDeviations = 7.0;
 
 // INVALID_ARGUMENT naming the field (after `context`, such as "optimizer"), its value and what is possible.
 absl::Status ValidateOptimizer(const Optimizer& optimizer, absl::string_view context);
-absl::Status ValidateInitializer(const Initializer& initializer, absl::string_view context);
+// Of the table's initializer, which may need its shape.
+absl::Status ValidateInitializer(const TableSpec& table, absl::string_view context);
 // Everything but the id.
 absl::Status ValidateTableSpec(const TableSpec& table);
 
 }  // namespace pawl
 
-#endif  // PAWL_CLIENT_LIB_JOB_TABLE_VALIDATION_H_
+#endif  // PAWL_CLIENT_LIB_BASE_TABLE_VALIDATION_H_

@@ -1,4 +1,4 @@
-#include "server/storage/node_file.h"
+#include "client_lib/daemon/node_file.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,19 +14,25 @@ constexpr char kNodeFile[] = "node";
 // A job is a few hundred lines at most.
 constexpr uint64_t kMaxNodeFileBytes = 1u << 20;
 
-std::string HeadOf(absl::string_view text) {
-  return absl::StrFormat("# crc32c %08x of the lines below; written by pawl-server\n", Crc32c(0, text.data(), text.size()));
+std::string HeadOf(absl::string_view text, absl::string_view daemon) {
+  return absl::StrFormat("# crc32c %08x of the lines below; written by %s\n", Crc32c(0, text.data(), text.size()), daemon);
 }
 
 }  // namespace
 
-absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder) {
+absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder, absl::string_view daemon) {
   const std::string path = JoinPath(data_folder, kNodeFile);
   PAWL_ASSIGN_OR_RETURN(const std::string contents, ReadWholeFile(env, path, kMaxNodeFileBytes));
   const size_t end_of_head = absl::string_view(contents).find('\n');
   const size_t begin = end_of_head == absl::string_view::npos ? contents.size() : end_of_head + 1;
   const std::string text = contents.substr(begin);
-  if (contents.substr(0, begin) != HeadOf(text)) {
+  const absl::string_view head = absl::string_view(contents).substr(0, begin);
+  for (const absl::string_view other : {kServerDaemon, kWorkerDaemon}) {
+    if (other == daemon || head != HeadOf(text, other)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is that of a ", other, ", and this is a ", daemon, ": give each a --data_dir of its own"));
+  }
+  if (head != HeadOf(text, daemon)) {
     return absl::DataLossError(absl::StrCat(path,
                                             " is damaged at offset 0: the checksum in its first line is not that "
                                             "of the lines below"));
@@ -39,12 +45,13 @@ absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_fold
   return identity;
 }
 
-absl::Status WriteNodeFile(Env& env, const std::string& data_folder, const NodeIdentity& identity) {
+absl::Status WriteNodeFile(Env& env, const std::string& data_folder, const NodeIdentity& identity,
+                           absl::string_view daemon) {
   std::string text;
   if (!google::protobuf::TextFormat::PrintToString(identity, &text)) {
     return absl::InternalError("a NodeIdentity cannot be printed");
   }
-  const std::string head = HeadOf(text);
+  const std::string head = HeadOf(text, daemon);
   const WritableFile::Fragment fragments[] = {{head.data(), head.size()}, {text.data(), text.size()}};
   return WriteFileDurably(env, JoinPath(data_folder, kNodeFile), fragments);
 }

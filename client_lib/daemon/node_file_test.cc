@@ -1,4 +1,4 @@
-#include "server/storage/node_file.h"
+#include "client_lib/daemon/node_file.h"
 
 #include <string>
 
@@ -20,31 +20,39 @@ NodeIdentity Identity() {
 
 TEST(NodeFileTest, WhatIsWrittenIsReadBackAndSurvivesPowerLoss) {
   FaultEnv env(1);
-  EXPECT_EQ(ReadNodeFile(env, "/").status().code(), absl::StatusCode::kNotFound);
-  ASSERT_TRUE(WriteNodeFile(env, "/", Identity()).ok());
+  EXPECT_EQ(ReadNodeFile(env, "/", kServerDaemon).status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
   env.CutPower();
   env.RestorePower();
-  EXPECT_EQ(ReadNodeFile(env, "/")->SerializeAsString(), Identity().SerializeAsString());
+  EXPECT_EQ(ReadNodeFile(env, "/", kServerDaemon)->SerializeAsString(), Identity().SerializeAsString());
 }
 
 TEST(NodeFileTest, PeopleCanReadIt) {
   FaultEnv env(1);
-  ASSERT_TRUE(WriteNodeFile(env, "/", Identity()).ok());
+  ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
   const std::string contents = env.Contents("/node");
   EXPECT_TRUE(absl::StartsWith(contents, "# crc32c ")) << contents;
   EXPECT_TRUE(absl::StrContains(contents, "node: \"server-3\"\n")) << contents;
 }
 
+TEST(NodeFileTest, AServerAndAWorkerDoNotShareAFolder) {
+  FaultEnv env(1);
+  ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
+  const absl::Status status = ReadNodeFile(env, "/", kWorkerDaemon).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "--data_dir")) << status;
+}
+
 TEST(NodeFileTest, EveryCutAndEveryFlippedByteIsDetected) {
   FaultEnv env(1);
-  ASSERT_TRUE(WriteNodeFile(env, "/", Identity()).ok());
+  ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());
   const std::string contents = env.Contents("/node");
   for (size_t i = 0; i < contents.size(); ++i) {
     std::string damaged = contents;
     damaged[i] ^= 0x20;
     for (const std::string& bytes : {damaged, contents.substr(0, i)}) {
       env.SetContents("/node", bytes);
-      const absl::Status status = ReadNodeFile(env, "/").status();
+      const absl::Status status = ReadNodeFile(env, "/", kServerDaemon).status();
       EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << i << ": " << status;
       EXPECT_TRUE(absl::StrContains(status.message(), "/node is damaged at offset ")) << status;
     }

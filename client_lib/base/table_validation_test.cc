@@ -1,4 +1,4 @@
-#include "client_lib/job/table_validation.h"
+#include "client_lib/base/table_validation.h"
 
 #include <limits>
 #include <string>
@@ -111,6 +111,34 @@ TEST(TableValidationTest, ImpossibleHyperParametersAreNamed) {
   ExpectRefused(table, "cosine.total_steps is 0");
 }
 
+TEST(TableValidationTest, WhatAnOptimizerCannotDivideByIsRefused) {
+  TableSpec table = SparseTable();
+  table.mutable_optimizer()->mutable_adagrad()->set_epsilon(0);
+  ExpectRefused(table, "adagrad.epsilon is 0");
+  table.mutable_optimizer()->mutable_rowwise_adagrad()->set_learning_rate(0.1f);
+  EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
+  table.mutable_optimizer()->mutable_rowwise_adagrad()->set_epsilon(0);
+  ExpectRefused(table, "rowwise_adagrad.epsilon is 0");
+  Optimizer::Ftrl* ftrl = table.mutable_optimizer()->mutable_ftrl();
+  ftrl->set_learning_rate(0.1f);
+  ftrl->set_beta(0);
+  EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
+  ftrl->set_initial_accumulator(0);
+  ExpectRefused(table, "nothing to divide by");
+  ftrl->set_l2(0.1f);
+  EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
+}
+
+TEST(TableValidationTest, RatesThatGrowAreRefused) {
+  TableSpec table = SparseTable();
+  LearningRateSchedule::Step* step = table.mutable_optimizer()->mutable_schedule()->mutable_step();
+  step->set_every_steps(10);
+  step->set_gamma(1);
+  EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
+  step->set_gamma(1.5f);
+  ExpectRefused(table, "schedule.step.gamma is 1.5");
+}
+
 TEST(TableValidationTest, FtrlRefusesTheGeneralPenalties) {
   TableSpec table = SparseTable();
   table.mutable_optimizer()->mutable_ftrl()->set_learning_rate(0.1f);
@@ -122,8 +150,19 @@ TEST(TableValidationTest, ImpossibleInitializersAreNamed) {
   TableSpec table = SparseTable();
   table.mutable_initializer()->mutable_uniform()->set_low(1);
   ExpectRefused(table, "uniform.high is 0");
+  table.mutable_initializer()->mutable_uniform()->set_high(1);
+  ExpectRefused(table, "uniform.high is 1; it must be above low, which is 1");
   table.mutable_initializer()->mutable_normal()->set_stddev(-1);
   ExpectRefused(table, "normal.stddev is -1");
+  table.mutable_initializer()->mutable_normal()->set_stddev(1e38f);
+  ExpectRefused(table, "mean + 7 stddev");
+  table.mutable_initializer()->mutable_xavier()->set_gain(1e-40f);
+  ExpectRefused(table, "xavier.gain");
+  table = DenseTable();
+  table.mutable_initializer()->mutable_xavier();
+  EXPECT_EQ(ValidateTableSpec(table), absl::OkStatus());
+  table.add_shape(3);
+  ExpectRefused(table, "xavier.fan_in is 0");
 }
 
 }  // namespace
