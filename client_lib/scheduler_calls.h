@@ -21,8 +21,9 @@ class SchedulerCalls : public std::enable_shared_from_this<SchedulerCalls> {
   SchedulerCalls(ControlChannel& channel, const Clock& clock, std::function<absl::Status()> failure)
       : channel_(channel), clock_(clock), failure_(std::move(failure)) {}
 
-  // Calls `method` ("Register") until `deadline`, again where it is UNAVAILABLE. `done` gets failure() if there is one. An
-  // attempt takes at most `attempt`: less than the call where an answer may be lost without a trace, as in the simulation.
+  // Calls `method` ("Register") until `deadline`, again after errors that pass (client_lib/rpc/retry.h, IsPassing), each
+  // time after a longer Backoff. `done` gets failure() if there is one. An attempt takes at most `attempt`: less than the
+  // call where an answer may be lost without a trace, as in the simulation.
   void Call(const std::string& method, std::shared_ptr<const google::protobuf::MessageLite> request,
             std::shared_ptr<google::protobuf::MessageLite> response, MonotonicTime deadline,
             absl::AnyInvocable<void(absl::Status)> done, MonotonicDuration attempt = MonotonicDuration::max());

@@ -154,7 +154,7 @@ class EndWatcher {
   std::thread thread_;
 };
 
-// For collectives in the host's memory.
+// Forms groups by every kind of collective that this process has.
 absl::StatusOr<std::unique_ptr<GroupFormer>> MakeGroupFormer(const WorkerOptions& options, Client& client, Device& device) {
   if (!options.collective_kinds.empty()) {
     return std::make_unique<SchedulerGroupFormer>(client, options.collective_kinds);

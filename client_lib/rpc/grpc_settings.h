@@ -15,19 +15,18 @@ namespace pawl {
 // What a channel carries. The two never share a connection: a heartbeat that waits
 // behind 64 MiB looks like death.
 enum class ChannelKind {
-  // Push and Pull.
+  // The Parameter service: the methods of client_lib/rpc/transport.h.
   kBulk,
-  // Everything else: registration, heartbeats, routing, tables, barriers, reports.
+  // The Scheduler and ServerControl services: registration, heartbeats, routing, tables, barriers, reports.
   kControl,
 };
 
 // The largest message that a bulk endpoint takes; codec.h's limit is the same.
 inline constexpr int kMaxBulkMessageBytes = 64 << 20;
-// The same for control messages; the largest is a server's digests (16 bytes for
-// each partition of each table).
+// The same for control messages; the largest is a server's digests (scheduler/table_catalogue.h, kMaxDigestBytes).
 inline constexpr int kMaxControlMessageBytes = 16 << 20;
-// Bytes of metadata a call may carry: room for a status payload with a routing
-// table, which travels as metadata (2 bytes a partition and 64 a server).
+// Bytes of metadata a call may carry: room for a status payload with a routing table, which travels as metadata
+// (server/hosting.cc, kMaxAttachedRoutingBytes).
 inline constexpr int kMaxMetadataBytes = 1 << 20;
 // Calls in flight on one connection; more wait in the client's gRPC, where no order helps them. A bound on what one
 // client can park here. Above what a client has under way: kMaxMessagesPerServer (client_lib/messenger.h) for each of

@@ -60,8 +60,9 @@ std::string StatusTable() {
     absl::Status pushed_back(code, "");
     pushed_back.SetPayload(kPushbackPayloadUrl, absl::Cord("1"));
     if (const std::string action = ClientDoes(pushed_back); action != plain) {
-      absl::StrAppend(
-          &text, Row(absl::StrCat(name, " with grpc-retry-pushback-ms"), absl::StrCat(action, " as long as that says")));
+      absl::StrAppend(&text,
+                      Row(absl::StrCat(name, " with grpc-retry-pushback-ms"),
+                          absl::StrCat(action, " at least as long as that says (10 s are believed), longer each time")));
     }
   }
   return text;
