@@ -33,6 +33,8 @@ namespace pawl {
 // step and others have not: the latter's successors do the step again, from the write-back before, and their blocks join
 // those that the servers have from the former. Each block is one that training led to, but not all were led to together;
 // the next write-back is whole again. Nothing tells.
+//
+// PartOf: any thread. Load: the thread that writes the state.
 class DenseStore {
  public:
   // What the servers are to be asked for, in this order. REQUIRES: `models` are dense tables.
