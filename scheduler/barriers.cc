@@ -47,12 +47,13 @@ absl::StatusOr<Barriers::Outcome> Barriers::Arrive(const std::string& name, uint
   return Outcome::kComplete;
 }
 
-absl::Status Barriers::FailParty(const std::string& name, uint32_t party, absl::string_view reason) {
+absl::Status Barriers::FailParty(const std::string& name, uint32_t party, const std::string& node,
+                                 absl::string_view reason) {
   const auto it = barriers_.find(name);
   if (it == barriers_.end() || it->second.over) return absl::OkStatus();
   Barrier& barrier = it->second;
   const auto arrived = barrier.arrived.find(party);
-  if (arrived == barrier.arrived.end()) return absl::OkStatus();
+  if (arrived == barrier.arrived.end() || arrived->second != node) return absl::OkStatus();
   absl::Status failure =
       absl::AbortedError(absl::StrCat("barrier ", name, ": party ", party, " (", arrived->second, ") ", reason, "; ",
                                       barrier.arrived.size(), " of ", barrier.parties, " parties had come"));
@@ -78,7 +79,7 @@ std::vector<Barriers::Failure> Barriers::FailNode(const std::string& node, absl:
     }
   }
   std::vector<Failure> failures;
-  for (const auto& [name, party] : hit) failures.push_back({name, FailParty(name, party, reason)});
+  for (const auto& [name, party] : hit) failures.push_back({name, FailParty(name, party, node, reason)});
   return failures;
 }
 

@@ -34,8 +34,9 @@ class Barriers {
   // ABORTED if the barrier has failed.
   absl::StatusOr<Outcome> Arrive(const std::string& name, uint32_t parties, uint32_t party, const std::string& node);
 
-  // The party gives up: the barrier fails for all. Returns the failure, or OK if the barrier was over already.
-  absl::Status FailParty(const std::string& name, uint32_t party, absl::string_view reason);
+  // The node gives up as this party: the barrier fails for all. Returns the failure, or OK if the barrier was over already
+  // or it is not this node that has arrived as the party.
+  absl::Status FailParty(const std::string& name, uint32_t party, const std::string& node, absl::string_view reason);
 
   // The node is not this party any more, and has not arrived as it where that is still open: another is to come.
   void Withdraw(const std::string& node, uint32_t party);

@@ -41,11 +41,20 @@ TEST(BarriersTest, PartyThatGivesUpFailsTheBarrierForAllByName) {
   Barriers barriers;
   ASSERT_TRUE(barriers.Arrive("epoch", 3, 0, "worker-0").ok());
   ASSERT_TRUE(barriers.Arrive("epoch", 3, 1, "worker-1").ok());
-  const absl::Status failure = barriers.FailParty("epoch", 1, "gave up");
+  const absl::Status failure = barriers.FailParty("epoch", 1, "worker-1", "gave up");
   EXPECT_EQ(failure.code(), absl::StatusCode::kAborted);
   EXPECT_EQ(failure.message(), "barrier epoch: party 1 (worker-1) gave up; 2 of 3 parties had come");
   EXPECT_EQ(barriers.Arrive("epoch", 3, 2, "worker-2").status(), failure);
-  EXPECT_TRUE(barriers.FailParty("epoch", 0, "too late to matter").ok());
+  EXPECT_TRUE(barriers.FailParty("epoch", 0, "worker-0", "too late to matter").ok());
+}
+
+TEST(BarriersTest, NodeThatIsNotThePartyAnyMoreFailsNothing) {
+  Barriers barriers;
+  ASSERT_TRUE(barriers.Arrive("epoch", 2, 0, "worker-0").ok());
+  barriers.Withdraw("worker-0", 0);
+  ASSERT_TRUE(barriers.Arrive("epoch", 2, 0, "worker-1").ok());
+  EXPECT_TRUE(barriers.FailParty("epoch", 0, "worker-0", "gave up").ok());
+  EXPECT_EQ(*barriers.Arrive("epoch", 2, 1, "worker-0"), Outcome::kComplete);
 }
 
 TEST(BarriersTest, DeadNodeFailsOnlyTheBarriersAtWhichItWaits) {
@@ -90,7 +99,7 @@ TEST(BarriersTest, RestoredOnesThatAreOverAnswerAsBefore) {
   Barriers before;
   ASSERT_TRUE(before.Arrive("done", 1, 0, "worker-0").ok());
   ASSERT_TRUE(before.Arrive("failed", 2, 0, "worker-0").ok());
-  ASSERT_FALSE(before.FailParty("failed", 0, "gave up").ok());
+  ASSERT_FALSE(before.FailParty("failed", 0, "worker-0", "gave up").ok());
   ASSERT_TRUE(before.Arrive("open", 2, 0, "worker-0").ok());
   Barriers after;
   after.Restore(before.Save());

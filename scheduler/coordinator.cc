@@ -133,6 +133,11 @@ void Coordinator::Close() {
   gate_.Changed();
 }
 
+void Coordinator::HoldNothingBack() {
+  Section section(*this);
+  gate_.Open(section.actions());
+}
+
 // Time ------------------------------------------------------------------------
 
 void Coordinator::Tick() {
@@ -174,7 +179,7 @@ void Coordinator::Tick() {
       if (!node->gone) there.push_back(NodeText(*node));
     }
     FailJob(absl::StrCat("waited ", Seconds(options_.start_timeout), " s for ", scale_.servers(), " servers and ",
-                         options_.workers, " workers; there are: ", there.empty() ? "none" : absl::StrJoin(there, ", ")),
+                         WantedWorkers(), " workers; there are: ", there.empty() ? "none" : absl::StrJoin(there, ", ")),
             section.actions());
   }
   BeginCheckpointIfDue(now, section.actions());

@@ -52,7 +52,7 @@ namespace pawl {
 //  2. The job ends once: COMPLETED only after the report has been written, FAILED naming who or what did it.
 //  3. A life whose lease has run out gets ABORTED, for good.
 //  4. With Options::state_changed, nothing is told to anybody, by whatever rpc or call, before the state that it
-//     comes from is saved.
+//     comes from is saved; until HoldNothingBack.
 //  5. Nobody is late for a time in which this process did not run.
 class Coordinator {
  public:
@@ -109,6 +109,10 @@ class Coordinator {
 
   // Everybody has heard of the job's end: whoever finds this state begins another job.
   void Close() PAWL_EXCLUDES(mu_);
+
+  // For the last moments of the process, once Close is saved: nothing waits for a save any more, so that whoever still calls
+  // is answered, and the server can end, though the store fails. Whoever finds the state leaves the job alone.
+  void HoldNothingBack() PAWL_EXCLUDES(mu_);
 
   // The newest state, if it is not saved yet. Its change goes to StateIsSaved once it is. For one thread.
   std::optional<UnsavedState> TakeUnsaved() PAWL_EXCLUDES(mu_);
@@ -209,6 +213,8 @@ class Coordinator {
   // Nodes that are there and not on their way out, by number.
   std::vector<const Node*> Staying(Role role) const PAWL_REQUIRES(mu_);
   void TellToLeave(const Node& node, const std::string& why, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // How many there must be before ranks are given out.
+  uint32_t WantedWorkers() const PAWL_REQUIRES(mu_);
   absl::Status CheckScale(const ScaleRequest& request) const PAWL_REQUIRES(mu_);
   absl::Status CheckDrain(const DrainRequest& request) const PAWL_REQUIRES(mu_);
 

@@ -129,11 +129,18 @@ Ticket Coordinator::Barrier(const BarrierRequest& request, Done<BarrierResponse>
   if (rpc.refused()) return 0;
   absl::Status status = CheckCanWait();
   if (status.ok()) status = membership_.Find(request.node(), request.incarnation()).status();
+  // A call that is repeated late must not stand for a rank that another worker has by now.
+  const bool is_of_ranks = request.parties() == logical_workers_.total() && request.party() < request.parties();
+  if (status.ok() && is_of_ranks && logical_workers_.Follows(request.node()) &&
+      logical_workers_.HostOf(request.party()) != request.node()) {
+    status = absl::FailedPreconditionError(absl::StrCat("rank ", request.party(), " is not hosted by ", request.node()));
+  }
   if (!status.ok()) return rpc.Answer(status);
   const absl::StatusOr<Barriers::Outcome> outcome =
       barriers_.Arrive(request.name(), request.parties(), request.party(), request.node());
   if (!outcome.ok()) return rpc.Answer(outcome.status());
-  const Ticket ticket = rpc.Park(parked_.barriers, ParkedRpcs::BarrierParty{request.name(), request.party()});
+  const Ticket ticket =
+      rpc.Park(parked_.barriers, ParkedRpcs::BarrierParty{request.name(), request.party(), request.node()});
   if (*outcome == Barriers::Outcome::kComplete) {
     gate_.Changed();
     parked_.barriers.AnswerIf([&](const ParkedRpcs::BarrierParty& party) { return party.barrier == request.name(); },
@@ -151,7 +158,8 @@ void Coordinator::Cancel(Ticket ticket, bool deadline_passed) {
   // A caller that lost its connection may ask again; one that gave up will not come back.
   const std::optional<ParkedRpcs::BarrierParty> party = parked_.barriers.AnswerOne(ticket, status, section.actions());
   if (party.has_value() && deadline_passed) {
-    const absl::Status failure = barriers_.FailParty(party->barrier, party->party, "gave up: its deadline passed");
+    const absl::Status failure =
+        barriers_.FailParty(party->barrier, party->party, party->node, "gave up: its deadline passed");
     if (!failure.ok()) {
       gate_.Changed();
       spdlog::warn("{}", failure.ToString());

@@ -160,6 +160,8 @@ class RestoreTest : public CoordinatorCheckpointTest {
       table.mutable_spec()->set_id(7);
       table.mutable_spec()->set_kind(SPARSE);
       table.mutable_spec()->set_row_width(4);
+      table.mutable_spec()->set_element_type(FLOAT32);
+      *table.mutable_spec()->mutable_optimizer() = options.job.optimizer();
       table.set_ready(true);
       options.restore_state.mutable_tables()->set_last_id(7);
       options.restore_state.mutable_evaluations()->set_next(5);
@@ -209,6 +211,42 @@ TEST_F(RestoreTest, AServerThatCannotLoadFailsTheJob) {
   servers_.Release();
   EXPECT_EQ(Status().state(), FAILED);
   EXPECT_NE(Status().failure().find("p3.part is damaged at offset 17"), std::string::npos) << Status().failure();
+}
+
+TEST_F(RestoreTest, ATableOfTheCheckpointKeepsItsIdHoweverLongAServerTakes) {
+  for (int i = 0; i < (kCreateTableTimeout + seconds(1)) / kTickInterval; ++i) {
+    servers_.FailNext("s:1 CreateTable", absl::UnavailableError("connection refused"));
+  }
+  TrainFromCheckpoint();
+  servers_.Release();
+  Pass(kCreateTableTimeout + seconds(2));
+  const auto answer = CreateTable("rows");
+  ASSERT_TRUE(answer->has_value());
+  ASSERT_TRUE((*answer)->ok()) << (*answer)->status();
+  EXPECT_EQ((**answer)->table().id(), 7u) << "another table has fresh parameters";
+  EXPECT_EQ(Tables(), 1);
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(RestoreTest, ATableOfTheCheckpointThatAServerRefusesFailsTheJob) {
+  options_.state_changed = [this] { state_has_changed_ = true; };
+  TrainFromCheckpoint();
+  Save();
+  servers_.FailNext("s:1 CreateTable", absl::InternalError("no such table here"));
+  // Also if another scheduler has it created.
+  Restart();
+  Pass(seconds(1));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_NE(Status().failure().find("creating table rows: no such table here"), std::string::npos) << Status().failure();
+}
+
+TEST_F(RestoreTest, AnotherTableThatAServerRefusesIsNotThere) {
+  TrainFromCheckpoint();
+  servers_.Release();
+  servers_.FailNext("s:1 CreateTable", absl::InvalidArgumentError("too wide"));
+  EXPECT_TRUE(absl::IsInvalidArgument((*CreateTable("another"))->status()));
+  EXPECT_EQ(Tables(), 1);
+  EXPECT_EQ(Status().state(), RUNNING);
 }
 
 TEST_F(RestoreTest, ASchedulerThatIsRestartedMeanwhileGoesOnLoading) {

@@ -192,6 +192,7 @@ StoredEvaluations Coordinator::EvaluationsBeforeEnd() const {
 void Coordinator::BeginWith(const StoredRestore& restore, const SchedulerState& state) {
   restore_ = restore;
   restore_->set_loaded(false);
+  restore_->set_last_table(state.tables().last_id());
   StoredMembership membership;
   // The partitions refuse lives that are not newer than those that they know.
   membership.set_last_incarnation(state.membership().last_incarnation());

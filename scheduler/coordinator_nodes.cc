@@ -237,6 +237,8 @@ void Coordinator::PlaceRanksOnWorkers(DeferredActions& actions) {
   }
   for (const auto& [worker, ranks] : gained) spdlog::info("{} given to {}", RanksText(ranks), worker);
   for (const std::string& worker : changed) AnswerAssignment(worker, actions);
+  // That may be all that the job waited for.
+  StartIfAllAreThere();
 }
 
 void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {

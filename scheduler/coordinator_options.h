@@ -20,7 +20,8 @@ namespace pawl {
 
 // How often the owner calls Coordinator::Tick: a death is noticed at most this long after the lease ran out.
 inline constexpr std::chrono::milliseconds kTickInterval{50};
-// How long servers may take, all together, with retries, once all partitions have a primary.
+// How long servers may take, all together, with retries, once all partitions have a primary. What only took too long is
+// asked anew, with a line in the log.
 inline constexpr std::chrono::seconds kCreateTableTimeout{60};
 inline constexpr std::chrono::seconds kReleaseTimeout{60};
 // The same for what reads every parameter, with as much time besides as one server that had all of them would need at the

@@ -301,6 +301,27 @@ TEST_F(RestartTest, WhatIsNotSavedIsNotTold) {
   EXPECT_NE(Status().state(), RUNNING);
 }
 
+TEST_F(RestartTest, AtTheEndOfTheProcessNobodyWaitsForAStoreThatFails) {
+  Run(1, Job(2, 1));
+  ASSERT_TRUE(Finish(worker_).ok());
+  ASSERT_EQ(Status().state(), COMPLETED);
+  coordinator_->Close();
+  Save();
+  ASSERT_TRUE(Saved().closed());
+  HoldSaves();
+  GoodbyeRequest request;
+  request.set_node(worker_.node());
+  request.set_incarnation(worker_.incarnation());
+  auto early = NewAnswer<GoodbyeResponse>();
+  coordinator_->Goodbye(request, Into(early));
+  EXPECT_FALSE(early->has_value());
+  coordinator_->HoldNothingBack();
+  EXPECT_TRUE(early->has_value()) << "it would keep the server from ending";
+  EXPECT_TRUE(Goodbye(NodeNamed("server-0").registration).ok());
+  ReleaseSaves();
+  EXPECT_TRUE(Saved().closed());
+}
+
 TEST_F(RestartTest, WhatChangesWhileItIsBeingSavedIsNotToldYet) {
   Run(3, Job(3, 3));
   HoldSaves();

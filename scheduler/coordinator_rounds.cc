@@ -35,6 +35,16 @@ void Coordinator::CreateTableOnServers(uint32_t table, DeferredActions& actions)
       &ServerCaller::CreateTable,
       [this, request](const absl::Status& status, DeferredActions& actions) PAWL_REQUIRES(mu_) {
         const TableSpec& spec = request.table();
+        if (IsPassing(status)) {
+          // Servers may have it: under another id it would be another table, with fresh parameters.
+          spdlog::warn("table {} is not created yet, and asked for again: {}", spec.name(), status.ToString());
+          CreateTableOnServers(spec.id(), actions);
+          return;
+        }
+        if (!status.ok() && restore_.has_value() && spec.id() <= restore_->last_table()) {
+          FailJob(std::string(status.message()), actions);
+          return;
+        }
         absl::StatusOr<CreateTableResponse> answer = CreateTableResponse();
         if (status.ok()) {
           tables_.MarkReady(spec.id());

@@ -32,6 +32,8 @@ void Coordinator::TellToLeave(const Node& node, const std::string& why, Deferred
   leave_change_ = gate_.change();
 }
 
+uint32_t Coordinator::WantedWorkers() const { return std::max(scale_.workers(), serve_only_ ? 0u : 1u); }
+
 absl::Status Coordinator::CheckScale(const ScaleRequest& request) const {
   PAWL_RETURN_IF_ERROR(state_.CheckNotOver());
   if (state_.state() == FINISHING) return absl::UnavailableError("the job is ending");
@@ -55,8 +57,8 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   if (request.has_servers()) scale_.set_servers(request.servers());
   if (request.has_workers()) {
     scale_.set_workers(request.workers());
+    logical_workers_.SetWantedWorkers(WantedWorkers());
     logical_workers_.Rebalance();
-    PlaceRanksOnWorkers(rpc.actions());
   }
   scale_.set_revision(scale_.revision() + 1);
   director_.SetWantedServers(scale_.servers());
@@ -82,7 +84,11 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
     });
     response.set_servers_missing(shed(std::move(servers), request.servers()));
   }
-  if (request.has_workers()) response.set_workers_missing(shed(Staying(WORKER_ROLE), request.workers()));
+  if (request.has_workers()) {
+    response.set_workers_missing(shed(Staying(WORKER_ROLE), request.workers()));
+    // Not before: those that are to leave need not get any.
+    PlaceRanksOnWorkers(rpc.actions());
+  }
   *response.mutable_scale() = scale_;
   return rpc.Answer(response);
 }
@@ -132,6 +138,8 @@ Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done)
     director_.SetWantedServers(scale_.servers());
   } else {
     scale_.set_workers(std::min(scale_.workers(), staying));
+    logical_workers_.SetWantedWorkers(WantedWorkers());
+    PlaceRanksOnWorkers(rpc.actions());
   }
   return rpc.Answer(DrainResponse());
 }

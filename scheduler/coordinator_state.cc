@@ -161,6 +161,7 @@ void Coordinator::GoOnFrom(const SchedulerState& stored) {
   events_.Restore(stored.events());
   if (stored.has_scale()) scale_ = stored.scale();
   director_.SetWantedServers(scale_.servers());
+  logical_workers_.SetWantedWorkers(WantedWorkers());
   director_.RestoreMoves(stored.moves());
   director_.Restore(stored.placement(), now);
   logical_workers_.Restore(stored.ranks(), now);

@@ -128,6 +128,29 @@ TEST_F(CoordinatorTest, ServerThatIsNotReachableIsAskedAgain) {
   EXPECT_TRUE((*table)->ok());
 }
 
+TEST_F(CoordinatorTest, TableThatTakesLongKeepsItsIdAndWhoWaitsForItWaits) {
+  Begin(kTraining, 1, 1);
+  Join(SERVER_ROLE);
+  absl::Status full = absl::ResourceExhaustedError("the disk is full");
+  full.SetPayload(kPushbackPayloadUrl, absl::Cord("20"));
+  // Asked at every tick, for longer than one round takes.
+  for (int i = 0; i < (kCreateTableTimeout + seconds(1)) / kTickInterval; ++i) servers_.FailNext("s:1 CreateTable", full);
+  const auto impatient = CreateTable("t");
+  const Ticket ticket = ticket_;
+  const auto patient = CreateTable("t");
+  Pass(kCreateTableTimeout + milliseconds(500));
+  EXPECT_FALSE(patient->has_value()) << (*patient)->status();
+  coordinator_->Cancel(ticket, /*deadline_passed=*/true);
+  ASSERT_TRUE(impatient->has_value());
+  EXPECT_TRUE(absl::IsDeadlineExceeded((*impatient)->status()));
+  Pass(seconds(1));
+  ASSERT_TRUE(patient->has_value());
+  ASSERT_TRUE((*patient)->ok()) << (*patient)->status();
+  EXPECT_EQ((**patient)->table().id(), 1u);
+  EXPECT_EQ((**CreateTable("t"))->table().id(), 1u);
+  EXPECT_EQ(Tables(), 1);
+}
+
 TEST_F(CoordinatorTest, BarrierAnswersAllPartiesWhenTheLastComes) {
   Begin(kTraining, 1, 2);
   const RegisterResponse first = Join(WORKER_ROLE);

@@ -57,6 +57,46 @@ class CoordinatorWorkersTest : public CoordinatorFixture {
     for (const LogicalWorkerAssignment& rank : (**answer)->logical_workers()) ranks[rank.rank()] = rank.incarnation();
     return ranks;
   }
+  // The first waits at the barrier for rank 2, and gives up ranks 2 and 3, which the joiner gets. Returns that call.
+  Ticket MoveRanksAtABarrier(RegisterResponse& first, RegisterResponse& joiner) {
+    Join(SERVER_ROLE);
+    first = JoinFollower();
+    const std::map<uint32_t, uint64_t> all = RanksIn(Ask(first));
+    joiner = JoinFollower();
+    Barrier(first, 4, 2);
+    const Ticket ticket = ticket_;
+    EXPECT_TRUE(GiveUp(first, {{2, all.at(2)}, {3, all.at(3)}}).ok());
+    EXPECT_EQ(RanksOf(joiner), "2 3");
+    return ticket;
+  }
+  // The others come, and the call of rank 2's host is answered.
+  void ExpectThatAllMeet(const RegisterResponse& first, const RegisterResponse& joiner,
+                         const Answer<BarrierResponse>& host_of_2) {
+    EXPECT_FALSE(host_of_2->has_value()) << (*host_of_2)->status();
+    Barrier(first, 4, 0);
+    Barrier(first, 4, 1);
+    const auto last = Barrier(joiner, 4, 3);
+    ASSERT_TRUE(last->has_value());
+    EXPECT_TRUE((*last)->ok()) << (*last)->status();
+    ASSERT_TRUE(host_of_2->has_value());
+    EXPECT_TRUE((*host_of_2)->ok()) << (*host_of_2)->status();
+  }
+  absl::StatusOr<ScaleResponse> Scale(uint32_t workers) {
+    ScaleRequest request;
+    request.set_workers(workers);
+    auto answer = NewAnswer<ScaleResponse>();
+    coordinator_->Scale(request, Into(answer));
+    Save();
+    return answer->has_value() ? **answer : absl::UnavailableError("no answer yet");
+  }
+  absl::Status Drain(const std::string& node) {
+    DrainRequest request;
+    request.set_node(node);
+    auto answer = NewAnswer<DrainResponse>();
+    coordinator_->Drain(request, Into(answer));
+    Save();
+    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
+  }
   void Report(const RegisterResponse& worker, const std::vector<std::vector<uint64_t>>& rank_steps_samples) {
     HeartbeatRequest request;
     request.set_node(worker.node());
@@ -263,6 +303,106 @@ TEST_F(CoordinatorWorkersTest, RankThatMovesDuringAnEvaluationIsReportedByItsNew
   Barrier(first, 4, 1);
   Barrier(joiner, 4, 3);
   EXPECT_TRUE(new_host->has_value() && (*new_host)->ok());
+}
+
+TEST_F(CoordinatorWorkersTest, FormerHostThatCallsAgainDoesNotStandForTheRank) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  RegisterResponse first, joiner;
+  coordinator_->Cancel(MoveRanksAtABarrier(first, joiner), /*deadline_passed=*/false);
+  const auto late = Barrier(first, 4, 2);
+  ASSERT_TRUE(late->has_value());
+  EXPECT_EQ((*late)->status().code(), absl::StatusCode::kFailedPrecondition) << (*late)->status();
+  ExpectThatAllMeet(first, joiner, Barrier(joiner, 4, 2));
+}
+
+TEST_F(CoordinatorWorkersTest, FormerHostThatCallsAgainAfterARestartDoesNotStandForTheRank) {
+  BeginWithStore(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  RegisterResponse first, joiner;
+  MoveRanksAtABarrier(first, joiner);
+  Restart(milliseconds(500));
+  EXPECT_EQ((*Barrier(first, 4, 2))->status().code(), absl::StatusCode::kFailedPrecondition);
+  ExpectThatAllMeet(first, joiner, Barrier(joiner, 4, 2));
+}
+
+TEST_F(CoordinatorWorkersTest, DeadlineOfAFormerHostFailsNobody) {
+  Begin(absl::StrCat(kTraining, "elastic: true"), 1, 1);
+  RegisterResponse first, joiner;
+  const Ticket of_former_host = MoveRanksAtABarrier(first, joiner);
+  const auto host_of_2 = Barrier(joiner, 4, 2);
+  coordinator_->Cancel(of_former_host, /*deadline_passed=*/true);
+  ExpectThatAllMeet(first, joiner, host_of_2);
+}
+
+TEST_F(CoordinatorWorkersTest, RankThatIsTakenOverWhileTheJobStartsHoldsNobodyUp) {
+  Begin(kTraining, 1, 2);
+  const RegisterResponse living = JoinFollower();
+  const RegisterResponse victim = JoinFollower();
+  Kill(victim.node());
+  Pass(options_.lease + milliseconds(100));
+  Join(SERVER_ROLE);
+  EXPECT_EQ(Status().state(), STARTING) << "its ranks are kept for it";
+  Pass(options_.worker_takeover_grace + milliseconds(100));
+  EXPECT_EQ(RanksOf(living), "0 1 2 3");
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(CoordinatorWorkersTest, JobThatIsScaledDownWhileItStartsWaitsForNobodyElse) {
+  Begin(kTraining, 1, 4);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse second = JoinFollower();
+  EXPECT_EQ(Status().state(), STARTING);
+  ASSERT_TRUE(Scale(2).ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(RanksOf(first), "0 1");
+  EXPECT_EQ(RanksOf(second), "2 3");
+}
+
+TEST_F(CoordinatorWorkersTest, HowManyAJobThatStartsWaitsForOutlivesTheScheduler) {
+  BeginWithStore(kTraining, 1, 4);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  ASSERT_TRUE(Scale(2).ok());
+  EXPECT_EQ(Status().state(), STARTING);
+  Restart(milliseconds(500));
+  const RegisterResponse second = JoinFollower();
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(RanksOf(first), "0 1");
+  EXPECT_EQ(RanksOf(second), "2 3");
+}
+
+TEST_F(CoordinatorWorkersTest, ThoseThatAreTooManyWhileTheJobStartsGetNoRanks) {
+  Begin(kTraining, 1, 4);
+  Join(SERVER_ROLE);
+  const RegisterResponse first = JoinFollower();
+  const RegisterResponse second = JoinFollower();
+  const RegisterResponse third = JoinFollower();
+  ASSERT_TRUE(Scale(2).ok());
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(RanksOf(first), "0 1");
+  EXPECT_EQ(RanksOf(second), "2 3");
+  EXPECT_TRUE(RanksIn(Ask(third)).empty());
+}
+
+TEST_F(CoordinatorWorkersTest, OneThatIsDrainedWhileTheJobStartsIsNotWaitedFor) {
+  Begin(kTraining, 1, 3);
+  Join(SERVER_ROLE);
+  const RegisterResponse staying = JoinFollower();
+  const RegisterResponse leaving = JoinFollower();
+  ASSERT_TRUE(Drain(leaving.node()).ok());
+  EXPECT_EQ(Status().scale().workers(), 1u);
+  EXPECT_EQ(Status().state(), RUNNING);
+  EXPECT_EQ(RanksOf(staying), "0 1 2 3");
+  EXPECT_TRUE(RanksIn(Ask(leaving)).empty());
+}
+
+TEST_F(CoordinatorWorkersTest, FailureToStartNamesHowManyAreWanted) {
+  Begin(kTraining, 1, 4);
+  JoinFollower();
+  ASSERT_TRUE(Scale(2).ok());
+  Pass(options_.start_timeout + seconds(1));
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_NE(Status().failure().find("1 servers and 2 workers"), std::string::npos) << Status().failure();
 }
 
 TEST_F(CoordinatorWorkersTest, FinishedRanksMoveNoMore) {

@@ -139,13 +139,17 @@ void LogicalWorkers::GiveTo(Host& host, Rank& rank, const std::function<uint64_t
 }
 
 void LogicalWorkers::DecideIfAllAreThere(const std::function<uint64_t()>& next_incarnation) {
-  if (decided_ || hosts_.size() < options_.workers) return;
+  if (decided_) return;
+  uint32_t there = 0;
   std::vector<Host*> takers;
   for (Host& host : hosts_) {
+    if (host.draining) continue;
+    ++there;
     if (host.worker.wishes.empty()) takers.push_back(&host);
   }
+  if (there < wanted_workers_) return;
   // Without --workers, those with wishes leave the question open for one that has none.
-  if (options_.workers == 0 && takers.empty()) return;
+  if (wanted_workers_ == 0 && takers.empty()) return;
   decided_ = true;
   RankPlacementInput input;
   input.workers = static_cast<uint32_t>(takers.size());
@@ -157,7 +161,9 @@ void LogicalWorkers::DecideIfAllAreThere(const std::function<uint64_t()>& next_i
     if (placed[i] < takers.size()) GiveTo(*takers[placed[i]], ranks_[i], next_incarnation);
   }
   // Also for whoever gets none.
-  for (Host* const taker : takers) taker->version = ++version_;
+  for (Host& host : hosts_) {
+    if (host.worker.wishes.empty()) host.version = ++version_;
+  }
 }
 
 void LogicalWorkers::GiveBackAndToSpares(const std::function<uint64_t()>& next_incarnation) {
@@ -245,6 +251,11 @@ const LogicalWorkers::Host* LogicalWorkers::Find(const std::string& worker) cons
     if (host.worker.name == worker) return &host;
   }
   return nullptr;
+}
+
+bool LogicalWorkers::Follows(const std::string& worker) const {
+  const Host* const host = Find(worker);
+  return host != nullptr && host->worker.follows;
 }
 
 bool LogicalWorkers::HostsUnfinished(const std::string& worker) const {

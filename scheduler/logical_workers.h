@@ -24,8 +24,8 @@ inline constexpr uint32_t kMaxLossesWithoutAStep = 5;
 // what it is given. The latter are of two kinds: those that follow their assignment take over and give up ranks while
 // they run, the others keep what they got first.
 //
-// Once `workers` workers are there, the free ranks are shared among those without a wish. From then on a rank of a
-// worker that goes is free, and is given out
+// Once as many workers are there as are wanted, the free ranks are shared among those without a wish. From then on a rank of
+// a worker that goes is free, and is given out
 //
 //   to the same worker, if that is there again, unless it has died with it twice in a row without a step: then others
 //   come first;
@@ -44,13 +44,13 @@ class LogicalWorkers {
  public:
   struct Options {
     uint32_t total = 0;
-    // 0: the first worker without a wish gets all free ranks.
+    // See SetWantedWorkers.
     uint32_t workers = 0;
     bool rebalance = false;
     MonotonicDuration takeover_grace = std::chrono::seconds(1);
   };
   explicit LogicalWorkers(const Options& options)
-      : options_(options), rebalance_(options.rebalance), ranks_(options.total) {}
+      : options_(options), wanted_workers_(options.workers), rebalance_(options.rebalance), ranks_(options.total) {}
 
   struct Worker {
     std::string name;
@@ -59,6 +59,9 @@ class LogicalWorkers {
     std::vector<uint32_t> wishes = {};
     bool follows = false;
   };
+  // So many are to be there before ranks are given out, without those that are drained. 0: the first worker without a wish
+  // gets all free ranks. Not saved.
+  void SetWantedWorkers(uint32_t workers) { wanted_workers_ = workers; }
   // Whether the worker could join: OUT_OF_RANGE for an impossible rank, INVALID_ARGUMENT for a rank named twice,
   // ALREADY_EXISTS for one that another worker hosts, RESOURCE_EXHAUSTED if it would never get a rank.
   absl::Status CheckWishes(const Worker& worker) const;
@@ -108,6 +111,8 @@ class LogicalWorkers {
   std::optional<Assignment> AssignmentOf(const std::string& worker) const;
   // What it hosts, or has finished. Ascending.
   std::vector<uint32_t> RanksOf(const std::string& worker) const;
+  // It takes over and gives up ranks as it is told.
+  bool Follows(const std::string& worker) const;
   // The free ranks have been given out.
   bool decided() const { return decided_; }
   // Every rank has a host.
@@ -190,6 +195,7 @@ class LogicalWorkers {
   std::string Predecessor(const std::string& worker) const;
 
   const Options options_;
+  uint32_t wanted_workers_;
   bool rebalance_;
   std::vector<Rank> ranks_;
   // In the order of joining.

@@ -106,6 +106,29 @@ TEST_F(LogicalWorkersTest, RanksAreSharedInContiguousRunsOnceAllWorkersAreThere)
   EXPECT_TRUE(ranks_->AllHosted());
 }
 
+TEST_F(LogicalWorkersTest, FewerAreEnoughOnceNoMoreAreWanted) {
+  Begin(4, 3);
+  Join("worker-0");
+  Join("worker-1");
+  EXPECT_FALSE(ranks_->decided());
+  ranks_->SetWantedWorkers(2);
+  Place();
+  EXPECT_EQ(Assigned("worker-0"), (Ranks{0, 1}));
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{2, 3}));
+}
+
+TEST_F(LogicalWorkersTest, OneThatIsToLeaveIsNoneOfThoseThatAreWanted) {
+  Begin(4, 2);
+  Join("worker-0");
+  ranks_->Drain("worker-0");
+  Join("worker-1");
+  EXPECT_FALSE(ranks_->decided());
+  Join("worker-2");
+  EXPECT_EQ(Assigned("worker-0"), Ranks());
+  EXPECT_EQ(Assigned("worker-1"), (Ranks{0, 1}));
+  EXPECT_EQ(Assigned("worker-2"), (Ranks{2, 3}));
+}
+
 TEST_F(LogicalWorkersTest, WishesAreGrantedAtOnceAndTheRestIsShared) {
   Begin(4, 2);
   JoinWith("worker-0", {1, 2});

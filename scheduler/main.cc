@@ -359,6 +359,8 @@ int Direct(EndSignal& signal) {
   coordinator.Close();
   if (!saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout)) EndAtOnce("the state cannot be saved");
   metrics = nullptr;
+  // Shutdown waits for every answer, and a late good-bye's would wait for a store that fails just now.
+  coordinator.HoldNothingBack();
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers.Shutdown();
   const bool hangs = !checkpoint_writer->WaitUntilIdle(clock.Now() + kLastCheckpointTimeout);

@@ -26,6 +26,7 @@ class ParkedRpcs {
   struct BarrierParty {
     std::string barrier;
     uint32_t party = 0;
+    std::string node;
   };
   struct AssignmentWanted {
     std::string worker;

@@ -22,7 +22,7 @@ class ParkedRpcsTest : public testing::Test {
   void ParkOneOfEach() {
     Park(parked_.routing, RoutingWanted{3, true});
     Park(parked_.tables, 1u);
-    Park(parked_.barriers, {"b", 0});
+    Park(parked_.barriers, {"b", 0, "worker-0"});
     Park(parked_.assignments, {"worker-0", 0});
     Park(parked_.joins, std::string("worker-0"));
     Park(parked_.exchanges, {1, "addresses"});

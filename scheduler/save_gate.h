@@ -24,22 +24,32 @@ class SaveGate {
   // Decisions that are held back.
   size_t held() const { return held_.size(); }
 
-  // Keeps the actions until the present state is saved. REQUIRES: !all_saved().
+  // Keeps the actions until the present state is saved, or leaves them to the caller after Open. REQUIRES: !all_saved().
   void Hold(DeferredActions& actions) {
+    if (open_) return;
     std::vector<absl::AnyInvocable<void()>> taken = actions.Take();
     if (!taken.empty()) held_.emplace_back(change_, std::move(taken));
+  }
+
+  // From now on nothing is held back; `due` gets what was.
+  void Open(DeferredActions& due) {
+    open_ = true;
+    while (!held_.empty()) GiveFirst(due);
   }
 
   // The state is saved as it was after change number `change`; `due` gets what may go out now, in order.
   void Saved(uint64_t change, DeferredActions& due) {
     saved_ = change;
-    while (!held_.empty() && held_.front().first <= saved_) {
-      for (absl::AnyInvocable<void()>& action : held_.front().second) due.Add(std::move(action));
-      held_.pop_front();
-    }
+    while (!held_.empty() && held_.front().first <= saved_) GiveFirst(due);
   }
 
  private:
+  void GiveFirst(DeferredActions& due) {
+    for (absl::AnyInvocable<void()>& action : held_.front().second) due.Add(std::move(action));
+    held_.pop_front();
+  }
+
+  bool open_ = false;
   uint64_t change_ = 0;
   uint64_t saved_ = 0;
   std::deque<std::pair<uint64_t, std::vector<absl::AnyInvocable<void()>>>> held_;

@@ -40,5 +40,21 @@ TEST_F(SaveGateTest, HeldActionsGoOutInOrderWhenTheirStateIsSaved) {
   EXPECT_TRUE(gate_.all_saved());
 }
 
+TEST_F(SaveGateTest, OneThatIsOpenHoldsNothing) {
+  gate_.Changed();
+  Hold(1);
+  {
+    DeferredActions due;
+    gate_.Open(due);
+  }
+  EXPECT_EQ(told_, (std::vector<int>{1}));
+  Hold(2);
+  EXPECT_EQ(told_, (std::vector<int>{1, 2}));
+  EXPECT_FALSE(gate_.all_saved()) << "it is to be saved all the same";
+  Saved(1);
+  EXPECT_TRUE(gate_.all_saved());
+  EXPECT_EQ(told_.size(), 2u);
+}
+
 }  // namespace
 }  // namespace pawl

@@ -50,7 +50,7 @@ class TableCatalogue {
   absl::StatusOr<Creation> Create(const TableSpec& requested);
 
   void MarkReady(uint32_t id);
-  // The servers refused it: its name is free again.
+  // The servers refused it, for good: its name is free again.
   void Remove(uint32_t id);
 
   // nullptr if there is none.
