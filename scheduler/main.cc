@@ -295,17 +295,19 @@ int Direct(EndSignal& signal) {
   const absl::StatusOr<Listener> listener = Listen(listen_at, restored == nullptr ? "" : address_path, service);
   if (!listener.ok()) return UsageError(absl::StrCat("--listen=", listen, ": ", listener.status().message()));
   grpc::Server* const server = listener->server.get();
+  // From here on servers may be asked something, and answer a coordinator that a return takes away before `servers`: until
+  // all is shut down the way out is Exit.
   std::string address = absl::GetFlag(FLAGS_advertise);
   if (address.empty()) address = absl::StrCat(listen_at.host, ":", listener->port);
   spdlog::info("job '{}': listening on {}", job.name(), address);
   if (const absl::Status status =
           WriteFileDurably(Env::Real(), address_path, absl::StrCat(listen_at.host, ":", listener->port, "\n"));
       !status.ok()) {
-    return UsageError(absl::StrCat("--data_dir: ", status.message()));
+    Exit(UsageError(absl::StrCat("--data_dir: ", status.message())));
   }
   if (const std::string file = absl::GetFlag(FLAGS_address_file); !file.empty()) {
     if (const absl::Status status = WriteFileDurably(Env::Real(), file, address + "\n"); !status.ok()) {
-      return UsageError(absl::StrCat("--address_file: ", status.message()));
+      Exit(UsageError(absl::StrCat("--address_file: ", status.message())));
     }
   }
 
@@ -316,7 +318,7 @@ int Direct(EndSignal& signal) {
       metrics = *std::move(endpoint);
       spdlog::info("metrics at http://{}:{}/metrics", ParseHostPort(at)->host, metrics->port());
     } else if (restored == nullptr) {
-      return UsageError(absl::StrCat("--metrics_listen=", at, ": ", endpoint.status().message()));
+      Exit(UsageError(absl::StrCat("--metrics_listen=", at, ": ", endpoint.status().message())));
     } else {
       // The job that goes on is worth more than being watched.
       spdlog::error("--metrics_listen={}: {}; there are no metrics", at, endpoint.status().ToString());
@@ -327,8 +329,7 @@ int Direct(EndSignal& signal) {
     if (const absl::Status status = SetLaterCheckpointsAside(Env::Real(), job, job_id, *begins_with); !status.ok()) {
       const std::string text = absl::StrCat("checkpoint.dir is ", job.checkpoint().dir(),
                                             ": later checkpoints there cannot be set aside: ", status.message());
-      // Servers may be under way here: there is no return that waits for none of them.
-      if (restored == nullptr) std::_Exit(UsageError(text));
+      if (restored == nullptr) Exit(UsageError(text));
       spdlog::error("{}", text);
     }
   }
@@ -358,9 +359,9 @@ int Direct(EndSignal& signal) {
   }
   coordinator.Close();
   if (!saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout)) EndAtOnce("the state cannot be saved");
-  metrics = nullptr;
   // Shutdown waits for every answer, and a late good-bye's would wait for a store that fails just now.
   coordinator.HoldNothingBack();
+  metrics = nullptr;
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers.Shutdown();
   const bool hangs = !checkpoint_writer->WaitUntilIdle(clock.Now() + kLastCheckpointTimeout);
