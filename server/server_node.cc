@@ -228,13 +228,16 @@ std::optional<absl::Status> ServerNode::DrainEnd() const {
   if (!drain_until_.has_value()) return std::nullopt;
   // The scheduler has seen to it that there is somebody to take them.
   const bool waits = *drain_until_ == MonotonicTime::max();
-  if (waits && job_id_ != 0 && (!member_ || data_plane_.epoch() == 0)) return std::nullopt;
+  const bool hosts_nothing = data_plane_.HostsNothing();
   if (!member_ || data_plane_.epoch() == 0) {
-    // The routing that gives it replicas may be on its way.
-    return clock_.Now() < *draining_since_ + kRoutingGrace ? std::nullopt : std::optional(absl::OkStatus());
-  }
-  if (data_plane_.HostsNothing()) return absl::OkStatus();
-  if (!waits && !data_plane_.HasPeers()) {
+    if (job_id_ == 0 || (hosts_nothing && !waits)) {
+      // The routing that gives it replicas may be on its way.
+      return clock_.Now() < *draining_since_ + kRoutingGrace ? std::nullopt : std::optional(absl::OkStatus());
+    }
+    // Taken for dead, it may hold the only copies: it is to be a member again, and to hand them over then.
+  } else if (hosts_nothing) {
+    return absl::OkStatus();
+  } else if (!waits && !data_plane_.HasPeers()) {
     spdlog::info("ending with all replicas: there is no other server to take them");
     return absl::OkStatus();
   }

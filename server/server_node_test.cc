@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -45,7 +46,24 @@ class FakeScheduler final : public ControlChannel {
   // The job ends while nobody is a member.
   void End() { is_over_ = true; }
   void Disown() { disowns_ = true; }
+  void DisownOnce() { disowns_once_ = true; }
+  // Registrations are not answered any more.
+  void BeSilentToNewLives() { takes_nobody_ = true; }
   int members() const { return members_; }
+  // Whoever asks is told that server-0 in its present life, or server-1, is the primary of all partitions.
+  void GiveAllTo(const std::string& node) {
+    routing_.set_job_id(registration_.job_id());
+    routing_.set_epoch(routing_.epoch() + 1);
+    routing_.clear_servers();
+    routing_.clear_primary();
+    for (const char* server : {"server-0", "server-1"}) {
+      ServerAddress& address = *routing_.add_servers();
+      address.set_node(server);
+      address.set_incarnation(registration_.incarnation());
+    }
+    for (uint32_t p = 0; p < registration_.job().partitions(); ++p) routing_.add_primary(node == "server-0" ? 0 : 1);
+    for (Transport::Done& done : std::exchange(waiting_, {})) done(absl::OkStatus(), Message(routing_));
+  }
 
   void Call(const std::string& method, OutgoingMessage request, MonotonicDuration, Transport::Done done) override {
     std::string bytes(request.bytes.size(), '\0');
@@ -59,6 +77,7 @@ class FakeScheduler final : public ControlChannel {
       if (registration.that_job_only() && is_over_) {
         return done(absl::OutOfRangeError("the job has completed"), IncomingMessage());
       }
+      if (takes_nobody_) return waiting_.push_back(std::move(done));
       ++members_;
       registration_.set_incarnation(registration_.incarnation() + 1);
       return done(absl::OkStatus(), Message(registration_));
@@ -68,12 +87,17 @@ class FakeScheduler final : public ControlChannel {
       HeartbeatRequest heartbeat;
       EXPECT_TRUE(heartbeat.ParseFromString(bytes));
       EXPECT_EQ(heartbeat.job_id(), registration_.job_id());
-      if (disowns_) return done(absl::AbortedError("its lease has run out"), IncomingMessage());
+      if (disowns_ || std::exchange(disowns_once_, false))
+        return done(absl::AbortedError("its lease has run out"), IncomingMessage());
       HeartbeatResponse response;
       response.set_job_state(state_);
       response.set_lease_ms(1000);
       return done(absl::OkStatus(), Message(response));
     }
+    GetRoutingRequest asked;
+    EXPECT_EQ(method, "/pawl.Scheduler/GetRouting");
+    EXPECT_TRUE(asked.ParseFromString(bytes));
+    if (routing_.epoch() > asked.newer_than_epoch()) return done(absl::OkStatus(), Message(routing_));
     waiting_.push_back(std::move(done));
   }
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) override {
@@ -110,6 +134,9 @@ class FakeScheduler final : public ControlChannel {
   bool takes_anybody_ = false;
   bool is_over_ = false;
   bool disowns_ = false;
+  bool disowns_once_ = false;
+  bool takes_nobody_ = false;
+  RoutingTable routing_;
   int members_ = 0;
   std::multimap<MonotonicTime, absl::AnyInvocable<void()>> timers_;
   std::deque<Transport::Done> waiting_;
@@ -117,8 +144,13 @@ class FakeScheduler final : public ControlChannel {
 
 class ServerNodeTest : public testing::Test {
  protected:
+  static constexpr int kRounds = 20;
+  static constexpr milliseconds kRound{100};
+
   // A life of the server with that scheduler, which ends it after a while if it goes on. How it ended; OK if it went on.
-  absl::Status Live(FakeScheduler& scheduler, bool discard_other_job = false) {
+  // `each` is called before each of its rounds.
+  absl::Status Live(FakeScheduler& scheduler, bool discard_other_job = false,
+                    const std::function<void(int round, ServerNode& node)>& each = nullptr) {
     ServerLogOptions log_options;
     log_options.data_folder = "/data";
     auto log = ServerLog::Open(env_, log_options);
@@ -129,9 +161,14 @@ class ServerNodeTest : public testing::Test {
     InProcessTransport peers;
     ServerNode node(options, DataPlaneOptions(), *std::move(log), scheduler, peers, clock_);
     absl::Status ended = node.Start("10.0.0.2:7001");
-    for (int i = 0; ended.ok() && i < 20; ++i) {
-      scheduler.Advance(milliseconds(100));
-      if (const auto end = node.Tick(); end.has_value()) ended = *end;
+    bool goes_on = ended.ok();
+    for (int i = 0; goes_on && i < kRounds; ++i) {
+      if (each != nullptr) each(i, node);
+      scheduler.Advance(kRound);
+      if (const auto end = node.Tick(); end.has_value()) {
+        ended = *end;
+        goes_on = false;
+      }
     }
     scheduler.Shutdown();
     node.Close();
@@ -208,6 +245,42 @@ TEST_F(ServerNodeTest, AJobThatWritesNoLogLeavesNothingToKeep) {
   ASSERT_TRUE(Live(first).ok());
   FakeScheduler second(clock_, "second", 88);
   EXPECT_TRUE(Live(second).ok());
+}
+
+// It may hold the only copy of what it has.
+TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsJoinsAgainAndHandsOverThen) {
+  FakeScheduler scheduler(clock_, "flights", 77);
+  int last = -1;
+  const absl::Status ended = Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+    last = round;
+    if (round == 2) scheduler.GiveAllTo("server-0");
+    if (round == 3) node.Drain();
+    if (round == 12) scheduler.DisownOnce();
+    if (round == 16) {
+      EXPECT_EQ(scheduler.members(), 2);
+      scheduler.GiveAllTo("server-0");
+    }
+    if (round == 18) scheduler.GiveAllTo("server-1");
+  });
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_EQ(last, 18) << "it ends when it has nothing left, and not before";
+}
+
+TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsAndIsNotTakenBackEndsInTime) {
+  FakeScheduler scheduler(clock_, "flights", 77);
+  int last = -1;
+  const absl::Status ended = Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+    last = round;
+    if (round == 2) scheduler.GiveAllTo("server-0");
+    if (round == 3) node.Drain();
+    if (round == 12) {
+      scheduler.DisownOnce();
+      scheduler.BeSilentToNewLives();
+    }
+    if (round == 16) scheduler.Advance(ServerNodeOptions().drain_timeout);
+  });
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_EQ(last, 16);
 }
 
 }  // namespace
