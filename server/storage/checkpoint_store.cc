@@ -19,6 +19,7 @@
 #include "client_lib/base/failpoint.h"
 #include "client_lib/base/little_endian.h"
 #include "client_lib/base/status_macros.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
@@ -210,16 +211,16 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
   if (env_.FileSize(path).ok()) {
     return absl::AlreadyExistsError(absl::StrCat("the checkpoint ", name, " is complete already"));
   }
-  const CheckpointId id{manifest.job_id(), manifest.job_name(), manifest.step(), manifest.of_end()};
-  for (const CheckpointPart& part : manifest.parts()) {
-    absl::Status status = CheckPart(id, part);
-    if (absl::IsPermissionDenied(status)) status = CheckSize(PathOf(name, part.file()), part, status);
-    if (absl::IsNotFound(status)) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the part ", PathOf(name, part.file()), " cannot go into the manifest: ", status.ToString(),
-                       "; do all servers and the scheduler see the same folder under this path?"));
-    }
-    PAWL_RETURN_IF_ERROR(status);
+  size_t unread = 0;
+  const absl::Status parts = CheckParts(manifest, unread);
+  if (absl::IsNotFound(parts)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a part of ", name, " cannot go into the manifest: ", parts.ToString(),
+                     "; do all servers and the scheduler see the same folder under this path?"));
+  }
+  PAWL_RETURN_IF_ERROR(parts);
+  if (unread > 0) {
+    spdlog::warn("of {} parts of {} the sizes alone were compared: this process may not read them", unread, name);
   }
   // The parts and their names are durable before the manifest says that they are there; whoever wrote them synced
   // their names too, on a machine of its own.
@@ -240,7 +241,33 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
   const WritableFile::Fragment fragment(bytes.data(), bytes.size());
   PAWL_RETURN_IF_ERROR(WriteFileDurably(env_, path, absl::MakeConstSpan(&fragment, 1)));
   PAWL_FAILPOINT("checkpoint.renamed");
+  // A server that had looked for a manifest before there was one may have put its part in the place of another one's.
+  // Whoever comes now finds it.
+  if (const absl::Status still = CheckParts(manifest, unread); !still.ok()) return TakeBack(name, still);
   return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::CheckParts(const CheckpointManifest& manifest, size_t& unread) const {
+  const CheckpointId id{manifest.job_id(), manifest.job_name(), manifest.step(), manifest.of_end()};
+  unread = 0;
+  for (const CheckpointPart& part : manifest.parts()) {
+    absl::Status status = CheckPart(id, part);
+    if (absl::IsPermissionDenied(status)) {
+      status = CheckSize(PathOf(NameOf(manifest), part.file()), part, status);
+      ++unread;
+    }
+    PAWL_RETURN_IF_ERROR(status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::TakeBack(const std::string& name, const absl::Status& why) {
+  absl::Status deleted = DeleteIfThere(env_, PathOf(name, kManifestFile));
+  if (deleted.ok()) deleted = env_.SyncFolder(JoinPath(folder_, name));
+  return absl::Status(
+      absl::IsNotFound(why) ? absl::StatusCode::kAborted : why.code(),
+      absl::StrCat("the checkpoint ", name, " is not what its manifest says: ", why.message(),
+                   deleted.ok() ? "" : absl::StrCat("; and its manifest cannot be deleted: ", deleted.ToString())));
 }
 
 absl::Status CheckpointStore::CheckSize(const std::string& path, const CheckpointPart& part,

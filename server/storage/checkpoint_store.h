@@ -2,6 +2,7 @@
 #ifndef PAWL_SERVER_STORAGE_CHECKPOINT_STORE_H_
 #define PAWL_SERVER_STORAGE_CHECKPOINT_STORE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -103,7 +104,11 @@ class CheckpointStore {
   // Completes a checkpoint: from now on it is there, before it was not. INVALID_ARGUMENT if the manifest does not
   // name every partition once; FAILED_PRECONDITION if a part is not there; ABORTED if it is not the file that it says, which
   // a server that has lost the partition meanwhile may have put in its place; ALREADY_EXISTS. Of parts that this process may
-  // not read (another user's) the size alone is compared; PERMISSION_DENIED: nor can that be seen.
+  // not read (another user's) the size alone is compared, with a line in the log; PERMISSION_DENIED: nor can that be seen.
+  //
+  // The parts are looked at before and after: who has not seen the manifest may still rename. If one is another file then,
+  // the manifest is deleted again. Nothing older may be deleted before this has returned OK: until then, and if this
+  // process dies in between, the checkpoint may be there with a wrong part, which Verify finds.
   absl::Status WriteManifest(const CheckpointManifest& manifest);
 
   // Whether the part that a server has told of is the one that is there, by its beginning and its end: its blocks are not
@@ -144,7 +149,11 @@ class CheckpointStore {
  private:
   absl::StatusOr<std::string> OnlyJob() const;
   absl::Status VerifyOne(const std::string& name) const;
-  // For WriteManifest, where CheckPart is `denied`.
+  // For WriteManifest: all parts, of which `unread` are of another user. NOT_FOUND.
+  absl::Status CheckParts(const CheckpointManifest& manifest, size_t& unread) const;
+  // The checkpoint is not there any more, because of `why`, which it returns in more words.
+  absl::Status TakeBack(const std::string& name, const absl::Status& why);
+  // For CheckParts, where CheckPart is `denied`.
   absl::Status CheckSize(const std::string& path, const CheckpointPart& part, const absl::Status& denied) const;
   absl::StatusOr<bool> IsOfAnotherRun(const std::string& name, uint64_t job_id) const;
   absl::Status DeleteCheckpoint(const std::string& name);

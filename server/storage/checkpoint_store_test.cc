@@ -1,5 +1,6 @@
 #include "server/storage/checkpoint_store.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,26 +11,33 @@
 #include "client_lib/base/fault_env.h"
 #include "gtest/gtest.h"
 #include "server/storage/worked_bytes.h"
+#include "spdlog/sinks/ringbuffer_sink.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
 
 constexpr uint32_t kPartitions = 3;
 
-// The files of another user: the parts may not be read, and with `hides_sizes` not even be seen.
-class DeniedEnv final : public Env {
+// Files that others have to do with: with `denies` the parts may not be read, and with `hides_sizes` not even be seen;
+// `renamed` is called after each renaming.
+class SharedEnv final : public Env {
  public:
-  explicit DeniedEnv(Env& env) : env_(env) {}
+  explicit SharedEnv(Env& env) : env_(env) {}
 
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override { return env_.Create(path); }
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenForAppend(const std::string& path) override {
     return env_.OpenForAppend(path);
   }
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
-    if (absl::EndsWith(path, ".part")) return absl::PermissionDeniedError(absl::StrCat("open ", path));
+    if (denies && absl::EndsWith(path, ".part")) return absl::PermissionDeniedError(absl::StrCat("open ", path));
     return env_.OpenForRead(path);
   }
-  absl::Status Rename(const std::string& from, const std::string& to) override { return env_.Rename(from, to); }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    absl::Status status = env_.Rename(from, to);
+    if (renamed != nullptr) renamed(to);
+    return status;
+  }
   absl::Status Delete(const std::string& path) override { return env_.Delete(path); }
   absl::Status MakeFolder(const std::string& path) override { return env_.MakeFolder(path); }
   absl::Status DeleteFolder(const std::string& path) override { return env_.DeleteFolder(path); }
@@ -43,7 +51,9 @@ class DeniedEnv final : public Env {
     return env_.LockFolder(folder);
   }
 
+  bool denies = false;
   bool hides_sizes = false;
+  std::function<void(const std::string& to)> renamed;
 
  private:
   Env& env_;
@@ -264,7 +274,8 @@ TEST_F(CheckpointStoreTest, APartOfAnotherHistoryDoesNotGoIntoTheManifest) {
 }
 
 TEST_F(CheckpointStoreTest, OfPartsThatMayNotBeReadTheSizesAreCompared) {
-  DeniedEnv denied(env_);
+  SharedEnv denied(env_);
+  denied.denies = true;
   CheckpointStore store(denied, "/checkpoints");
   const CheckpointManifest good = WriteParts(5);
   CheckpointManifest manifest = good;
@@ -275,9 +286,73 @@ TEST_F(CheckpointStoreTest, OfPartsThatMayNotBeReadTheSizesAreCompared) {
   EXPECT_EQ(hidden.code(), absl::StatusCode::kPermissionDenied) << hidden;
   EXPECT_TRUE(absl::StrContains(hidden.message(), "the scheduler must be able to read the parts")) << hidden;
   denied.hides_sizes = false;
+  const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
   const absl::Status written = store.WriteManifest(good);
+  spdlog::set_default_logger(before);
   EXPECT_TRUE(written.ok()) << written;
   EXPECT_EQ(Steps(), std::vector<uint64_t>{5});
+  const std::vector<std::string> told = lines->last_formatted();
+  ASSERT_EQ(told.size(), 1u) << "once for all parts";
+  EXPECT_TRUE(absl::StrContains(told[0], absl::StrCat("of 3 parts of ", Name(5), " the sizes alone were compared")))
+      << told[0];
+}
+
+// It has seen no manifest, and renames its part when there is one.
+TEST_F(CheckpointStoreTest, APartThatIsReplacedWhileTheManifestIsWrittenTakesItBack) {
+  Write(3);
+  const CheckpointManifest manifest = WriteParts(5);
+  SharedEnv shared(env_);
+  CheckpointStore store(shared, "/checkpoints");
+  auto late = store_.BeginPart(Id(5), 1, 999).value();
+  ASSERT_TRUE(late->Append("of another history").ok());
+  ASSERT_TRUE(late->Commit().ok());
+  const std::string of_another = env_.Contents(Path(5, "p1.part"));
+  auto again = store_.BeginPart(Id(5), 1, 101).value();
+  ASSERT_TRUE(again->Append("partition 1 at step 5").ok());
+  ASSERT_TRUE(again->Commit().ok());
+  shared.renamed = [&](const std::string& to) {
+    if (to == Path(5, "MANIFEST")) env_.SetContents(Path(5, "p1.part"), of_another);
+  };
+  const absl::Status status = store.WriteManifest(manifest);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), Path(5, "p1.part"))) << status;
+  env_.CutPower();
+  env_.RestorePower();
+  EXPECT_EQ(store_.ReadManifest(Name(5)).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Steps(), std::vector<uint64_t>{3});
+  EXPECT_TRUE(store_.Verify(Name(3)).ok());
+  shared.renamed = nullptr;
+  EXPECT_TRUE(store.WriteManifest(WriteParts(5)).ok()) << "it can be tried again";
+}
+
+TEST_F(CheckpointStoreTest, APartThatIsGoneOnceTheManifestIsThereTakesItBack) {
+  const CheckpointManifest manifest = WriteParts(5);
+  SharedEnv shared(env_);
+  CheckpointStore store(shared, "/checkpoints");
+  shared.renamed = [&](const std::string& to) {
+    if (to == Path(5, "MANIFEST")) env_.Delete(Path(5, "p1.part")).IgnoreError();
+  };
+  const absl::Status status = store.WriteManifest(manifest);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_TRUE(Steps().empty());
+}
+
+// Whether the manifest could be taken back or not, nobody may go on as if the checkpoint were whole.
+TEST_F(CheckpointStoreTest, AManifestThatCannotBeTakenBackIsAnErrorAllTheSame) {
+  const CheckpointManifest manifest = WriteParts(5);
+  SharedEnv shared(env_);
+  CheckpointStore store(shared, "/checkpoints");
+  shared.renamed = [&](const std::string& to) {
+    if (to != Path(5, "MANIFEST")) return;
+    env_.SetContents(Path(5, "p1.part"), "of another history");
+    env_.FailDeletions(1);
+  };
+  const absl::Status status = store.WriteManifest(manifest);
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "its manifest cannot be deleted")) << status;
+  EXPECT_EQ(store_.Verify(Name(5)).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(CheckpointStoreTest, ACompleteCheckpointIsNeverWrittenToAgain) {
