@@ -182,6 +182,11 @@ absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordin
 }
 
 absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_t> segments) const {
+  // Client numbers go further than ranks do.
+  if (sender.kind != Sender::Kind::kLogicalWorker) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("client ", sender.number, " ends a step: only a logical worker ends steps"));
+  }
   PAWL_RETURN_IF_ERROR(CheckSender(sender));
   const Worker& worker = workers_[sender.number];
   if (sender.step < worker.clock) return absl::OkStatus();
@@ -209,8 +214,8 @@ size_t Partition::EndedWorkers() const {
 }
 
 bool Partition::EndClosesStep(const Sender& sender) const {
-  return sender.step == version_ && sender.number < workers_.size() && workers_[sender.number].clock == version_ &&
-         EndsCloseStep(1);
+  return sender.kind == Sender::Kind::kLogicalWorker && sender.step == version_ && sender.number < workers_.size() &&
+         workers_[sender.number].clock == version_ && EndsCloseStep(1);
 }
 
 bool Partition::EndsCloseStep(size_t ends) const {

@@ -120,7 +120,7 @@ class Partition {
   // `segments`: how many it has pushed here in this step; without it, whatever has come without a gap is taken for all.
   // FAILED_PRECONDITION: not its step; one of the ordinals below `segments` is missing; in SYNC also, one from
   // `segments` on is there (in the other modes a recomputed step may differ, and what the predecessor pushed
-  // is in the parameters already); or it is released. ABORTED: superseded.
+  // is in the parameters already); or it is released. ABORTED: superseded. INVALID_ARGUMENT: the sender is a client.
   absl::Status EndStep(const Sender& sender, std::optional<uint64_t> segments);
   absl::Status CheckEndStep(const Sender& sender, std::optional<uint64_t> segments) const;
   // Whether EndStep would close a step of SYNC, and apply all of its gradients; without looking for errors.

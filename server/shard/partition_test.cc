@@ -102,6 +102,18 @@ TEST(Partition, EndStepIsIdempotentAndInTurn) {
   EXPECT_EQ(partition.clock(0), 1u);
 }
 
+TEST(Partition, OnlyALogicalWorkerEndsAStep) {
+  Partition partition = MakePartition(Options(SYNC, 1));
+  const uint64_t before = partition.log_index();
+  for (const uint32_t client : {0u, 1u, kMaxClients - 1}) {
+    EXPECT_EQ(partition.CheckEndStep(Client(client), std::nullopt).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(partition.EndStep(Client(client), std::nullopt).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_FALSE(partition.EndClosesStep(Client(client)));
+  }
+  EXPECT_EQ(partition.log_index(), before);
+  EXPECT_EQ(partition.version(), 0u);
+}
+
 TEST(Partition, EndStepRefusesAStepWithAMissingPush) {
   Partition partition = MakePartition(Options(SYNC, 1));
   ASSERT_TRUE(partition.Push(Worker(0, 0), 1, kRows, MakeGradient({5}, {2, 4})).ok());
