@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <utility>
 
@@ -13,6 +14,8 @@ namespace {
 
 // What a disk writes at once.
 constexpr uint64_t kSectorBytes = 512;
+// How often a sync that is held looks whether it may go on.
+constexpr std::chrono::seconds kHeldSyncLook{1};
 
 absl::Status NoPower() { return absl::UnavailableError("the machine has no power"); }
 
@@ -56,6 +59,7 @@ class FaultEnv::Writer final : public WritableFile {
 
   absl::Status Sync() override {
     MutexLock lock(env_.mu_);
+    while (env_.holds_syncs_) env_.syncs_go_.WaitUntil(env_.mu_, std::chrono::steady_clock::now() + kHeldSyncLook);
     bool last = false;
     PAWL_RETURN_IF_ERROR(Begin(last));
     ++env_.syncs_;
@@ -235,6 +239,17 @@ void FaultEnv::FailAppends(int count) {
 void FaultEnv::FailSyncs(int count) {
   MutexLock lock(mu_);
   failing_syncs_ = count;
+}
+
+void FaultEnv::HoldSyncs() {
+  MutexLock lock(mu_);
+  holds_syncs_ = true;
+}
+
+void FaultEnv::LetSyncsGo() {
+  MutexLock lock(mu_);
+  holds_syncs_ = false;
+  syncs_go_.NotifyAll();
 }
 
 void FaultEnv::FailFolderSyncs(int count) {

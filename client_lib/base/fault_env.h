@@ -55,6 +55,10 @@ class FaultEnv final : public Env {
   void FailFolderSyncs(int count);
   void FailDeletions(int count);
 
+  // From now on syncs of files do not return, as on a disk that has stopped answering, until LetSyncsGo.
+  void HoldSyncs();
+  void LetSyncsGo();
+
   // --- What tests look at and damage.
 
   std::string Contents(const std::string& path) const;
@@ -129,6 +133,8 @@ class FaultEnv final : public Env {
   int failing_syncs_ PAWL_GUARDED_BY(mu_) = 0;
   int failing_folder_syncs_ PAWL_GUARDED_BY(mu_) = 0;
   int failing_deletions_ PAWL_GUARDED_BY(mu_) = 0;
+  bool holds_syncs_ PAWL_GUARDED_BY(mu_) = false;
+  CondVar syncs_go_;
   uint64_t syncs_ PAWL_GUARDED_BY(mu_) = 0;
 };
 

@@ -161,10 +161,14 @@ absl::Status ServerLog::AwaitSettled() {
   MutexLock lock(mu_);
   while (!unsettled_.empty()) {
     settled_.WaitUntil(mu_, After(kStartInterval));
-    const absl::Status status = log_->status();
-    if (status.ok() || std::chrono::steady_clock::now() < deadline) continue;
-    return absl::Status(status.code(),
-                        absl::StrCat("the log in ", options_.data_folder, " cannot be written: ", status.message()));
+    if (unsettled_.empty() || std::chrono::steady_clock::now() < deadline) continue;
+    absl::Status status = log_->status();
+    if (status.ok()) status = absl::UnavailableError("the disk does not answer");
+    status = absl::Status(status.code(),
+                          absl::StrCat("the log in ", options_.data_folder, " cannot be written: ", status.message()));
+    // Now: Stop waits until the disk has ended what it has begun.
+    spdlog::error("{}", std::string(status.message()));
+    return status;
   }
   return absl::OkStatus();
 }

@@ -44,7 +44,8 @@ struct ServerLogOptions {
   std::chrono::milliseconds compaction_retry_interval{5000};
   // How long SaveSnapshot waits until the end of the replica before is durable: it holds up whoever wants the replica.
   std::chrono::milliseconds drop_timeout{1000};
-  // How long Start waits for a disk that fails.
+  // How long Start waits for a disk that fails or does not answer. What it has begun to write by then has to come back from
+  // the system before Start returns; that it waits for it is in the log.
   std::chrono::milliseconds start_timeout{30000};
 };
 
@@ -138,6 +139,7 @@ class ServerLog final : public NodeLog {
   absl::Status DeleteFiles();
   void OnDurable(absl::Span<const DurableIndex> durable);
   void Report(absl::Span<const DurableIndex> reports);
+  // Until what was recovered and is written again is durable. An error after start_timeout.
   absl::Status AwaitSettled();
   void QueueDrop(uint32_t partition, PartitionState& state) PAWL_REQUIRES(mu_);
   // Waits for the end of the replica before, and keeps reports back until EndSave. ABORTED if the partition's log is not

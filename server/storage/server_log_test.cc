@@ -1,11 +1,16 @@
 // A server's log and snapshots: whose files they are, and how they stay short.
+#include <algorithm>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "client_lib/base/eventually.h"
 #include "server/storage/server_log_fixture.h"
+#include "spdlog/sinks/ringbuffer_sink.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
@@ -191,6 +196,41 @@ TEST_F(ServerLogTest, AStartOnADiskThatTakesNothingSaysSo) {
   env_.SetUnlimited();
   Restart();
   ExpectAt(1, 11);
+}
+
+// Its thread cannot be left in the system's call, so Start returns when that does; but says before what it waits for.
+TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
+  Restart();
+  server_->Change(1, 10);
+  ASSERT_TRUE(server_->WaitDurable(1));
+  env_.FailSyncs(1'000'000);
+  server_->Change(1);
+  ASSERT_TRUE(Eventually([&] { return server_->log().figures().failures > 1; }));
+  Kill();
+  env_.FailSyncs(0);
+  ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+  options.start_timeout = std::chrono::milliseconds(1);
+  server_ = nullptr;
+  const auto log = ServerLog::Open(env_, options).value();
+  ASSERT_TRUE(log->Recover(HarnessPartitionOptions()).ok());
+  const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
+  env_.HoldSyncs();
+  std::future<absl::Status> started =
+      std::async(std::launch::async, [&] { return log->Start({.durable = [](uint32_t, uint64_t) {}, .hold = nullptr}); });
+  const bool told = Eventually([&] {
+    const std::vector<std::string> all = lines->last_formatted();
+    return std::any_of(all.begin(), all.end(), [](const std::string& line) {
+      return absl::StrContains(line, "the log in /data cannot be written: the disk does not answer");
+    });
+  });
+  env_.LetSyncsGo();
+  const absl::Status status = started.get();
+  spdlog::set_default_logger(before);
+  EXPECT_TRUE(told);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "/data")) << status;
 }
 
 TEST_F(ServerLogTest, ADroppedPartitionIsGone) {
