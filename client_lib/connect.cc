@@ -4,15 +4,14 @@
 #include "absl/synchronization/mutex.h"
 #include "client_lib/base/malloc_tuning.h"
 #include "client_lib/client.h"
+#include "client_lib/hosted_ranks.h"
 #include "client_lib/messenger.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "client_lib/rpc/grpc_transport.h"
 
 namespace pawl {
 
-// kMaxHostedRanks of worker/rank_crew.h.
-constexpr int kRanksOfAProcess = 256;
-static_assert(3 * kMaxMessagesPerServer + kRanksOfAProcess <= kMaxStreamsPerConnection,
+static_assert(3 * kMaxMessagesPerServer + kMaxHostedRanks <= kMaxStreamsPerConnection,
               "the messages of three steps, and the end of a step for each rank, go at once");
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {

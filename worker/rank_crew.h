@@ -19,6 +19,7 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/client.h"
+#include "client_lib/hosted_ranks.h"
 #include "proto/scheduler.pb.h"
 #include "worker/interrupt.h"
 #include "worker/model/training_model.h"
@@ -26,9 +27,6 @@
 #include "worker/rank_trainer.h"
 
 namespace pawl {
-
-// Each has two threads, in an evaluation a third one, and its own gradients.
-inline constexpr size_t kMaxHostedRanks = 256;
 
 // Follows the assignment of this process as it changes: takes over the ranks that are new in it, each from the step that
 // the servers say and on a thread of its own, ends those that are in it no more with the step that they have begun, and
