@@ -1,0 +1,247 @@
+#include "server/waiting_calls.h"
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/simulated_clock.h"
+#include "client_lib/rpc/transport.h"
+#include "gtest/gtest.h"
+#include "server/hosting.h"
+#include "server/pushback.h"
+
+namespace pawl {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr uint64_t kJobId = 77;
+constexpr uint32_t kPartitions = 2;
+constexpr size_t kMaxCalls = 2;
+
+// This server is server-0, the primary of both partitions of a SYNC job with one rank.
+class WaitingCallsTest : public testing::Test {
+ protected:
+  using Answer = std::shared_ptr<std::optional<absl::Status>>;
+
+  WaitingCallsTest() {
+    PartitionOptions options;
+    options.partitions = kPartitions;
+    options.logical_workers = 1;
+    options.consistency.set_mode(SYNC);
+    hosting_.Begin(kJobId, options, "server-0", /*incarnation=*/1, MonotonicDuration::zero());
+    Adopt(1, 0);
+  }
+
+  // All partitions are at that server from now on.
+  void Adopt(uint64_t epoch, uint32_t primary) {
+    RoutingTable routing;
+    routing.set_job_id(kJobId);
+    routing.set_epoch(epoch);
+    for (const char* node : {"server-0", "server-1"}) {
+      ServerAddress& server = *routing.add_servers();
+      server.set_node(node);
+      server.set_incarnation(1);
+    }
+    for (uint32_t p = 0; p < kPartitions; ++p) {
+      routing.add_primary(primary);
+      routing.add_replicas()->set_primary_since(epoch);
+    }
+    std::vector<std::shared_ptr<WaitingCall>> ready;
+    std::vector<std::shared_ptr<WaitingCall>> stale;
+    ASSERT_TRUE(hosting_.AdoptRouting(routing, ready, stale));
+    WaitingCalls::GoOn(ready);
+    calls_.TellStale(stale);
+  }
+
+  std::vector<std::shared_ptr<Replica>> Replicas() const { return hosting_.view()->replicas; }
+
+  static std::pair<Answer, WaitingCalls::Resume> NewAnswer() {
+    auto answer = std::make_shared<std::optional<absl::Status>>();
+    return {answer, [answer](absl::Status status) {
+              EXPECT_FALSE(answer->has_value()) << "a call goes on once";
+              *answer = std::move(status);
+            }};
+  }
+  CallContext Context(milliseconds patience = milliseconds(1000)) const { return {clock_.Now() + patience, nullptr}; }
+
+  Answer ForStep(uint64_t step) { return ForStep(step, Context()); }
+  Answer ForStep(uint64_t step, CallContext context) {
+    auto [answer, resume] = NewAnswer();
+    calls_.ForStep(Replicas(), step, std::move(context), std::move(resume));
+    return answer;
+  }
+  // A change that partition 0 does not have yet.
+  ChangeMark NextChange() const {
+    const std::shared_ptr<Replica> replica = Replicas()[0];
+    MutexLock lock(replica->mu);
+    return {replica, replica->partition->log_index() + 1, replica->primary_since};
+  }
+  Answer ForCommit(const ChangeMark& change) {
+    auto [answer, resume] = NewAnswer();
+    calls_.ForCommit({change}, Context(), std::move(resume));
+    return answer;
+  }
+  Answer ForDurable(const ChangeMark& change) {
+    auto [answer, resume] = NewAnswer();
+    calls_.ForDurable({change}, Context(), std::move(resume));
+    return answer;
+  }
+
+  // The rank ends that step in all partitions.
+  void EndStep(uint64_t step) {
+    for (const auto& replica : Replicas()) {
+      std::vector<std::shared_ptr<WaitingCall>> ready;
+      {
+        MutexLock lock(replica->mu);
+        ASSERT_TRUE(replica->partition->EndStep({Sender::Kind::kLogicalWorker, 0, 1, step}, std::nullopt).ok());
+        replica->TakeReady(ready);
+      }
+      WaitingCalls::GoOn(ready);
+    }
+  }
+  size_t KeptByReplicas() const {
+    size_t kept = 0;
+    for (const auto& replica : Replicas()) {
+      MutexLock lock(replica->mu);
+      kept += replica->waiting_for_step.size() + replica->waiting_for_commit.size();
+    }
+    return kept;
+  }
+
+  SimulatedClock clock_;
+  Hosting hosting_{clock_};
+  WaitingCalls calls_{kMaxCalls, clock_, hosting_};
+};
+
+TEST_F(WaitingCallsTest, ACallGoesOnWhenAllItsPartitionsHaveReachedItsStep) {
+  const Answer now = ForStep(0);
+  ASSERT_TRUE(now->has_value());
+  EXPECT_TRUE((*now)->ok());
+  const Answer later = ForStep(1);
+  EXPECT_FALSE(later->has_value());
+  EXPECT_EQ(calls_.Count(), 1u);
+  EndStep(0);
+  ASSERT_TRUE(later->has_value());
+  EXPECT_TRUE((*later)->ok());
+  EXPECT_EQ(calls_.Count(), 0u);
+  EXPECT_EQ(KeptByReplicas(), 0u);
+}
+
+TEST_F(WaitingCallsTest, BeyondTheLimitACallIsToldToComeBack) {
+  const Answer first = ForStep(1);
+  const Answer second = ForCommit(NextChange());
+  for (const Answer& refused : {ForStep(1), ForCommit(NextChange()), ForDurable(NextChange())}) {
+    ASSERT_TRUE(refused->has_value());
+    const absl::Status& status = **refused;
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "more than 2 calls wait")) << status;
+    EXPECT_EQ(status.GetPayload(kPushbackPayloadUrl), absl::Cord(absl::StrCat(kPushbackMs)));
+  }
+  EXPECT_EQ(calls_.Count(), kMaxCalls);
+  EXPECT_EQ(KeptByReplicas(), kPartitions + 1) << "what was refused left nothing behind";
+  const Answer at_once = ForStep(0);
+  ASSERT_TRUE(at_once->has_value()) << "what need not wait needs no place";
+  EXPECT_TRUE((*at_once)->ok());
+  EndStep(0);
+  EXPECT_TRUE(first->has_value() && (*first)->ok());
+  EXPECT_TRUE(second->has_value() && (*second)->ok());
+}
+
+TEST_F(WaitingCallsTest, ACallThatIsOverHasItsPlaceUntilTheNextSweep) {
+  for (size_t i = 0; i < kMaxCalls; ++i) ForStep(1);
+  EndStep(0);
+  EXPECT_EQ(calls_.Count(), 0u);
+  const Answer refused = ForStep(2);
+  ASSERT_TRUE(refused->has_value());
+  EXPECT_EQ((*refused)->code(), absl::StatusCode::kResourceExhausted) << **refused;
+  calls_.Expire();
+  const Answer kept = ForStep(2);
+  EXPECT_FALSE(kept->has_value());
+  EndStep(1);
+  EXPECT_TRUE(kept->has_value() && (*kept)->ok());
+}
+
+TEST_F(WaitingCallsTest, ACallWaitsUntilItsDeadlineOrUntilItsCallerIsGone) {
+  const Answer short_one = ForStep(1, Context(milliseconds(10)));
+  const auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  const Answer long_one = ForStep(1, {clock_.Now() + milliseconds(1000), cancelled});
+  clock_.Advance(milliseconds(9));
+  calls_.Expire();
+  EXPECT_FALSE(short_one->has_value());
+  clock_.Advance(milliseconds(1));
+  calls_.Expire();
+  ASSERT_TRUE(short_one->has_value());
+  EXPECT_EQ((*short_one)->code(), absl::StatusCode::kDeadlineExceeded) << **short_one;
+  EXPECT_FALSE(long_one->has_value());
+  EXPECT_EQ(KeptByReplicas(), kPartitions);
+  *cancelled = true;
+  calls_.Expire();
+  EXPECT_TRUE(long_one->has_value());
+  EXPECT_EQ(calls_.Count(), 0u);
+  EXPECT_EQ(KeptByReplicas(), 0u) << "those that were given up are forgotten";
+  EndStep(0);
+}
+
+// Whoever has it may have it for long.
+TEST_F(WaitingCallsTest, ASweepWaitsForNoReplicaAndForgetsItsCallsLater) {
+  const Answer answer = ForStep(1, Context(milliseconds(10)));
+  clock_.Advance(milliseconds(10));
+  {
+    const std::shared_ptr<Replica> replica = Replicas()[0];
+    MutexLock lock(replica->mu);
+    std::thread([&] { calls_.Expire(); }).join();
+    EXPECT_TRUE(answer->has_value());
+  }
+  EXPECT_EQ(KeptByReplicas(), 1u);
+  calls_.Expire();
+  EXPECT_EQ(KeptByReplicas(), 0u);
+}
+
+TEST_F(WaitingCallsTest, WhoWaitsForAPartitionThatMovesIsToldWhereItIs) {
+  const ChangeMark change = NextChange();
+  const Answer for_step = ForStep(1);
+  const Answer for_commit = ForCommit(change);
+  Adopt(2, 1);
+  const Answer too_late = ForCommit(change);
+  for (const Answer& answer : {for_step, for_commit, too_late}) {
+    ASSERT_TRUE(answer->has_value());
+    EXPECT_EQ((*answer)->code(), absl::StatusCode::kFailedPrecondition) << **answer;
+    const auto payload = (*answer)->GetPayload(kRoutingPayloadUrl);
+    RoutingTable routing;
+    ASSERT_TRUE(payload.has_value() && routing.ParseFromString(std::string(*payload)));
+    EXPECT_EQ(routing.epoch(), 2u);
+  }
+}
+
+TEST_F(WaitingCallsTest, AChangeOfAFormerReignIsNotWaitedFor) {
+  ChangeMark change = NextChange();
+  ++change.primary_since;
+  const Answer answer = ForCommit(change);
+  ASSERT_TRUE(answer->has_value());
+  EXPECT_EQ((*answer)->code(), absl::StatusCode::kFailedPrecondition) << **answer;
+  EXPECT_EQ(calls_.Count(), 0u);
+}
+
+TEST_F(WaitingCallsTest, CloseEndsAllAndWhateverComesAfter) {
+  const Answer before = ForStep(1);
+  calls_.Close(absl::UnavailableError("the server is ending"));
+  calls_.Close(absl::InternalError("closed twice"));
+  const Answer after = ForStep(1);
+  for (const Answer& answer : {before, after}) {
+    ASSERT_TRUE(answer->has_value());
+    EXPECT_EQ(**answer, absl::UnavailableError("the server is ending"));
+  }
+  EXPECT_EQ(calls_.Count(), 0u);
+  EndStep(0);
+}
+
+}  // namespace
+}  // namespace pawl
