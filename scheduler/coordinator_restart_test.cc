@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
 #include "gtest/gtest.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/coordinator_fixture.h"
@@ -391,34 +392,44 @@ TEST_F(RestartTest, LeaseIsNotRenewedByOneWhoMayNotDirectAnyMore) {
   EXPECT_TRUE(absl::IsUnavailable(Beat(server).status()));
 }
 
-// For ThreadSanitizer: the saver's thread beside those of the callers.
+// For ThreadSanitizer too: the saver's thread beside those of the callers.
 TEST_F(RestartTest, SavingGoesOnBesideTheCalls) {
+  constexpr uint64_t kCallers = 4;
+  constexpr uint64_t kCalls = 50;
   std::atomic<bool> stop = false;
-  std::atomic<int> answered = 0;
+  std::atomic<uint64_t> answered = 0;
+  std::atomic<uint64_t> refused = 0;
+  std::atomic<uint64_t> saves = 0;
   Begin(Job(2, 1), 1, 1, [](Coordinator::Options& options) { options.state_changed = [] {}; });
   std::thread saver([&] {
     while (!stop) {
       const std::optional<UnsavedState> unsaved = coordinator_->TakeUnsaved();
-      if (unsaved.has_value()) coordinator_->StateIsSaved(unsaved->change);
+      if (!unsaved.has_value()) continue;
+      coordinator_->StateIsSaved(unsaved->change);
+      ++saves;
     }
   });
   std::vector<std::thread> callers;
-  constexpr uint64_t kCallers = 4;
-  constexpr uint64_t kCalls = 50;
   for (uint64_t i = 0; i < kCallers; ++i) {
     callers.emplace_back([&, i] {
       for (uint64_t call = 0; call < kCalls; ++call) {
         coordinator_->Register(Registration(CLIENT_ROLE, 1 + i * kCalls + call),
-                               [&](const absl::StatusOr<RegisterResponse>& response) { answered += response.ok(); });
+                               [&](const absl::StatusOr<RegisterResponse>& response) {
+                                 refused += !response.ok();
+                                 ++answered;
+                               });
         coordinator_->Tick();
         Status();
       }
     });
   }
   for (std::thread& caller : callers) caller.join();
-  while (answered < kCallers * kCalls) std::this_thread::yield();
+  EXPECT_TRUE(Eventually([&] { return answered == kCallers * kCalls; })) << answered << " answers";
   stop = true;
   saver.join();
+  EXPECT_EQ(refused, 0u);
+  // Nobody is answered before what the answer tells of is saved.
+  EXPECT_GT(saves, 0u);
 }
 
 // At every point --------------------------------------------------------------
