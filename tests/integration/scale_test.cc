@@ -198,11 +198,13 @@ TEST_F(ScaleTest, LedgerIsExactInAsyncModeAndNoPushFails) {
               static_cast<unsigned long>(kWorkers * (kSequences - 1)));
 }
 
-// Each rank pulls what both push, pushes, and ends the step; so that each waits for the other when that is too far behind.
+// Each rank pulls the newest rows of the other that the bound promises it, pushes rows of its own, and ends the step. The
+// second rank has more to do, so that the first is as far ahead as it may be.
 TEST_F(ScaleTest, LedgerIsExactAndTheBoundHoldsInBoundedMode) {
   constexpr uint32_t kWorkers = 2;
   constexpr uint32_t kRowWidth = 64;
   constexpr uint64_t kStaleness = 2;
+  constexpr std::array<uint32_t, kWorkers> kPulls = {1, 5};
   constexpr CallOptions kPatient = {.timeout = kMoveTimeout};
   ProcessClusterOptions options;
   options.job = absl::StrCat("name: 'bounded' seed: 3 elastic: true logical_workers: ", kWorkers,
@@ -234,12 +236,22 @@ TEST_F(ScaleTest, LedgerIsExactAndTheBoundHoldsInBoundedMode) {
       Session& session = worker;
       const std::vector<float> gradients(kPartitions * kRowWidth, -1.0f);
       std::vector<float> values(gradients.size());
-      for (uint64_t step = 0; step < last; ++step) {
+      const auto keys_of = [&](uint32_t of_rank, uint64_t step) {
         std::vector<uint64_t> keys;
-        for (uint32_t p = 0; p < kPartitions; ++p) keys.push_back(LedgerKey(table->id(), rank, step, p, kPartitions));
-        const absl::Status pulled =
-            session.Pull({{.table = *table, .keys = keys, .values = absl::MakeSpan(values)}}, kPatient).get();
-        ASSERT_TRUE(pulled.ok()) << pulled;
+        for (uint32_t p = 0; p < kPartitions; ++p) keys.push_back(LedgerKey(table->id(), of_rank, step, p, kPartitions));
+        return keys;
+      };
+      for (uint64_t step = 0; step < last; ++step) {
+        const std::vector<uint64_t> keys = keys_of(rank, step);
+        const bool promised = step > kStaleness;
+        const std::vector<uint64_t> seen = promised ? keys_of(1 - rank, step - kStaleness - 1) : keys;
+        for (uint32_t pull = 0; pull < kPulls[rank]; ++pull) {
+          const absl::Status pulled =
+              session.Pull({{.table = *table, .keys = seen, .values = absl::MakeSpan(values)}}, kPatient).get();
+          ASSERT_TRUE(pulled.ok()) << pulled;
+          const size_t there = std::count(values.begin(), values.end(), 1.0f);
+          ASSERT_EQ(there, promised ? values.size() : 0) << "rank " << rank << " at step " << step;
+        }
         ledger.Sent(rank, step);
         const absl::Status pushed = session.Push({{.table = *table, .keys = keys, .gradients = gradients}}, kPatient).get();
         ASSERT_TRUE(pushed.ok()) << pushed;
@@ -278,11 +290,7 @@ TEST_F(ScaleTest, LedgerIsExactAndTheBoundHoldsInBoundedMode) {
   ASSERT_TRUE(verdict.ok()) << verdict.status();
   EXPECT_TRUE(verdict->exact()) << verdict->ToString();
   EXPECT_EQ(verdict->applied, kWorkers * last * kPartitions);
-  const auto status = cluster->GetStatus();
-  ASSERT_TRUE(status.ok()) << status.status();
-  EXPECT_LE(status->counters().staleness_max(), kStaleness);
-  std::printf("%lu steps, staleness at most %lu\n", static_cast<unsigned long>(last.load()),
-              static_cast<unsigned long>(status->counters().staleness_max()));
+  std::printf("%lu steps\n", static_cast<unsigned long>(last.load()));
 }
 
 }  // namespace
