@@ -153,10 +153,7 @@ TEST_F(WorkerElasticityTest, JobsOfOtherModesGoOnWithoutAWorkerThatDoesNotComeBa
     });
     ASSERT_TRUE(cluster->AddWorker({"--step_delay_ms=20"}).ok());
     WaitFor(*cluster, "three workers", [](const GetStatusResponse& now) { return RanksOf(now, "worker-3").size() >= 2; });
-    const nlohmann::json metrics = WaitForCompletion(*cluster, kEpochs, kInterval);
-    if (std::string(mode) != "mode: ASYNC") {
-      EXPECT_LE(metrics["staleness_max"], 2);
-    }
+    WaitForCompletion(*cluster, kEpochs, kInterval);
   }
 }
 
