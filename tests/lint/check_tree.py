@@ -29,6 +29,7 @@ LAYERS = (
     ("client_lib", ("proto", "client_lib")),
     ("server/optimizer", ("proto", "client_lib/base", "server/optimizer")),
     ("server/shard", ("proto", "client_lib/base", "server/optimizer", "server/shard")),
+    ("server/replication", ("proto", "client_lib", "server/shard", "server/replication")),
     # Reads checkpoints without a server around them.
     ("server/export", ("proto", "client_lib/base", "client_lib/job", "server/shard", "server/storage", "server/export")),
     ("server", ("proto", "client_lib", "server")),
@@ -39,11 +40,20 @@ LAYERS = (
     ("deploy", ("proto", "client_lib", "scheduler", "server/export", "server/storage", "deploy")),
 )
 
-# The state machine and its arithmetic: neither gRPC nor files nor time nor threads.
-PURE_FOLDERS = ("server/shard", "server/optimizer")
-FORBIDDEN_IN_PURE = (
+# What a folder does not know. The state machine and its arithmetic are pure.
+PURE = ("gRPC", "logging", "files", "time", "threads")
+NOT_KNOWN = (
+    ("server/shard", PURE),
+    ("server/optimizer", PURE),
+    ("client_lib/base", ("gRPC",)),
+    ("server/replication", ("gRPC", "files")),
+    ("server/storage", ("gRPC",)),
+    ("server/export", ("gRPC",)),
+)
+FORBIDDEN_HEADERS = (
     (r"(grpc|grpcpp|grpc\+\+)/", "gRPC"),
     (r"proto/.*\.grpc\.pb\.h$", "gRPC"),
+    (r"client_lib/rpc/grpc_.*\.h$", "gRPC"),
     (r"spdlog/", "logging"),
     (r"(fstream|iostream|filesystem|cstdio|stdio\.h|fcntl\.h|unistd\.h|sys/.*)$", "files"),
     (r"client_lib/base/(file|env)[a-z_]*\.h$", "files"),
@@ -51,9 +61,10 @@ FORBIDDEN_IN_PURE = (
     (r"(client_lib/base/clock\.h|client_lib/base/simulated_clock\.h|absl/time/.*)$", "time"),
     (r"(thread|future|stop_token|pthread\.h)$", "threads"),
 )
-FORBIDDEN_TARGETS_IN_PURE = (
+FORBIDDEN_TARGETS = (
     (r"//third_party:(grpc|grpc_reflection)$", "gRPC"),
     (r"//proto:.*_grpc$", "gRPC"),
+    (r"//client_lib/rpc:grpc_[a-z_]*$", "gRPC"),
     (r"//third_party:spdlog$", "logging"),
     (r"//client_lib/base:(file|env)[a-z_]*$", "files"),
     (r"//client_lib/base:(clock|simulated_clock)$", "time"),
@@ -84,6 +95,10 @@ def layer_of(path):
         if is_in(path, folder):
             return folder, allowed
     return None, None
+
+
+def not_known(path):
+    return next((what for folder, what in NOT_KNOWN if is_in(path, folder)), ())
 
 
 def is_project_path(path):
@@ -229,11 +244,10 @@ class Checker:
             if is_project_path(package) and not any(is_in(package, part) for part in allowed):
                 self.error(path, target.line, "%s depends on %s: %s may use only %s" %
                            (name, label, folder, ", ".join(allowed)))
-            if folder in PURE_FOLDERS:
-                for pattern, what in FORBIDDEN_TARGETS_IN_PURE:
-                    if re.match(pattern, label):
-                        self.error(path, target.line, "%s depends on %s: %s knows no %s; pass in what it needs" %
-                                   (name, label, folder, what))
+            for pattern, what in FORBIDDEN_TARGETS:
+                if what in not_known(target.package) and re.match(pattern, label):
+                    self.error(path, target.line, "%s depends on %s: %s knows no %s; pass in what it needs" %
+                               (name, label, folder, what))
             if label == "//third_party:absl_flags" and target.rule != "cc_binary" and target.files != ["main.cc"] and \
                     not any(is_in(reader, target.package) for reader in FLAG_READERS if "/" in reader):
                 self.error(path, target.line, "%s depends on %s: only a program's main.cc reads flags" % (name, label))
@@ -259,11 +273,10 @@ class Checker:
                 self.error(path, number, "includes %s, which belongs to a testonly target" % header)
             if allowed is not None and is_project_path(header) and not any(is_in(header, part) for part in allowed):
                 self.error(path, number, "includes %s: %s may use only %s" % (header, folder, ", ".join(allowed)))
-            if folder in PURE_FOLDERS:
-                for pattern, what in FORBIDDEN_IN_PURE:
-                    if re.match(pattern, header):
-                        self.error(path, number, "includes %s: %s knows no %s; pass in what it needs" %
-                                   (header, folder, what))
+            for pattern, what in FORBIDDEN_HEADERS:
+                if what in not_known(path) and re.match(pattern, header):
+                    self.error(path, number, "includes %s: %s knows no %s; pass in what it needs" %
+                               (header, folder, what))
 
     def check_imports(self, path, text):
         for number, line in enumerate(text.splitlines(), 1):

@@ -81,6 +81,16 @@ class CheckTreeTest(unittest.TestCase):
             {"server/shard/BUILD": 'cc_library(name = "a", deps = ["//third_party:grpc"])\n'}, "//third_party:grpc")
         self.assert_clean({"server/shard/a_test.cc": "#include <chrono>\n#include <gtest/gtest.h>\n"})
 
+    def test_what_else_a_folder_does_not_know(self):
+        for folder, include in (("client_lib/base", "grpcpp/server.h"), ("server/replication", "grpcpp/server.h"),
+                                ("server/replication", "client_lib/rpc/grpc_transport.h"),
+                                ("server/replication", "unistd.h"), ("server/storage", "grpcpp/server.h"),
+                                ("server/export", "grpcpp/server.h"), ("server/replication", "server/data_plane.h")):
+            with self.subTest(include=include, folder=folder):
+                self.assert_broken({folder + "/a.cc": '#include "%s"\n' % include}, include)
+        self.assert_clean({"server/storage/a.cc": "#include <unistd.h>\n"})
+        self.assert_clean({"server/replication/a.cc": '#include "spdlog/spdlog.h"\n'})
+
     def test_only_main_files_read_flags(self):
         self.assert_broken({"worker/loop.cc": '#include "absl/flags/flag.h"\n'}, "worker/loop.cc:1:", "main.cc")
         self.assert_broken(
