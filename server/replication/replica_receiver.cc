@@ -318,7 +318,10 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   // same index is not the same state.)
   if (replica->partition != nullptr && replica->ordered_since == replica->primary_since &&
       replica->partition->log_index() >= request.log_index()) {
-    return absl::OkStatus();
+    // OK says that all of it outlives this process.
+    if (replica->CommitIndex() >= request.log_index()) return absl::OkStatus();
+    return absl::UnavailableError(absl::StrCat("partition ", request.partition(), " is durable here up to change ",
+                                               replica->CommitIndex(), " only; send the snapshot again"));
   }
   if (log_ != nullptr) {
     // Under the lock: no later change may be written before it.

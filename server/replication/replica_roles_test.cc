@@ -113,6 +113,22 @@ TEST_F(ReplicaRolesTest, WhoHasToldAPrimaryOfANewerRoutingWhereItIsDropsNothingF
   EXPECT_EQ(plane_->ReplicasWithData().size(), 1u);
 }
 
+// By a routing that its primary had and this server had not it learns again. What the primary hears, it counts on.
+TEST_F(ReplicaRolesTest, ASnapshotOfWhatIsHereButNotDurableIsNotConfirmed) {
+  log_ = std::make_unique<HeldLog>();
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
+  const auto change = Send(Method::kReplicate, BestKept(1, 1, 1, 1));
+  auto primarys = EmptyPartition(0);
+  primarys->KeepBest(1);
+  const InstallSnapshotRequest snapshot = WholeSnapshot(1, 1, *primarys);
+  EXPECT_TRUE(absl::IsUnavailable(**Send(Method::kInstallSnapshot, snapshot)));
+  EXPECT_FALSE(change->has_value());
+  plane_->OnDurable(0, 1);
+  const absl::Status status = **Send(Method::kInstallSnapshot, snapshot);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(ReplicaRolesTest, WhatHasArrivedOfASnapshotIsForgottenWhenItsPrimaryIsReplacedOrSilent) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
