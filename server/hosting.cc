@@ -146,6 +146,10 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       }
     }
     MutexLock replica_lock(replica->mu);
+    // A learner that nothing had reached.
+    if (role == ReplicaRole::kPrimary && is_first && replica->partition == nullptr) {
+      replica->partition = std::make_unique<Partition>(p, view->options);
+    }
     if (role == ReplicaRole::kDropped && routing.primary(p) == kNoPrimary && replica->partition != nullptr) {
       role = ReplicaRole::kHeld;
     }

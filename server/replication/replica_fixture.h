@@ -117,6 +117,7 @@ class ReplicaTest : public testing::Test {
     std::vector<uint32_t> learners = {};
     uint64_t since = 1;
     uint64_t learners_since = 0;
+    uint64_t began = 0;
   };
   // All servers are in the life of `incarnation`.
   static RoutingTable Routing(uint64_t epoch, const std::vector<Roles>& roles, uint64_t incarnation = 1) {
@@ -134,6 +135,7 @@ class ReplicaTest : public testing::Test {
       routing.add_primary(of.primary);
       PartitionReplicas& replicas = *routing.add_replicas();
       replicas.set_primary_since(of.since);
+      replicas.set_began(of.began);
       for (const uint32_t backup : of.backups) replicas.add_backups(backup);
       for (const uint32_t learner : of.learners) {
         replicas.add_learners(learner);

@@ -170,6 +170,29 @@ TEST_F(ReplicaRolesTest, SnapshotsThatArriveHaveABudgetTogether) {
   EXPECT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
 }
 
+// All that had the partition are gone, and it had no change: it began anew here, where nothing of it had arrived.
+TEST_F(ReplicaRolesTest, ALearnerWithNothingIsThePrimaryOfAPartitionThatBeginsAnew) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
+  ASSERT_TRUE(plane_->ReplicasWithData().empty());
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .since = 2, .began = 2}}));
+  EXPECT_EQ(plane_->ReplicasWithData().size(), kPartitions);
+  const absl::Status created = Create();
+  EXPECT_TRUE(created.ok()) << created;
+  const auto pushed = Send(Method::kPush, EmptyPush(0, 2));
+  ASSERT_TRUE(pushed->has_value());
+  EXPECT_TRUE((*pushed)->ok()) << **pushed;
+}
+
+// What was acknowledged may be with others.
+TEST_F(ReplicaRolesTest, ALearnerWithNothingThatIsMadeThePrimaryOfAPartitionThatGoesOnServesNothing) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .since = 2, .began = 1}}));
+  EXPECT_TRUE(plane_->ReplicasWithData().empty());
+  EXPECT_TRUE(plane_->Served().empty());
+}
+
 TEST_F(ReplicaRolesTest, AfterCloseNothingIsSentAnyMore) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}, .learners = {2}}}));
