@@ -86,5 +86,22 @@ TEST_F(FailoverTest, AnAnswerThatWasNotAskedForIsNoPosition) {
   EXPECT_TRUE(EntriesSent().empty());
 }
 
+// A learner that were in sync could be handed the partition, and has promised nothing: it would take writes while the server
+// that was promised still answers pulls.
+TEST_F(FailoverTest, NobodyHasCaughtUpBeforeWhatWasPromisedHasRunOut) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
+  ReplicateRequest asks;
+  *asks.mutable_header() = HeaderOf(1, 1);
+  asks.mutable_header()->set_wants_promise(true);
+  ASSERT_TRUE((*Send(Method::kReplicate, asks))->ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {2}, .since = 2, .learners_since = 2}}));
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(Heartbeat().caught_up_size(), 0);
+  clock_.Advance(kLease);
+  EXPECT_EQ(Heartbeat().caught_up_size(), static_cast<int>(kPartitions));
+}
+
 }  // namespace
 }  // namespace pawl

@@ -245,7 +245,7 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
   if (replica.HasDataAsPrimary()) {
     for (const Follower& follower : replica.followers) {
       if (follower.state == Follower::State::kNeedsSnapshot) WantSnapshot(replica.index);
-      if (!follower.is_learner || !follower.HasCaughtUp()) continue;
+      if (!follower.is_learner || !follower.HasCaughtUp() || clock_.Now() < replica.serves_from) continue;
       CaughtUpReplica& entry = *request.add_caught_up();
       entry.set_partition(replica.index);
       entry.set_node(follower.node);

@@ -93,7 +93,8 @@ class Replicator {
   void Close();
 
   // Tells of the replica's learners that have caught up, and begins anew with those that fell too far behind. Does nothing
-  // while somebody holds the replica's lock.
+  // while somebody holds the replica's lock. Nobody has caught up while the primary before may still serve by this server's
+  // promise: a learner has given none, and could be made the primary and not wait for that.
   void AddCaughtUp(Replica& replica, HeartbeatRequest& request);
 
  private:
