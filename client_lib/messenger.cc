@@ -9,16 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/random_number.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/transfer_time.h"
 
 namespace pawl {
 namespace {
 
 // Newer than any.
 constexpr uint64_t kEveryEpoch = UINT64_MAX;
-
-MonotonicDuration TransferTime(size_t bytes) {
-  return kBulkDeadline + std::chrono::milliseconds(bytes * 1000 / kMinBytesPerSecond);
-}
 
 absl::Status OutOfTime(const Call& call, const absl::Status& last_error) {
   return absl::DeadlineExceededError(absl::StrCat(
@@ -154,7 +151,8 @@ void Messenger::Transmit(const std::string& address, uint64_t epoch, std::shared
 
   counters_.messages.fetch_add(1, std::memory_order_relaxed);
   // All that is under way shares the connection; a message without bytes waits for none of it.
-  MonotonicDuration timeout = TransferTime(message->bytes == 0 ? 0 : std::max(flow->bytes_in_flight(), message->bytes));
+  const size_t bytes_before_answer = message->bytes == 0 ? 0 : std::max(flow->bytes_in_flight(), message->bytes);
+  MonotonicDuration timeout = kBulkDeadline + TransferTime(bytes_before_answer);
   if (call.terms.may_park) timeout += kParkedDeadline;
   CallServer(address, epoch, call.terms.method, std::move(request), std::min(timeout, left),
              [self = shared_from_this(), epoch, sent = clock_.Now(), flow = std::move(flow), message = std::move(message)](

@@ -27,8 +27,7 @@ inline constexpr size_t kMaxBytesInFlightPerServer = size_t{32} << 20;
 // step may be parked there, until others that go by the same connection have arrived: so it must take more than that
 // (kMaxStreamsPerConnection in client_lib/rpc/grpc_settings.h).
 inline constexpr size_t kMaxMessagesPerServer = 128;
-// The slowest network that a deadline is made for, and what it allows besides.
-inline constexpr size_t kMinBytesPerSecond = 20'000'000;
+// What a deadline allows besides TransferTime.
 inline constexpr std::chrono::milliseconds kBulkDeadline{1000};
 // How long one attempt of a logical worker's pull, or in SYNC of its push, may wait on the server; it is then
 // sent again, until the call's own deadline.

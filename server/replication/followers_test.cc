@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client_lib/base/partitioner.h"
+#include "client_lib/rpc/transfer_time.h"
 #include "gtest/gtest.h"
 #include "server/replication/replica_fixture.h"
 #include "spdlog/sinks/ringbuffer_sink.h"
@@ -190,34 +191,75 @@ TEST_F(FollowersTest, TheAddressOfAServerThatTheRoutingDoesNotNameAnyMoreIsForgo
   EXPECT_EQ(transport_.forgotten.size(), 1u);
 }
 
-// It would make another connection to it.
-TEST_F(FollowersTest, NoMorePiecesOfASnapshotGoToAServerThatIsGone) {
-  options_.replication.repair_bytes_per_s = 1;
-  Begin();
-  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
-  TableSpec spec;
-  spec.set_id(kTable);
-  spec.set_name("large");
-  spec.set_kind(DENSE);
-  spec.set_element_type(FLOAT32);
-  spec.add_shape(1 << 20);
-  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
-  plane_->CreateTable(plane_->epoch(), spec, [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
-  PushRequest push = EmptyPush(0, 1);
-  PushSegment& segment = *push.mutable_segments(0);
-  for (uint64_t block = 0; segment.values().size() <= kSnapshotPieceBytes; ++block) {
-    if (PartitionOf(kTable, block, kPartitions) != 0) continue;
-    segment.mutable_keys()->append(reinterpret_cast<const char*>(&block), sizeof(block));
-    segment.mutable_values()->append(kBlockElements * sizeof(float), '\0');
+// This server is the primary, and server-1 learns partition 0 from it, by a snapshot of two pieces, of which the second
+// waits for its turn once the first has been answered.
+class LargeSnapshotTest : public ReplicaTest {
+ protected:
+  LargeSnapshotTest() {
+    options_.replication.repair_bytes_per_s = 1;
+    Begin();
+    plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+    TableSpec spec;
+    spec.set_id(kTable);
+    spec.set_name("large");
+    spec.set_kind(DENSE);
+    spec.set_element_type(FLOAT32);
+    spec.add_shape(1 << 20);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    plane_->CreateTable(plane_->epoch(), spec, [](absl::Status status) { EXPECT_TRUE(status.ok()) << status; });
+    PushRequest push = EmptyPush(0, 1);
+    PushSegment& segment = *push.mutable_segments(0);
+    for (uint64_t block = 0; segment.values().size() <= kSnapshotPieceBytes; ++block) {
+      if (PartitionOf(kTable, block, kPartitions) != 0) continue;
+      segment.mutable_keys()->append(reinterpret_cast<const char*>(&block), sizeof(block));
+      segment.mutable_values()->append(kBlockElements * sizeof(float), '\0');
+    }
+    EXPECT_TRUE(Send(Method::kPush, push)->value().ok());
+    plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
+    EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   }
-  ASSERT_TRUE(Send(Method::kPush, push)->value().ok());
-  plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
-  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
-  transport_.EndCalls(absl::OkStatus());
-  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u) << "the next piece waits for its turn";
+
+  void FirstPieceArrives() {
+    transport_.EndCalls(absl::OkStatus());
+    ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u) << "the next piece waits for its turn";
+  }
+};
+
+// It would make another connection to it.
+TEST_F(LargeSnapshotTest, NoMorePiecesGoToAServerThatIsGone) {
+  ASSERT_NO_FATAL_FAILURE(FirstPieceArrives());
   plane_->AdoptRouting(Routing(3, {{.primary = 0}}, /*incarnation=*/1));
   transport_.RunActions();
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+}
+
+TEST_F(LargeSnapshotTest, OnePieceOfALongTransferThatFailsIsNoSilence) {
+  ASSERT_NO_FATAL_FAILURE(FirstPieceArrives());
+  clock_.Advance(std::chrono::seconds(3));
+  transport_.RunActions();
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  transport_.EndCalls(absl::UnavailableError("for a moment"));
+  EXPECT_EQ(Silent(), std::vector<std::string>());
+  // Nor does it take anything from then on.
+  clock_.Advance(std::chrono::seconds(3));
+  transport_.RunActions();
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  transport_.EndCalls(absl::UnavailableError("nobody answers"));
+  EXPECT_EQ(Silent(), std::vector<std::string>{"server-1"});
+}
+
+// It is loaded and written down before the last piece is answered.
+TEST_F(LargeSnapshotTest, TheLastPieceHasTimeForTheWhole) {
+  EXPECT_EQ(transport_.calls.front().timeout, kSnapshotPieceDeadline);
+  ASSERT_NO_FATAL_FAILURE(FirstPieceArrives());
+  transport_.RunActions();
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  InstallSnapshotRequest last;
+  ASSERT_TRUE(last.ParseFromString(transport_.calls.front().request));
+  ASSERT_TRUE(last.last());
+  const MonotonicDuration whole = TransferTime(last.offset() + last.data().size());
+  EXPECT_GE(whole, std::chrono::milliseconds(1));
+  EXPECT_EQ(transport_.calls.front().timeout, kSnapshotPieceDeadline + whole);
 }
 
 TEST_F(FollowersTest, WhoRefusesIsAskedMoreAndMoreSeldomAndOneWhoIsAwayIsNot) {

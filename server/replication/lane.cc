@@ -5,6 +5,7 @@
 
 #include "client_lib/base/growing_pause.h"
 #include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/transfer_time.h"
 #include "server/replication/log_entry.h"
 
 namespace pawl {
@@ -114,7 +115,7 @@ void ReplicationLane::Send(const ReplicationHeader& header, std::vector<Entry> e
     bytes += entry.bytes.size();
   }
   auto owner = std::make_shared<std::vector<Entry>>(std::move(entries));
-  const MonotonicDuration timeout = kLaneDeadline + std::chrono::milliseconds(1000 * bytes / kMinLaneBytesPerSecond);
+  const MonotonicDuration timeout = kLaneDeadline + TransferTime(bytes);
   const MonotonicTime sent = clock_.Now();
   {
     MutexLock lock(mu_);

@@ -25,8 +25,7 @@ namespace pawl {
 
 // Of entries in one request; a single larger entry travels alone.
 inline constexpr size_t kMaxLaneRequestBytes = size_t{16} << 20;
-// The slowest network that a deadline is made for, and what applying and syncing may take besides.
-inline constexpr size_t kMinLaneBytesPerSecond = 20'000'000;
+// What applying and syncing may take besides TransferTime.
 inline constexpr std::chrono::milliseconds kLaneDeadline{1250};
 // Between the tries of a request; with each refusal in a row twice as long, up to the second, since whoever refuses has got
 // all of it and goes on refusing for a while, as with a full disk.

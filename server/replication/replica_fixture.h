@@ -37,11 +37,13 @@ class HeldTransport final : public Transport {
     std::string address;
     Method method;
     std::string request;
+    MonotonicDuration timeout;
     Done done;
   };
 
-  void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration, Done done) override {
-    HeldCall call{address, method, std::string(request.bytes.size(), '\0'), std::move(done)};
+  void Call(const std::string& address, Method method, OutgoingMessage request, MonotonicDuration timeout,
+            Done done) override {
+    HeldCall call{address, method, std::string(request.bytes.size(), '\0'), timeout, std::move(done)};
     request.bytes.CopyTo(call.request.data());
     calls.push_back(std::move(call));
   }

@@ -11,6 +11,7 @@
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/growing_pause.h"
 #include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/transfer_time.h"
 #include "server/shard/partition_snapshot.h"
 #include "spdlog/spdlog.h"
 
@@ -24,13 +25,14 @@ struct Replicator::Install {
   uint64_t attempt = 0;  // Follower::install
   std::string address;
   uint64_t primary_since = 0;
-  MonotonicTime began;
   HeldSnapshot snapshot;
   // What has been taken of it, with its checksum: all before this byte of this fragment.
   size_t fragment = 0;
   size_t offset = 0;
   uint32_t crc = 0;
+  // What has arrived, and when the piece after it was sent.
   size_t sent = 0;
+  MonotonicTime piece_sent;
 
   std::string NextPiece() {
     std::string piece;
@@ -413,7 +415,6 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
       install->attempt = follower.install = ++attempts_;
       install->address = follower.lane->address();
       install->primary_since = replica->primary_since;
-      install->began = now;
       install->snapshot = HoldSnapshot(*replica->partition);
       follower.state = Follower::State::kInstalling;
     }
@@ -440,9 +441,12 @@ void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
   request.set_log_index(install->snapshot.log_index);
   request.set_offset(install->sent);
   request.set_data(std::move(piece));
-  request.set_last(install->sent + size == install->snapshot.bytes.size());
+  const size_t whole = install->snapshot.bytes.size();
+  request.set_last(install->sent + size == whole);
   request.set_crc32c(install->crc);
-  transport_.Call(install->address, Method::kInstallSnapshot, EncodeSmall(request), kSnapshotPieceDeadline,
+  const MonotonicDuration timeout = kSnapshotPieceDeadline + (request.last() ? TransferTime(whole) : MonotonicDuration(0));
+  install->piece_sent = clock_.Now();
+  transport_.Call(install->address, Method::kInstallSnapshot, EncodeSmall(request), timeout,
                   [this, install, size](absl::Status status, IncomingMessage) { OnPiece(install, size, status); });
 }
 
@@ -488,7 +492,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
       peer->second.installs_fail_since.reset();
     } else if (peer != peers_.end() && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
       peer->second.install_failed_at = clock_.Now();
-      if (!peer->second.installs_fail_since.has_value()) peer->second.installs_fail_since = install->began;
+      if (!peer->second.installs_fail_since.has_value()) peer->second.installs_fail_since = install->piece_sent;
     }
   }
   bool again = false;

@@ -28,6 +28,7 @@ inline constexpr uint32_t kLanesToAServer = 2;
 // Snapshots that a server sends at one time.
 inline constexpr size_t kMaxSnapshotsUnderWay = 2;
 inline constexpr size_t kSnapshotPieceBytes = size_t{512} << 10;
+// Of the last one, before whose answer the whole is loaded and written down, the TransferTime of the whole besides.
 inline constexpr std::chrono::milliseconds kSnapshotPieceDeadline{5000};
 // After a snapshot that did not arrive, or during which more was pushed than is kept behind it; doubled with each one that
 // follows, up to the second. So a follower that cannot keep up costs the network what --repair_bytes_per_s allows and
@@ -104,7 +105,8 @@ class Replicator {
     // For learners until they have caught up: nobody who waits for a backup is to wait for what they lack.
     std::shared_ptr<ReplicationLane> catch_up;
     MonotonicTime promised_until = MonotonicTime::min();
-    // Of snapshots that did not arrive, since the last one that did: when the first and the last were given up.
+    // Of snapshots that did not arrive, since the last one that did: when the piece was sent for which the first was given
+    // up, and when the last was. (The pieces before it were answered: a long transfer is no silence.)
     std::optional<MonotonicTime> installs_fail_since;
     MonotonicTime install_failed_at = MonotonicTime::min();
     MonotonicTime next_refusal_logged = MonotonicTime::min();
