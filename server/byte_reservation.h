@@ -25,6 +25,13 @@ class ByteReservation {
 
   // Of bytes that `total` has counted already.
   ByteReservation(std::shared_ptr<std::atomic<size_t>> total, size_t bytes) : total_(std::move(total)), bytes_(bytes) {}
+  // Until whoever keeps what this returns has let go of it, `memory` is kept and counted.
+  static std::shared_ptr<const void> Owner(std::shared_ptr<const void> memory,
+                                           std::shared_ptr<const ByteReservation> reservation) {
+    using Both = std::pair<std::shared_ptr<const void>, std::shared_ptr<const ByteReservation>>;
+    return std::make_shared<const Both>(std::move(memory), std::move(reservation));
+  }
+
   ~ByteReservation() { total_->fetch_sub(bytes_, std::memory_order_relaxed); }
   ByteReservation(const ByteReservation&) = delete;
   ByteReservation& operator=(const ByteReservation&) = delete;

@@ -39,8 +39,8 @@ struct TakenCut {
 };
 
 struct DataPlaneOptions {
-  // Of requests that are being worked on or wait, and of the answers to them. Beyond it a request is
-  // refused with RESOURCE_EXHAUSTED and told when to come back.
+  // Of requests that are being worked on or wait, of the answers to them, and of pushes that the log or a backup has not
+  // taken yet. Beyond it a request is refused with RESOURCE_EXHAUSTED and told when to come back.
   size_t max_bytes_in_flight = size_t{2} << 30;
   // Calls that wait for a step or for replicas. More than all workers of a large job can have.
   size_t max_waiting_calls = 65536;
@@ -190,9 +190,11 @@ class DataPlane final : public RequestHandler {
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
   // What of the push the partitions would refuse.
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
-  // `message` keeps the request's memory.
+  // `message` keeps the request's memory. The log and the lanes keep `reservation` with what they keep of it: whoever
+  // waits for them may give up before they are done.
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
-                                         const std::shared_ptr<const void>& message, size_t message_bytes, Changes& changes);
+                                         const std::shared_ptr<const void>& message, size_t message_bytes,
+                                         const std::shared_ptr<const ByteReservation>& reservation, Changes& changes);
   absl::StatusOr<OutgoingMessage> AnswerPull(const View& view, const Sender* sender, const PullRequestView& request,
                                              const std::vector<size_t>& value_bytes,
                                              std::shared_ptr<const ByteReservation> reservation);

@@ -32,7 +32,7 @@ void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
   // One for all that do not count, made when the first of them needs it.
   std::optional<ReplicationLane::Entry> copy;
   const auto entry_for = [&](const Follower& follower) -> const ReplicationLane::Entry& {
-    // Callers wait for it, whose messages are bounded.
+    // It counts among the bytes in flight.
     if (follower.counts) return entry;
     if (!copy.has_value()) copy = CopyOf(entry);
     return *copy;

@@ -309,6 +309,63 @@ TEST_F(FollowersTest, WhatAFollowerRefusesIsLoggedOnceASecond) {
   spdlog::set_default_logger(before);
 }
 
+// Whoever gives up waiting leaves its push behind: a backup that takes nothing for long must not cost all of the memory.
+TEST_F(FollowersTest, APushThatABackupHasNotTakenIsInFlightWhoeverWaitsForIt) {
+  // Two of them.
+  options_.max_bytes_in_flight = 2 * EmptyPush(0, 1, 9).ByteSizeLong();
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}, {.primary = 0}}));
+  Create().IgnoreError();
+  AnswerPosition(1);
+  const auto is_refused = [&](uint64_t ordinal) {
+    const auto pushed = Send(Method::kPush, EmptyPush(0, 1, ordinal));
+    if (!pushed->has_value()) return false;
+    EXPECT_TRUE(absl::IsResourceExhausted(**pushed)) << **pushed;
+    EXPECT_TRUE((*pushed)->GetPayload(kPushbackPayloadUrl).has_value());
+    return true;
+  };
+  const std::vector given_up = {Send(Method::kPush, EmptyPush(0, 1, 1)), Send(Method::kPush, EmptyPush(0, 1, 2))};
+  EXPECT_TRUE(is_refused(3));
+  clock_.Advance(std::chrono::seconds(11));
+  plane_->Tick();
+  for (const auto& pushed : given_up) EXPECT_TRUE(absl::IsDeadlineExceeded(**pushed));
+  EXPECT_TRUE(is_refused(3));
+  // It takes the one that was under way; the other one follows.
+  AnswerPosition(2);
+  EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{3});
+  EXPECT_FALSE(is_refused(3));
+  EXPECT_TRUE(is_refused(4));
+  // It is dropped, with what it has not taken.
+  plane_->AdoptRouting(Routing(2, {{.primary = 0}}));
+  const auto pushed = Send(Method::kPush, EmptyPush(0, 2, 4));
+  ASSERT_TRUE(pushed->has_value());
+  EXPECT_TRUE((*pushed)->ok()) << **pushed;
+}
+
+// What the backup gets of it is no part of the message.
+TEST_F(FollowersTest, SoIsAPushThatCameIn16Bits) {
+  options_.max_bytes_in_flight = 1;
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
+  Create().IgnoreError();
+  const uint64_t block = 0;
+  const auto push = [&](uint64_t ordinal) {
+    PushRequest request = EmptyPush(PartitionOf(kTable, block, kPartitions), 1, ordinal);
+    PushSegment& segment = *request.mutable_segments(0);
+    segment.set_element_type(BFLOAT16);
+    segment.mutable_keys()->assign(reinterpret_cast<const char*>(&block), sizeof(block));
+    segment.mutable_values()->assign(10 * sizeof(uint16_t), '\0');
+    return Send(Method::kPush, request);
+  };
+  const auto given_up = push(0);
+  clock_.Advance(std::chrono::seconds(11));
+  plane_->Tick();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(**given_up)) << **given_up;
+  const auto next = push(1);
+  ASSERT_TRUE(next->has_value());
+  EXPECT_TRUE(absl::IsResourceExhausted(**next)) << **next;
+}
+
 // The message that brought an entry has those of other partitions too, and may be a hundred times as large.
 TEST_F(FollowersTest, WhatIsKeptForALearnerDoesNotKeepTheMessageThatBroughtIt) {
   const auto message_is_kept_for = [&](Follower::State state, bool counts) {

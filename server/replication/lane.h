@@ -46,9 +46,9 @@ inline bool MayPassAtOnce(const absl::Status& status) {
 // it succeeds, or until the entries are discarded. Thread-safe; owned by shared_ptr, which a
 // request under way shares. Its lock is taken after a replica's.
 //
-// What is queued is not bounded here: entries are held for callers that wait or have given up waiting, of whom each has
-// only so much under way (kMaxBytesInFlightPerServer in client_lib/messenger.h), and for learners, whose backlog the
-// replica watches (BytesOf).
+// What is queued is not bounded here: entries are held for callers that wait or have given up waiting, whose pushes are in
+// flight until they are taken (DataPlaneOptions::max_bytes_in_flight), and for learners, whose backlog the replica watches
+// (BytesOf).
 class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
  public:
   // A serialized LogEntry.
