@@ -122,7 +122,7 @@ absl::Status DataPlane::PutInPlace(std::unique_ptr<Partition> partition) {
   }
   if (log_ != nullptr) {
     // Under the lock: no later change may be written before it.
-    PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(index, partition->log_index(), snapshot));
+    PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(index, partition->log_index(), ByteView(snapshot.data(), snapshot.size())));
   }
   replica->durable_index = partition->log_index();
   replica->partition = std::move(partition);

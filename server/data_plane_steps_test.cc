@@ -50,7 +50,7 @@ class KeptLog final : public ChangeLog {
     }
     if (appended_ != nullptr) appended_();
   }
-  absl::Status SaveSnapshot(uint32_t, uint64_t, absl::string_view) override { return absl::OkStatus(); }
+  absl::Status SaveSnapshot(uint32_t, uint64_t, const ByteView&) override { return absl::OkStatus(); }
   void Drop(uint32_t) override {}
 
   std::vector<std::string> entries() const {

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "client_lib/base/byte_view.h"
 
 namespace pawl {
@@ -24,7 +23,7 @@ class ChangeLog {
   virtual void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) = 0;
   // All of a partition's changes up to `index` as one snapshot, in place of those written before (which may have
   // been another replica's). Returns when it is durable.
-  virtual absl::Status SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) = 0;
+  virtual absl::Status SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) = 0;
   // The partition is not hosted here any more. Does not wait for the disk.
   virtual void Drop(uint32_t partition) = 0;
 };

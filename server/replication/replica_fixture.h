@@ -79,12 +79,16 @@ class HeldLog final : public ChangeLog {
  public:
   absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
   void Append(uint32_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {}
-  absl::Status SaveSnapshot(uint32_t, uint64_t, absl::string_view) override { return absl::OkStatus(); }
+  absl::Status SaveSnapshot(uint32_t, uint64_t, const ByteView& snapshot) override {
+    if (on_save != nullptr) on_save(snapshot);
+    return absl::OkStatus();
+  }
   void Drop(uint32_t partition) override {
     if (on_drop != nullptr) on_drop(partition);
   }
 
   std::function<void(uint32_t)> on_drop;
+  std::function<void(const ByteView&)> on_save;
 };
 
 class ReplicaTest : public testing::Test {

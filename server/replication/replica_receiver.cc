@@ -8,7 +8,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/failpoint.h"
 #include "client_lib/base/limits.h"
@@ -248,7 +247,7 @@ void ReplicaReceiver::Tick() {
   }
 }
 
-absl::Status ReplicaReceiver::TakePiece(InstallSnapshotRequest& request, std::string& whole) {
+absl::Status ReplicaReceiver::TakePiece(InstallSnapshotRequest& request, Arriving& whole) {
   const ReplicationHeader& header = request.header();
   MutexLock lock(mu_);
   if (request.offset() == 0) {
@@ -288,9 +287,11 @@ absl::Status ReplicaReceiver::TakePiece(InstallSnapshotRequest& request, std::st
   bytes_arriving_ += size;
   snapshot.last_piece = clock_.Now();
   if (!request.last()) return absl::OkStatus();
-  whole = absl::StrJoin(snapshot.pieces, "");
-  Forget(found);
-  if (const uint32_t crc = Crc32c(0, whole.data(), whole.size()); crc != request.crc32c()) {
+  whole = std::move(snapshot);
+  arriving_.erase(found);
+  uint32_t crc = 0;
+  for (const std::string& piece : whole.pieces) crc = Crc32c(crc, piece.data(), piece.size());
+  if (crc != request.crc32c()) {
     return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " has checksum ", crc,
                                             " and should have ", request.crc32c()));
   }
@@ -298,9 +299,8 @@ absl::Status ReplicaReceiver::TakePiece(InstallSnapshotRequest& request, std::st
 }
 
 absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSnapshotRequest& request,
-                                      const std::string& snapshot) {
-  PAWL_ASSIGN_OR_RETURN(Partition loaded,
-                        LoadPartition(request.partition(), view.options, ByteView(snapshot.data(), snapshot.size())));
+                                      const ByteView& snapshot) {
+  PAWL_ASSIGN_OR_RETURN(Partition loaded, LoadPartition(request.partition(), view.options, snapshot));
   auto partition = std::make_unique<Partition>(std::move(loaded));
   if (partition->log_index() != request.log_index()) {
     return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " is at ",
@@ -340,9 +340,15 @@ void ReplicaReceiver::InstallSnapshot(IncomingMessage message, RequestHandler::R
   const auto view = hosting_.view();
   if (status.ok()) status = CheckJob(*view, request.header());
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
-  std::string snapshot;
-  if (status.ok()) status = TakePiece(request, snapshot);
-  if (status.ok() && request.last()) status = Install(*view, request, snapshot);
+  if (status.ok()) {
+    Arriving whole;
+    status = TakePiece(request, whole);
+    ByteView snapshot;
+    for (const std::string& piece : whole.pieces) snapshot.Append(piece.data(), piece.size());
+    if (status.ok() && request.last()) status = Install(*view, request, snapshot);
+    MutexLock lock(mu_);
+    bytes_arriving_ -= whole.bytes;
+  }
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
   reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
 }

@@ -68,7 +68,7 @@ class ReplicaReceiver {
     uint64_t primary_since = 0;
     uint64_t log_index = 0;
     MonotonicTime last_piece;
-    // As they came: nothing is copied before all are there.
+    // As they came: what they make together is read piece by piece, and is there once.
     std::vector<std::string> pieces;
     size_t bytes = 0;
   };
@@ -102,9 +102,10 @@ class ReplicaReceiver {
   bool MayLogRefusal();
   // Forgets it and returns the one after it.
   ArrivingSnapshots::iterator Forget(ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_);
-  // `whole` is the snapshot if this was its last piece. Takes the data out of the request.
-  absl::Status TakePiece(InstallSnapshotRequest& request, std::string& whole);
-  absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request, const std::string& snapshot);
+  // `whole` is the snapshot if this was its last piece; whoever destroys it takes its bytes from `bytes_arriving_`. Takes
+  // the data out of the request.
+  absl::Status TakePiece(InstallSnapshotRequest& request, Arriving& whole);
+  absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request, const ByteView& snapshot);
 
   Hosting& hosting_;
   WaitingCalls& waiting_;
@@ -117,6 +118,7 @@ class ReplicaReceiver {
   Mutex mu_;
   MonotonicDuration promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();
   ArrivingSnapshots arriving_ PAWL_GUARDED_BY(mu_);
+  // Of these, and of those that are being put in place.
   size_t bytes_arriving_ PAWL_GUARDED_BY(mu_) = 0;
   MonotonicTime next_refusal_logged_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();
 };

@@ -7,8 +7,11 @@
 
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/eventually.h"
+#include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
+#include "server/replication/change.h"
 #include "server/replication/replica_fixture.h"
+#include "server/shard/table_schema.h"
 
 namespace pawl {
 namespace {
@@ -191,6 +194,54 @@ TEST_F(ReplicaRolesTest, ALearnerWithNothingThatIsMadeThePrimaryOfAPartitionThat
   plane_->AdoptRouting(Routing(2, {{.primary = 0, .since = 2, .began = 1}}));
   EXPECT_TRUE(plane_->ReplicasWithData().empty());
   EXPECT_TRUE(plane_->Served().empty());
+}
+
+// It may be as large as all the memory that there is for those that arrive.
+TEST_F(ReplicaRolesTest, ASnapshotIsLoadedAndWrittenAsItsPiecesCameAndCountsUntilThen) {
+  TableSpec spec;
+  spec.set_id(kTable);
+  spec.set_name("blocks");
+  spec.set_kind(DENSE);
+  spec.set_element_type(FLOAT32);
+  spec.add_shape(16 * kBlockElements);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  auto table = TableSchema::Create(spec, TheJob().seed());
+  ASSERT_TRUE(table.ok()) << table.status();
+  uint64_t block = 0;
+  while (PartitionOf(kTable, block, kPartitions) != 0) ++block;
+  const std::string values(kBlockElements * sizeof(float), '\0');
+  auto primarys = EmptyPartition(0);
+  ASSERT_TRUE(primarys->CreateTable(*table).ok());
+  const auto pushed = primarys->Push(SenderOf(EmptyPush(0, 1).header()), 0, kTable,
+                                     {ByteView(&block, sizeof(block)), ByteView(values.data(), values.size()), nullptr, 0});
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+
+  const std::string snapshot = SnapshotOf(*primarys);
+  log_ = std::make_unique<HeldLog>();
+  options_.max_bytes_arriving = snapshot.size();
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
+  InstallSnapshotRequest first = FirstPiece(1, 1, snapshot.substr(0, kSmallPieceBytes));
+  first.set_log_index(primarys->log_index());
+  InstallSnapshotRequest last = WholeSnapshot(1, 1, *primarys);
+  last.set_offset(kSmallPieceBytes);
+  last.set_data(snapshot.substr(kSmallPieceBytes));
+  InstallSnapshotRequest other = FirstPiece(1, 1, "0123456789");
+  other.set_partition(1);
+  int saved = 0;
+  log_->on_save = [&](const ByteView& bytes) {
+    ++saved;
+    EXPECT_EQ(bytes.fragments().size(), 2u);
+    std::string whole(bytes.size(), '\0');
+    bytes.CopyTo(whole.data());
+    EXPECT_EQ(whole, snapshot);
+    EXPECT_TRUE(absl::IsResourceExhausted(**Send(Method::kInstallSnapshot, other)));
+  };
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, first))->ok());
+  const absl::Status status = **Send(Method::kInstallSnapshot, last);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(saved, 1);
+  EXPECT_TRUE((*Send(Method::kInstallSnapshot, other))->ok());
 }
 
 TEST_F(ReplicaRolesTest, AfterCloseNothingIsSentAnyMore) {

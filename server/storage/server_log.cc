@@ -245,9 +245,9 @@ void ServerLog::Drop(uint32_t partition) {
   ++found->second.life;
 }
 
-absl::Status ServerLog::SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) {
+absl::Status ServerLog::SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) {
   PAWL_ASSIGN_OR_RETURN(const Save save, BeginSave(partition, index));
-  absl::Status status = WriteSnapshot(save, ByteView(snapshot.data(), snapshot.size()));
+  absl::Status status = WriteSnapshot(save, snapshot);
   EndSave(save, status);
   return status;
 }

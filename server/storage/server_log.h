@@ -15,7 +15,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "client_lib/base/byte_view.h"
 #include "client_lib/base/env.h"
@@ -91,7 +90,7 @@ class ServerLog final : public NodeLog {
   // snapshot of the replica as it goes on. UNAVAILABLE: soon again. A partition that was dropped comes back by SaveSnapshot:
   // if it began with its first change instead, a report of before that is just under way could be taken for its own.
   void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) override;
-  absl::Status SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) override;
+  absl::Status SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) override;
   void Drop(uint32_t partition) override;
 
   WriteAheadLogFigures figures() const;

@@ -239,7 +239,7 @@ absl::Status ServerLogHarness::Install(uint32_t partition, uint64_t index) {
   SavePartition(loaded, [&](const void* data, size_t size) { bytes.append(static_cast<const char*>(data), size); });
   Replica& replica = replicas_[partition];
   MutexLock lock(replica.mu);
-  PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(partition, index, bytes));
+  PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(partition, index, ByteView(bytes.data(), bytes.size())));
   replica.durable = index;
   replica.partition = std::make_unique<Partition>(std::move(loaded));
   return absl::OkStatus();

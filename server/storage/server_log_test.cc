@@ -311,7 +311,7 @@ TEST_F(ServerLogTest, ASnapshotIsNotWaitedForByAReportThatWaitsForTheReplica) {
   server_->log().Append(1, 21, ByteView("x", 1), nullptr);
   ASSERT_TRUE(Eventually([&] { return server_->log().figures().records > records; }));
   const auto begin = std::chrono::steady_clock::now();
-  const absl::Status status = server_->log().SaveSnapshot(1, 10, "a snapshot");
+  const absl::Status status = server_->log().SaveSnapshot(1, 10, ByteView("a snapshot", 10));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
 }

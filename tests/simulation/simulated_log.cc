@@ -78,12 +78,14 @@ void SimulatedLog::Append(uint32_t partition, uint64_t index, const ByteView& en
   Enqueue({partition, index, std::move(bytes)});
 }
 
-absl::Status SimulatedLog::SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) {
+absl::Status SimulatedLog::SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) {
   // A slow disk.
   if (random_.Chance(0.05)) return absl::UnavailableError("the end of the replica before is not durable yet");
   if (last_[partition] > 0) Drop(partition);
   Write(queue_.size());
-  if (index > 0) disk_.partitions[partition] = {std::string(snapshot), index, {}};
+  std::string bytes(snapshot.size(), '\0');
+  snapshot.CopyTo(bytes.data());
+  if (index > 0) disk_.partitions[partition] = {std::move(bytes), index, {}};
   last_[partition] = index;
   return absl::OkStatus();
 }

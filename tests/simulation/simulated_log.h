@@ -12,7 +12,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "client_lib/base/byte_view.h"
 #include "server/shard/partition.h"
 #include "server/storage/node_log.h"
@@ -53,7 +52,7 @@ class SimulatedLog final : public NodeLog {
 
   absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
   void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) override;
-  absl::Status SaveSnapshot(uint32_t partition, uint64_t index, absl::string_view snapshot) override;
+  absl::Status SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) override;
   void Drop(uint32_t partition) override;
 
  private:

@@ -123,7 +123,7 @@ TEST_F(SimulatedLogTest, ADroppedPartitionIsGoneAndASnapshotBringsItBack) {
   for (uint64_t life = 1; life <= 7; ++life) ASSERT_TRUE(partition.TakeOver(0, life).ok());
   std::string bytes;
   SavePartition(partition, [&](const void* data, size_t size) { bytes.append(static_cast<const char*>(data), size); });
-  while (!log_->SaveSnapshot(1, 7, bytes).ok()) {
+  while (!log_->SaveSnapshot(1, 7, ByteView(bytes.data(), bytes.size())).ok()) {
   }
   index_[1] = 7;
   Change(1);
