@@ -29,6 +29,15 @@ PartitionReplicas ReplicasOf(const RoutingTable& routing, uint32_t partition) {
   return alone;
 }
 
+// Whether each follower that is named is one of its servers.
+bool NamesOnlyItsServers(const RoutingTable& routing) {
+  const auto is_known = [&](uint32_t server) { return server < static_cast<uint32_t>(routing.servers_size()); };
+  return std::all_of(routing.replicas().begin(), routing.replicas().end(), [&](const PartitionReplicas& replicas) {
+    return std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
+           std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known);
+  });
+}
+
 }  // namespace
 
 absl::Status StaleRouting(const Hosting::View& view, absl::string_view what) {
@@ -102,6 +111,12 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     if (routing.epoch() != std::exchange(refused_epoch_, routing.epoch())) {
       spdlog::error("routing epoch {} is of job {:x} with {} partitions, not of {:x} with {}, and is not adopted",
                     routing.epoch(), routing.job_id(), routing.primary_size(), before.job_id, before.options.partitions);
+    }
+    return false;
+  }
+  if (!NamesOnlyItsServers(routing)) {
+    if (routing.epoch() != std::exchange(refused_epoch_, routing.epoch())) {
+      spdlog::error("routing epoch {} names a server that there is not, and is not adopted", routing.epoch());
     }
     return false;
   }

@@ -76,10 +76,10 @@ class Hosting {
   // A replica as the log gave it back. REQUIRES: before the first routing, after Begin.
   void AddRecovered(std::unique_ptr<Partition> partition);
 
-  // Takes the roles that `routing` gives to this server. False for an older epoch, one that is not whole or not of this job
-  // and its partitions, and for a routing that names another life of this server: it says nothing of this one. `ready` gets
-  // the calls that may go on, `stale` those that wait for what is elsewhere now; to be resumed without locks.
-  // REQUIRES: Begin.
+  // Takes the roles that `routing` gives to this server. False for an older epoch, one that is not whole, names servers that
+  // there are not, or is not of this job and its partitions, and for a routing that names another life of this server: it
+  // says nothing of this one. `ready` gets the calls that may go on, `stale` those that wait for what is elsewhere now; to
+  // be resumed without locks. REQUIRES: Begin.
   bool AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
                     std::vector<std::shared_ptr<WaitingCall>>& stale);
 
@@ -115,7 +115,7 @@ class Hosting {
 
   // One adoption at a time.
   Mutex adoption_mu_;
-  // The last that was not of this job, and was told of.
+  // The last that was not of this job, or named servers that there are not, and was told of.
   uint64_t refused_epoch_ PAWL_GUARDED_BY(adoption_mu_) = 0;
   mutable Mutex mu_;
   std::shared_ptr<const View> view_ PAWL_GUARDED_BY(mu_);
