@@ -86,6 +86,27 @@ TEST_F(FailoverTest, AnAnswerThatWasNotAskedForIsNoPosition) {
   EXPECT_TRUE(EntriesSent().empty());
 }
 
+// Late, on a lane where it was a learner, say: another order's index does not say that it has these changes.
+TEST_F(FailoverTest, APositionOfAnotherReignIsNotBelieved) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/3, /*ordered_since=*/1);
+  int done = 0;
+  const auto keep_best = [&](uint64_t step) {
+    plane_->KeepBest(2, step, [&](absl::Status status) {
+      EXPECT_TRUE(status.ok()) << status;
+      ++done;
+    });
+  };
+  keep_best(9);
+  ASSERT_EQ(EntriesSent(), std::vector<uint64_t>{4});
+  AnswerPosition(/*log_index=*/4, /*ordered_since=*/7);
+  EXPECT_EQ(done, 0);
+  keep_best(10);
+  ASSERT_EQ(EntriesSent(), std::vector<uint64_t>{5});
+  AnswerPosition(/*log_index=*/5, /*ordered_since=*/2);
+  EXPECT_EQ(done, 2);
+}
+
 // A learner that were in sync could be handed the partition, and has promised nothing: it would take writes while the server
 // that was promised still answers pulls.
 TEST_F(FailoverTest, NobodyHasCaughtUpBeforeWhatWasPromisedHasRunOut) {

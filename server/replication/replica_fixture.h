@@ -275,7 +275,7 @@ class ReplicaTest : public testing::Test {
   }
 
   // The follower's answer to what is on its way: where it is in partition 0.
-  void AnswerPosition(uint64_t log_index, uint64_t ordered_since = 0) {
+  void AnswerPosition(uint64_t log_index, uint64_t ordered_since = 1) {
     ReplicateResponse response;
     ReplicaPosition& position = *response.add_positions();
     position.set_log_index(log_index);

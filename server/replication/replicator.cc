@@ -312,6 +312,13 @@ bool Replicator::GoOn(Replica& replica, Follower& follower, const ReplicaPositio
   return true;
 }
 
+bool Replicator::IsOfThisReign(const Replica& replica, const ReplicaPosition& position) {
+  const uint64_t since = position.ordered_since();
+  if (since == 0) return position.log_index() == 0;
+  // ordered_since: of the first of this server's reigns without another's in between.
+  return since == replica.inherited_since || (since >= replica.ordered_since && since <= replica.primary_since);
+}
+
 void Replicator::OnAnswer(const Server& server, const ReplicateResponse& response, const std::vector<uint32_t>& asked,
                           MonotonicTime sent) {
   if (response.promise_ms() > 0) {
@@ -337,6 +344,8 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
         if (!std::binary_search(asked.begin(), asked.end(), position.partition())) continue;
         wants_snapshot = !GoOn(*replica, *follower, position);
       } else if (follower->state == Follower::State::kNeedsSnapshot || follower->state == Follower::State::kInstalling) {
+        continue;
+      } else if (!IsOfThisReign(*replica, position)) {
         continue;
       } else if (position.log_index() < follower->acked) {
         // It has lost what it had: it is another replica than the one that acknowledged.

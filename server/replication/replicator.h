@@ -121,6 +121,9 @@ class Replicator {
   // The follower of a former primary is at `position`: it goes on from there if it has nothing that the replica lacks, and
   // what it lacks is still known; else it gets a snapshot, and this returns false.
   bool GoOn(Replica& replica, Follower& follower, const ReplicaPosition& position) PAWL_REQUIRES(replica.mu);
+  // Whether a follower that streams can be there. A late answer, of a lane that it was on in a former reign, tells how far
+  // it was in another order, in which the same index is another change.
+  static bool IsOfThisReign(const Replica& replica, const ReplicaPosition& position) PAWL_REQUIRES(replica.mu);
   void OnFailure(const Server& server, const absl::Status& status);
   void WantSnapshot(uint32_t partition) PAWL_EXCLUDES(mu_);
   void BeginInstalls();
