@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <compare>
 #include <filesystem>
 #include <optional>
 #include <random>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -41,9 +41,10 @@ std::string PartFile(uint32_t partition) { return absl::StrCat("p", partition, k
 struct Place {
   uint64_t step = 0;
   bool of_end = false;
-  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes it for a null.
-  auto operator<=>(const Place&) const = default;
 };
+bool operator<(const Place& left, const Place& right) {
+  return std::tie(left.step, left.of_end) < std::tie(right.step, right.of_end);
+}
 
 Place PlaceOf(const CheckpointManifest& manifest) { return {manifest.step(), manifest.of_end()}; }
 
@@ -351,7 +352,7 @@ absl::StatusOr<CheckpointListing> CheckpointStore::List(absl::string_view job_na
     }
   }
   std::stable_sort(listing.complete.begin(), listing.complete.end(),
-                   [](const auto& left, const auto& right) { return PlaceOf(left.manifest) > PlaceOf(right.manifest); });
+                   [](const auto& left, const auto& right) { return PlaceOf(right.manifest) < PlaceOf(left.manifest); });
   return listing;
 }
 
@@ -392,7 +393,8 @@ absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(const Ch
   if (!names.ok()) return names.status();
   for (const std::string& name : *names) {
     const auto parsed = ParseName(name);
-    if (!parsed.has_value() || parsed->job_name != last.job_name || parsed->place <= Place{last.step, last.of_end}) continue;
+    if (!parsed.has_value() || parsed->job_name != last.job_name) continue;
+    if (!(Place{last.step, last.of_end} < parsed->place)) continue;
     PAWL_ASSIGN_OR_RETURN(const bool of_another_run, IsOfAnotherRun(name, last.job_id));
     if (!of_another_run) continue;
     std::string to = absl::StrCat(name, ".aside");
@@ -474,7 +476,7 @@ absl::Status CheckpointStore::DeleteOld(absl::string_view job_name, uint32_t kee
   PAWL_ASSIGN_OR_RETURN(const std::vector<std::string> names, env_.List(folder_));
   for (const std::string& name : names) {
     const auto parsed = ParseName(name);
-    if (!parsed.has_value() || parsed->job_name != job_name || parsed->place >= newest) continue;
+    if (!parsed.has_value() || parsed->job_name != job_name || !(parsed->place < newest)) continue;
     if (std::find(kept.begin(), kept.end(), name) != kept.end()) continue;
     PAWL_RETURN_IF_ERROR(DeleteCheckpoint(name));
   }
