@@ -1,6 +1,7 @@
 #include "client_lib/messenger.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/random_number.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/attached_routing.h"
 #include "client_lib/rpc/transfer_time.h"
 
 namespace pawl {
@@ -254,13 +256,9 @@ void Messenger::ForgetServers(const Routing& before, const Routing& now) {
 }
 
 bool Messenger::AdoptRouting(const absl::Status& error, uint64_t epoch) {
-  RoutingTable table;
   // A table that is refused changes nothing; the message goes again by the current one. One without partitions says
   // that there is a newer one, too large for an error: it comes from the scheduler by itself.
-  if (const absl::optional<absl::Cord> payload = error.GetPayload(kRoutingPayloadUrl);
-      payload && table.ParseFromString(std::string(*payload))) {
-    Adopt(table).IgnoreError();
-  }
+  if (const std::optional<RoutingTable> table = AttachedRouting(error)) Adopt(*table).IgnoreError();
   return router_.current()->epoch() > epoch;
 }
 

@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "server/pushback.h"
 #include "server/replication/change.h"
+#include "server/replication/pushback.h"
+#include "server/replication/shared_work.h"
 #include "server/shard/partition_options.h"
 #include "server/shard/partition_snapshot.h"
-#include "server/shared_work.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {

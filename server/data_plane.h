@@ -21,14 +21,14 @@
 #include "proto/scheduler.pb.h"
 #include "proto/server_control.pb.h"
 #include "server/byte_reservation.h"
-#include "server/helper_threads.h"
-#include "server/hosting.h"
 #include "server/replication/change_log.h"
+#include "server/replication/helper_threads.h"
+#include "server/replication/hosting.h"
 #include "server/replication/log_entry.h"
 #include "server/replication/replica_receiver.h"
 #include "server/replication/replicator.h"
+#include "server/replication/waiting_calls.h"
 #include "server/shard/partition_snapshot.h"
-#include "server/waiting_calls.h"
 
 namespace pawl {
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "server/data_plane.h"
-#include "server/shared_work.h"
+#include "server/replication/shared_work.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {

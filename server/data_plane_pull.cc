@@ -8,7 +8,7 @@
 #include "client_lib/base/status_macros.h"
 #include "server/byte_reservation.h"
 #include "server/data_plane.h"
-#include "server/pushback.h"
+#include "server/replication/pushback.h"
 
 namespace pawl {
 

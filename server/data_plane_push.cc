@@ -10,8 +10,8 @@
 #include "server/byte_reservation.h"
 #include "server/data_plane.h"
 #include "server/gradient_decoder.h"
-#include "server/pushback.h"
 #include "server/replication/change.h"
+#include "server/replication/pushback.h"
 
 namespace pawl {
 namespace {

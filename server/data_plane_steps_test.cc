@@ -20,8 +20,8 @@
 #include "gtest/gtest.h"
 #include "proto/replication.pb.h"
 #include "server/data_plane.h"
-#include "server/helper_threads.h"
 #include "server/replication/change_log.h"
+#include "server/replication/helper_threads.h"
 #include "server/two_servers.h"
 
 namespace pawl {

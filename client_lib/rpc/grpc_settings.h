@@ -26,7 +26,7 @@ inline constexpr int kMaxBulkMessageBytes = 64 << 20;
 // The same for control messages; the largest is a server's digests (scheduler/table_catalogue.h, kMaxDigestBytes).
 inline constexpr int kMaxControlMessageBytes = 16 << 20;
 // Bytes of metadata a call may carry: room for a status payload with a routing table, which travels as metadata
-// (server/hosting.cc, kMaxAttachedRoutingBytes).
+// (server/replication/hosting.cc, kMaxAttachedRoutingBytes).
 inline constexpr int kMaxMetadataBytes = 1 << 20;
 // Calls in flight on one connection; more wait in the client's gRPC, where no order helps them. A bound on what one
 // client can park here. Above what a client has under way: kMaxMessagesPerServer (client_lib/messenger.h) for each of

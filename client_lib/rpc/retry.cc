@@ -17,19 +17,20 @@ MonotonicDuration Backoff(int retries, uint64_t random) {
   return half + MonotonicDuration(static_cast<MonotonicDuration::rep>(random % static_cast<uint64_t>(half.count())));
 }
 
+bool IsUnanswered(const absl::Status& error) {
+  return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsCancelled(error);
+}
+
 bool IsPassing(const absl::Status& error) {
-  return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsCancelled(error) ||
-         (absl::IsResourceExhausted(error) && error.GetPayload(kPushbackPayloadUrl).has_value());
+  return IsUnanswered(error) || (absl::IsResourceExhausted(error) && error.GetPayload(kPushbackPayloadUrl).has_value());
 }
 
 RetryDecision DecideRetry(const absl::Status& error, int retries, uint64_t random, RetryBudget& budget) {
+  if (IsUnanswered(error)) {
+    if (!budget.Spend()) return {RetryAction::kAgain, kMaxBackoff};
+    return {RetryAction::kAgain, Backoff(retries, random)};
+  }
   switch (error.code()) {
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kDeadlineExceeded:
-    // A server that ends cancels what it has not answered.
-    case absl::StatusCode::kCancelled:
-      if (!budget.Spend()) return {RetryAction::kAgain, kMaxBackoff};
-      return {RetryAction::kAgain, Backoff(retries, random)};
     case absl::StatusCode::kFailedPrecondition:
       if (!error.GetPayload(kRoutingPayloadUrl)) break;
       return {RetryAction::kReroute, Backoff(retries, random)};

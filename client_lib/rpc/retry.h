@@ -64,9 +64,12 @@ class RetryBudget {
 // The delay before repetition number `retries` (0 is the first); `random` is any number.
 MonotonicDuration Backoff(int retries, uint64_t random);
 
-// Whether the same may succeed when it is tried again: nobody was there (UNAVAILABLE), it was not done in its time
-// (DEADLINE_EXCEEDED), who was asked is ending (CANCELLED), or has no room now and says so (RESOURCE_EXHAUSTED with a
-// pushback, as while a disk is full).
+// Whether nobody has refused it: nobody was there, or has not heard yet what the asker has (UNAVAILABLE), it was not done in
+// its time (DEADLINE_EXCEEDED), or who was asked is ending (CANCELLED).
+bool IsUnanswered(const absl::Status& error);
+
+// Whether the same may succeed when it is tried again: it is unanswered, or there is no room now, and that is said so
+// (RESOURCE_EXHAUSTED with a pushback, as while a disk is full).
 bool IsPassing(const absl::Status& error);
 
 // For a call whose attempt ended with `error` after `retries` repetitions.

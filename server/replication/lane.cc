@@ -5,6 +5,7 @@
 
 #include "client_lib/base/growing_pause.h"
 #include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/retry.h"
 #include "client_lib/rpc/transfer_time.h"
 #include "server/replication/log_entry.h"
 
@@ -153,7 +154,7 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
       refusals_ = 0;
     } else {
       ++failed_tries_;
-      refusals_ = MayPassAtOnce(status) ? 0 : refusals_ + 1;
+      refusals_ = IsUnanswered(status) ? 0 : refusals_ + 1;
       pause = GrowingPause(refusals_, kLaneRetryInterval, kMaxLaneRetryInterval);
     }
   }

@@ -36,11 +36,6 @@ inline constexpr std::chrono::milliseconds kMaxLaneRetryInterval{320};
 inline constexpr std::chrono::milliseconds kSilentTooLong{2500};
 inline constexpr uint32_t kTriesOfTheSilent = 2;
 
-// The receiver was not reached, did not answer in time, or has not heard yet what the sender has: no refusal.
-inline bool MayPassAtOnce(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
-}
-
 // One request at a time: whatever was appended while it was under way goes into the next one, so that
 // order costs nothing and the load makes the batches. A request that fails is sent again until
 // it succeeds, or until the entries are discarded. Thread-safe; owned by shared_ptr, which a

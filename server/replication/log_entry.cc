@@ -76,6 +76,11 @@ absl::Status ReadPositionsAsked(const ByteView& packed, std::vector<uint32_t>& p
   return absl::OkStatus();
 }
 
+// Client numbers go further than ranks do.
+absl::Status RequireRank(const RequestHeader& sender, absl::string_view field) {
+  return sender.sender_case() == RequestHeader::kLogicalWorker ? absl::OkStatus() : Malformed(field);
+}
+
 absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
   switch (change.kind) {
     case ChangeView::Kind::kPush: {
@@ -92,13 +97,13 @@ absl::Status ReadChange(const ByteView& bytes, ChangeView& change) {
       if (message.segments_size() > 1) return Malformed("LogEntry.end_step");
       if (message.segments_size() == 1) change.segments = message.segments(0);
       change.sender = std::move(*message.mutable_header());
-      return absl::OkStatus();
+      return RequireRank(change.sender, "LogEntry.end_step.header");
     }
     case ChangeView::Kind::kTakeOver: {
       TakeOverRequest message;
       PAWL_RETURN_IF_ERROR(DecodeSmall(bytes, message));
       change.sender = std::move(*message.mutable_header());
-      return absl::OkStatus();
+      return RequireRank(change.sender, "LogEntry.take_over.header");
     }
     case ChangeView::Kind::kTableCreated: {
       TableCreated message;

@@ -15,8 +15,8 @@
 #include "client_lib/rpc/codec.h"
 #include "server/replication/change.h"
 #include "server/replication/log_entry.h"
+#include "server/replication/shared_work.h"
 #include "server/shard/partition_snapshot.h"
-#include "server/shared_work.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {

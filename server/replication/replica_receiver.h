@@ -16,12 +16,12 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/request_handler.h"
 #include "proto/replication.pb.h"
-#include "server/helper_threads.h"
-#include "server/hosting.h"
 #include "server/replication/change_log.h"
+#include "server/replication/helper_threads.h"
+#include "server/replication/hosting.h"
 #include "server/replication/log_entry.h"
 #include "server/replication/recent_entries.h"
-#include "server/waiting_calls.h"
+#include "server/replication/waiting_calls.h"
 
 namespace pawl {
 

@@ -7,10 +7,11 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/strings/cord.h"
-#include "absl/types/optional.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/growing_pause.h"
+#include "client_lib/rpc/attached_routing.h"
 #include "client_lib/rpc/codec.h"
+#include "client_lib/rpc/retry.h"
 #include "client_lib/rpc/transfer_time.h"
 #include "server/shard/partition_snapshot.h"
 #include "spdlog/spdlog.h"
@@ -368,10 +369,8 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
 }
 
 void Replicator::OnFailure(const Server& server, const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kRoutingPayloadUrl);
-  RoutingTable routing;
-  if (payload && routing.ParseFromString(std::string(*payload))) return events_.routing(routing);
-  if (MayPassAtOnce(status)) return;
+  if (const std::optional<RoutingTable> routing = AttachedRouting(status)) return events_.routing(*routing);
+  if (IsUnanswered(status)) return;
   {
     MutexLock lock(mu_);
     const auto peer = peers_.find(server);

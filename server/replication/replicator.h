@@ -17,9 +17,9 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/transport.h"
 #include "proto/scheduler.pb.h"
-#include "server/replica.h"
 #include "server/replication/lane.h"
 #include "server/replication/recent_entries.h"
+#include "server/replication/replica.h"
 
 namespace pawl {
 

@@ -77,15 +77,17 @@ std::string WhyRefused(const LogEntry& entry, ConsistencyMode mode = SYNC) {
 }
 
 // No primary makes such a change; a damaged or foreign log may have it, with good checksums.
-TEST(PartitionSinkTest, AStepThatNoLogicalWorkerEndsIsRefused) {
+TEST(PartitionSinkTest, AStepThatNoLogicalWorkerEndsOrTakesOverIsRefused) {
   for (const uint32_t client : {0u, 1u, kRanks, kMaxClients - 1, kMaxClients, UINT32_MAX}) {
     LogEntry entry = Second();
     entry.mutable_end_step()->mutable_header()->set_client(client);
-    EXPECT_TRUE(absl::StrContains(WhyRefused(entry), "only a logical worker ends steps")) << client << WhyRefused(entry);
+    EXPECT_TRUE(absl::StrContains(WhyRefused(entry), "LogEntry.end_step.header")) << client << WhyRefused(entry);
+    entry.mutable_take_over()->mutable_header()->set_client(client);
+    EXPECT_TRUE(absl::StrContains(WhyRefused(entry), "LogEntry.take_over.header")) << client << WhyRefused(entry);
   }
   LogEntry of_nobody = Second();
   of_nobody.mutable_end_step();
-  EXPECT_TRUE(absl::StrContains(WhyRefused(of_nobody), "only a logical worker ends steps")) << WhyRefused(of_nobody);
+  EXPECT_TRUE(absl::StrContains(WhyRefused(of_nobody), "LogEntry.end_step.header")) << WhyRefused(of_nobody);
 }
 
 TEST(PartitionSinkTest, ARankThatTheJobDoesNotHaveIsRefused) {

@@ -1,4 +1,4 @@
-#include "server/replica.h"
+#include "server/replication/replica.h"
 
 #include <algorithm>
 #include <iterator>

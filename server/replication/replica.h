@@ -1,6 +1,6 @@
 // A replica of a partition that this server hosts, with its lock, what follows it, and those who wait for it.
-#ifndef PAWL_SERVER_REPLICA_H_
-#define PAWL_SERVER_REPLICA_H_
+#ifndef PAWL_SERVER_REPLICATION_REPLICA_H_
+#define PAWL_SERVER_REPLICATION_REPLICA_H_
 
 #include <cstdint>
 #include <functional>
@@ -14,10 +14,10 @@
 #include "absl/status/status.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
-#include "server/follower.h"
+#include "server/replication/follower.h"
 #include "server/replication/lane.h"
+#include "server/replication/waiting_call.h"
 #include "server/shard/partition.h"
-#include "server/waiting_call.h"
 
 namespace pawl {
 
@@ -147,4 +147,4 @@ void TakeCutIfDue(const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica
 
 }  // namespace pawl
 
-#endif  // PAWL_SERVER_REPLICA_H_
+#endif  // PAWL_SERVER_REPLICATION_REPLICA_H_

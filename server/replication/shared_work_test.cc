@@ -1,4 +1,4 @@
-#include "server/shared_work.h"
+#include "server/replication/shared_work.h"
 
 #include <atomic>
 #include <memory>
@@ -6,8 +6,8 @@
 
 #include "client_lib/base/eventually.h"
 #include "gtest/gtest.h"
-#include "server/helper_threads.h"
-#include "server/waiting_call.h"
+#include "server/replication/helper_threads.h"
+#include "server/replication/waiting_call.h"
 
 namespace pawl {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/waiting_calls.h"
+#include "server/replication/waiting_calls.h"
 
 #include <atomic>
 #include <memory>
@@ -14,8 +14,8 @@
 #include "client_lib/base/simulated_clock.h"
 #include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
-#include "server/hosting.h"
-#include "server/pushback.h"
+#include "server/replication/hosting.h"
+#include "server/replication/pushback.h"
 
 namespace pawl {
 namespace {

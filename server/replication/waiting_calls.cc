@@ -1,9 +1,9 @@
-#include "server/waiting_calls.h"
+#include "server/replication/waiting_calls.h"
 
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/pushback.h"
+#include "server/replication/pushback.h"
 
 namespace pawl {
 

@@ -1,4 +1,4 @@
-#include "server/helper_threads.h"
+#include "server/replication/helper_threads.h"
 
 #include <chrono>
 #include <utility>

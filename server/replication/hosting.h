@@ -1,6 +1,6 @@
 // Which replicas this server hosts, in which roles, and the tables that they have.
-#ifndef PAWL_SERVER_HOSTING_H_
-#define PAWL_SERVER_HOSTING_H_
+#ifndef PAWL_SERVER_REPLICATION_HOSTING_H_
+#define PAWL_SERVER_REPLICATION_HOSTING_H_
 
 #include <chrono>
 #include <cstddef>
@@ -18,10 +18,10 @@
 #include "client_lib/base/mutex.h"
 #include "proto/replication.pb.h"
 #include "proto/scheduler.pb.h"
-#include "server/replica.h"
 #include "server/replication/change_log.h"
+#include "server/replication/replica.h"
 #include "server/replication/replicator.h"
-#include "server/waiting_call.h"
+#include "server/replication/waiting_call.h"
 
 namespace pawl {
 
@@ -132,4 +132,4 @@ absl::Status StaleRouting(const Hosting::View& view, absl::string_view what);
 
 }  // namespace pawl
 
-#endif  // PAWL_SERVER_HOSTING_H_
+#endif  // PAWL_SERVER_REPLICATION_HOSTING_H_

@@ -1,6 +1,6 @@
 // Threads that help with work which others have begun.
-#ifndef PAWL_SERVER_HELPER_THREADS_H_
-#define PAWL_SERVER_HELPER_THREADS_H_
+#ifndef PAWL_SERVER_REPLICATION_HELPER_THREADS_H_
+#define PAWL_SERVER_REPLICATION_HELPER_THREADS_H_
 
 #include <cstddef>
 #include <deque>
@@ -49,4 +49,4 @@ class HelperThreads {
 
 }  // namespace pawl
 
-#endif  // PAWL_SERVER_HELPER_THREADS_H_
+#endif  // PAWL_SERVER_REPLICATION_HELPER_THREADS_H_

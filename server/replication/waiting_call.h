@@ -1,6 +1,6 @@
 // A request that waits for partitions: until they have reached its step, or until its changes are committed.
-#ifndef PAWL_SERVER_WAITING_CALL_H_
-#define PAWL_SERVER_WAITING_CALL_H_
+#ifndef PAWL_SERVER_REPLICATION_WAITING_CALL_H_
+#define PAWL_SERVER_REPLICATION_WAITING_CALL_H_
 
 #include <atomic>
 #include <cstdint>
@@ -44,4 +44,4 @@ class WaitingCall {
 
 }  // namespace pawl
 
-#endif  // PAWL_SERVER_WAITING_CALL_H_
+#endif  // PAWL_SERVER_REPLICATION_WAITING_CALL_H_

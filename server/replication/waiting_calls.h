@@ -1,6 +1,6 @@
 // All calls of a server that wait, and what they wait for.
-#ifndef PAWL_SERVER_WAITING_CALLS_H_
-#define PAWL_SERVER_WAITING_CALLS_H_
+#ifndef PAWL_SERVER_REPLICATION_WAITING_CALLS_H_
+#define PAWL_SERVER_REPLICATION_WAITING_CALLS_H_
 
 #include <atomic>
 #include <cstdint>
@@ -14,9 +14,9 @@
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/request_handler.h"
-#include "server/hosting.h"
-#include "server/replica.h"
-#include "server/waiting_call.h"
+#include "server/replication/hosting.h"
+#include "server/replication/replica.h"
+#include "server/replication/waiting_call.h"
 
 namespace pawl {
 
@@ -74,4 +74,4 @@ class WaitingCalls {
 
 }  // namespace pawl
 
-#endif  // PAWL_SERVER_WAITING_CALLS_H_
+#endif  // PAWL_SERVER_REPLICATION_WAITING_CALLS_H_

@@ -1,6 +1,6 @@
 // Work on many partitions that several threads do together.
-#ifndef PAWL_SERVER_SHARED_WORK_H_
-#define PAWL_SERVER_SHARED_WORK_H_
+#ifndef PAWL_SERVER_REPLICATION_SHARED_WORK_H_
+#define PAWL_SERVER_REPLICATION_SHARED_WORK_H_
 
 #include <cstddef>
 #include <functional>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
-#include "server/helper_threads.h"
-#include "server/waiting_call.h"
+#include "server/replication/helper_threads.h"
+#include "server/replication/waiting_call.h"
 
 namespace pawl {
 
@@ -29,4 +29,4 @@ void ShareWork(HelperThreads* helpers, size_t count, std::function<std::vector<s
 
 }  // namespace pawl
 
-#endif  // PAWL_SERVER_SHARED_WORK_H_
+#endif  // PAWL_SERVER_REPLICATION_SHARED_WORK_H_

@@ -1,6 +1,6 @@
 // "Not now": errors that tell a sender when to come back.
-#ifndef PAWL_SERVER_PUSHBACK_H_
-#define PAWL_SERVER_PUSHBACK_H_
+#ifndef PAWL_SERVER_REPLICATION_PUSHBACK_H_
+#define PAWL_SERVER_REPLICATION_PUSHBACK_H_
 
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
@@ -21,4 +21,4 @@ inline absl::Status WithPushback(const absl::Status& status) {
 
 }  // namespace pawl
 
-#endif  // PAWL_SERVER_PUSHBACK_H_
+#endif  // PAWL_SERVER_REPLICATION_PUSHBACK_H_

@@ -1,4 +1,4 @@
-#include "server/hosting.h"
+#include "server/replication/hosting.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,6 +1,6 @@
 // Another replica of a partition, as its primary sees it.
-#ifndef PAWL_SERVER_FOLLOWER_H_
-#define PAWL_SERVER_FOLLOWER_H_
+#ifndef PAWL_SERVER_REPLICATION_FOLLOWER_H_
+#define PAWL_SERVER_REPLICATION_FOLLOWER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -69,4 +69,4 @@ struct Follower {
 
 }  // namespace pawl
 
-#endif  // PAWL_SERVER_FOLLOWER_H_
+#endif  // PAWL_SERVER_REPLICATION_FOLLOWER_H_

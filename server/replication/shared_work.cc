@@ -1,10 +1,10 @@
-#include "server/shared_work.h"
+#include "server/replication/shared_work.h"
 
 #include <algorithm>
 #include <atomic>
 #include <utility>
 
-#include "server/waiting_calls.h"
+#include "server/replication/waiting_calls.h"
 
 namespace pawl {
 namespace {
