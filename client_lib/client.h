@@ -320,7 +320,8 @@ class Client {
   void CloseLogicalWorker(uint32_t rank);
 
   // Done when all `parties` have called it with this name; ABORTED for all if one of
-  // them gives up or dies. `party` is which of them this is, from 0. A name is used once.
+  // them gives up or dies. `party` is which of them this is, from 0. A name is used once. As many parties as the job has
+  // ranks are the ranks: FAILED_PRECONDITION to a process that follows its assignment and does not host rank `party`.
   std::future<absl::Status> Barrier(const std::string& name, uint32_t parties, uint32_t party,
                                     const CallOptions& options = {});
   void Barrier(const std::string& name, uint32_t parties, uint32_t party, const CallOptions& options, Callback done);

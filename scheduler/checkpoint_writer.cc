@@ -69,9 +69,10 @@ absl::StatusOr<std::string> CheckpointWriter::Carry(const Work& work) {
   const std::string name = CheckpointStore::NameOf(job_name, work.manifest.step(), work.manifest.of_end());
   absl::Status status = store.WriteManifest(work.manifest);
   if (work.manifest.of_end() && absl::IsAlreadyExists(status)) {
-    // A scheduler that died before it could say so has completed it, if it is this job's.
+    // A scheduler that died before it could say so has completed it, if it is this job's; perhaps before it had looked at
+    // it.
     const absl::StatusOr<CheckpointManifest> there = store.ReadManifest(name);
-    if (there.ok() && there->job_id() == work.manifest.job_id()) status = absl::OkStatus();
+    if (there.ok() && there->job_id() == work.manifest.job_id()) status = store.CheckComplete(*there);
   }
   PAWL_RETURN_IF_ERROR(status);
   if (work.keep > 0) {

@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
+#include "client_lib/base/env.h"
 #include "client_lib/base/eventually.h"
 #include "gtest/gtest.h"
 #include "server/storage/checkpoint_store.h"
@@ -17,18 +19,27 @@ namespace {
 
 class CheckpointWriterTest : public testing::Test {
  protected:
-  CheckpointWriterTest() : dir_(std::string(std::getenv("TEST_TMPDIR")) + "/checkpoints"), store_(Env::Real(), dir_) {}
+  CheckpointWriterTest()
+      : dir_(absl::StrCat(std::getenv("TEST_TMPDIR"), "/", testing::UnitTest::GetInstance()->current_test_info()->name())),
+        store_(Env::Real(), dir_) {}
 
   // All parts of it are there.
-  CheckpointManifest Parts(uint64_t step) {
+  CheckpointManifest Parts(uint64_t step, bool of_end = false, const std::string& contents = "a partition") {
     CheckpointManifest manifest;
     manifest.set_job_id(77);
     manifest.set_job_name("job");
     manifest.set_step(step);
-    const auto part = store_.BeginPart({77, "job", step}, 0, 9).value();
-    EXPECT_TRUE(part->Append("a partition").ok());
+    manifest.set_of_end(of_end);
+    const auto part = store_.BeginPart({77, "job", step, of_end}, 0, 9).value();
+    EXPECT_TRUE(part->Append(contents).ok());
     *manifest.add_parts() = part->Commit().value();
     return manifest;
+  }
+  absl::StatusOr<std::string> Write(const CheckpointManifest& manifest, uint32_t keep) {
+    absl::StatusOr<std::string> folder;
+    writer_.Write(dir_, manifest, keep, [&](absl::StatusOr<std::string> answer) { folder = std::move(answer); });
+    EXPECT_TRUE(writer_.WaitUntilIdle(Clock::Real().Now() + kTestPatience));
+    return folder;
   }
 
   const std::string dir_;
@@ -54,11 +65,25 @@ TEST_F(CheckpointWriterTest, NobodyHasToWaitForAShareThatHangs) {
   EXPECT_TRUE(done);
 }
 
+// As when the scheduler before has died after the manifest was there, and before it had looked at the parts again.
+TEST_F(CheckpointWriterTest, TheEndThatAnotherSchedulerCompletedIsLookedAt) {
+  ASSERT_TRUE(Write(Parts(5), 1).ok());
+  const CheckpointManifest of_end = Parts(6, /*of_end=*/true);
+  ASSERT_TRUE(store_.WriteManifest(of_end).ok());
+  EXPECT_TRUE(Write(of_end, 2).ok());
+  const std::string manifest_path = store_.ManifestPath(CheckpointStore::NameOf("job", 6, true));
+  const std::string manifest = ReadWholeFile(Env::Real(), manifest_path, 1 << 20).value();
+  ASSERT_TRUE(Env::Real().Delete(manifest_path).ok());
+  Parts(6, /*of_end=*/true, "what another server had");
+  ASSERT_TRUE(WriteFileDurably(Env::Real(), manifest_path, manifest).ok());
+  EXPECT_TRUE(absl::IsAborted(Write(of_end, 1).status()));
+  EXPECT_FALSE(Env::Real().FileSize(manifest_path).ok());
+  EXPECT_TRUE(store_.Verify(CheckpointStore::NameOf("job", 5)).ok()) << "deleted";
+}
+
 TEST_F(CheckpointWriterTest, ItIsIdleOnceWhoWaitsHasBeenTold) {
   EXPECT_TRUE(writer_.WaitUntilIdle(Clock::Real().Now())) << "it has done nothing yet";
-  absl::StatusOr<std::string> folder;
-  writer_.Write(dir_, Parts(5), 0, [&](absl::StatusOr<std::string> answer) { folder = std::move(answer); });
-  ASSERT_TRUE(writer_.WaitUntilIdle(Clock::Real().Now() + kTestPatience));
+  const absl::StatusOr<std::string> folder = Write(Parts(5), 0);
   ASSERT_TRUE(folder.ok()) << folder.status();
   EXPECT_EQ(*folder, dir_ + "/" + CheckpointStore::NameOf("job", 5));
   EXPECT_TRUE(store_.Verify(CheckpointStore::NameOf("job", 5)).ok());

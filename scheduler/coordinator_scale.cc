@@ -57,7 +57,6 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   if (request.has_servers()) scale_.set_servers(request.servers());
   if (request.has_workers()) {
     scale_.set_workers(request.workers());
-    logical_workers_.SetWantedWorkers(WantedWorkers());
     logical_workers_.Rebalance();
   }
   scale_.set_revision(scale_.revision() + 1);
@@ -87,6 +86,7 @@ Ticket Coordinator::Scale(const ScaleRequest& request, Done<ScaleResponse> done)
   if (request.has_workers()) {
     response.set_workers_missing(shed(Staying(WORKER_ROLE), request.workers()));
     // Not before: those that are to leave need not get any.
+    logical_workers_.SetWantedWorkers(WantedWorkers());
     PlaceRanksOnWorkers(rpc.actions());
   }
   *response.mutable_scale() = scale_;

@@ -372,16 +372,18 @@ TEST_F(CoordinatorWorkersTest, HowManyAJobThatStartsWaitsForOutlivesTheScheduler
 }
 
 TEST_F(CoordinatorWorkersTest, ThoseThatAreTooManyWhileTheJobStartsGetNoRanks) {
-  Begin(kTraining, 1, 4);
+  Begin(kTraining, 1, 5);
   Join(SERVER_ROLE);
   const RegisterResponse first = JoinFollower();
   const RegisterResponse second = JoinFollower();
   const RegisterResponse third = JoinFollower();
+  const RegisterResponse fourth = JoinFollower();
   ASSERT_TRUE(Scale(2).ok());
   EXPECT_EQ(Status().state(), RUNNING);
   EXPECT_EQ(RanksOf(first), "0 1");
   EXPECT_EQ(RanksOf(second), "2 3");
   EXPECT_TRUE(RanksIn(Ask(third)).empty());
+  EXPECT_TRUE(RanksIn(Ask(fourth)).empty());
 }
 
 TEST_F(CoordinatorWorkersTest, OneThatIsDrainedWhileTheJobStartsIsNotWaitedFor) {

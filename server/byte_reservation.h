@@ -23,8 +23,6 @@ class ByteReservation {
     return reservation;
   }
 
-  // Of bytes that `total` has counted already.
-  ByteReservation(std::shared_ptr<std::atomic<size_t>> total, size_t bytes) : total_(std::move(total)), bytes_(bytes) {}
   // Until whoever keeps what this returns has let go of it, `memory` is kept and counted.
   static std::shared_ptr<const void> Owner(std::shared_ptr<const void> memory,
                                            std::shared_ptr<const ByteReservation> reservation) {
@@ -32,6 +30,8 @@ class ByteReservation {
     return std::make_shared<const Both>(std::move(memory), std::move(reservation));
   }
 
+  // Of bytes that `total` has counted already.
+  ByteReservation(std::shared_ptr<std::atomic<size_t>> total, size_t bytes) : total_(std::move(total)), bytes_(bytes) {}
   ~ByteReservation() { total_->fetch_sub(bytes_, std::memory_order_relaxed); }
   ByteReservation(const ByteReservation&) = delete;
   ByteReservation& operator=(const ByteReservation&) = delete;

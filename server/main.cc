@@ -68,8 +68,10 @@ ABSL_FLAG(int, drain_timeout_s, 20, "how long to wait, when asked to end, for ot
 ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{16} << 20,
           "the most that this server sends to new replicas, so that training keeps the rest of network and processors; no "
           "limit once it is asked to end by SIGTERM");
-ABSL_FLAG(int64_t, max_bytes_in_flight, int64_t{2} << 30,
-          "limit for requests and answers in memory; beyond it clients are told to wait for a moment");
+ABSL_FLAG(
+    int64_t, max_bytes_in_flight, int64_t{2} << 30,
+    "limit for requests and answers in memory, and for pushes until the log and every backup have taken them; beyond it "
+    "clients are told to wait for a moment");
 ABSL_FLAG(
     int, step_threads, -1,
     "threads that help the one which brings the last end of a SYNC step to apply its gradients, a partition each; also "

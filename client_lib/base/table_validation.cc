@@ -1,7 +1,6 @@
 #include "client_lib/base/table_validation.h"
 
 #include <cmath>
-#include <optional>
 #include <string>
 
 #include "absl/strings/ascii.h"

@@ -34,8 +34,8 @@ absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_fold
   }
   if (head != HeadOf(text, daemon)) {
     return absl::DataLossError(absl::StrCat(path,
-                                            " is damaged at offset 0: the checksum in its first line is not that "
-                                            "of the lines below"));
+                                            " is damaged at offset 0, or of an older version: the checksum in its first "
+                                            "line is not that of the lines below"));
   }
   NodeIdentity identity;
   if (!google::protobuf::TextFormat::ParseFromString(text, &identity)) {

@@ -301,7 +301,7 @@ TEST_F(ModelExportTest, PartsThatAreNotOfTheManifestAreRefused) {
        }},
       {"two tables", [](CheckpointManifest& m) { m.mutable_tables(1)->set_id(kRowsTable); }},
       {"two tables", [](CheckpointManifest& m) { m.mutable_tables(1)->set_name(m.tables(0).name()); }},
-      {"table 'embedding/rows'", [](CheckpointManifest& m) { m.mutable_tables(0)->set_row_width(1 << 30); }},
+      {"table embedding/rows", [](CheckpointManifest& m) { m.mutable_tables(0)->set_row_width(1 << 30); }},
       {"p0.part: ", [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_seed(4); }); }},
       {"holds no job that can be", [&](CheckpointManifest& m) { job_with(m, [](Job& job) { job.set_partitions(2); }); }},
       {"holds no job that can be",

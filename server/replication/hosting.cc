@@ -29,9 +29,11 @@ PartitionReplicas ReplicasOf(const RoutingTable& routing, uint32_t partition) {
   return alone;
 }
 
-// Whether each follower that is named is one of its servers.
+// Whether each primary and each follower that is named is one of its servers.
 bool NamesOnlyItsServers(const RoutingTable& routing) {
   const auto is_known = [&](uint32_t server) { return server < static_cast<uint32_t>(routing.servers_size()); };
+  const auto is_known_or_none = [&](uint32_t server) { return server == kNoPrimary || is_known(server); };
+  if (!std::all_of(routing.primary().begin(), routing.primary().end(), is_known_or_none)) return false;
   return std::all_of(routing.replicas().begin(), routing.replicas().end(), [&](const PartitionReplicas& replicas) {
     return std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
            std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known);
@@ -161,9 +163,12 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       }
     }
     MutexLock replica_lock(replica->mu);
-    // A learner that nothing had reached.
+    // A learner that nothing had reached. A report of what it had before may still be on its way from the log.
     if (role == ReplicaRole::kPrimary && is_first && replica->partition == nullptr) {
       replica->partition = std::make_unique<Partition>(p, view->options);
+      replica->durable_index = 0;
+      replica->ordered_since = 0;
+      replica->unrecorded_index = 0;
     }
     if (role == ReplicaRole::kDropped && routing.primary(p) == kNoPrimary && replica->partition != nullptr) {
       role = ReplicaRole::kHeld;

@@ -179,9 +179,10 @@ TEST_F(ReplicaRolesTest, ARoutingThatNamesServersThatThereAreNotIsNotAdopted) {
   plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
   plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {3}}}));
   plane_->AdoptRouting(Routing(3, {{.primary = 0, .learners = {3}}}));
+  plane_->AdoptRouting(Routing(4, {{.primary = 3}}));
   EXPECT_EQ(plane_->epoch(), 1u);
-  plane_->AdoptRouting(Routing(4, {{.primary = 0, .backups = {2}}}));
-  EXPECT_EQ(plane_->epoch(), 4u);
+  plane_->AdoptRouting(Routing(5, {{.primary = 0, .backups = {2}}}));
+  EXPECT_EQ(plane_->epoch(), 5u);
 }
 
 // All that had the partition are gone, and it had no change: it began anew here, where nothing of it had arrived.

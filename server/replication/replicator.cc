@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "absl/container/btree_set.h"
-#include "absl/strings/cord.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/growing_pause.h"
 #include "client_lib/rpc/attached_routing.h"

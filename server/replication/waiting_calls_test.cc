@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include "server/replication/hosting.h"
 #include "server/replication/pushback.h"
+#include "server/two_servers.h"
 
 namespace pawl {
 namespace {
@@ -42,14 +43,7 @@ class WaitingCallsTest : public testing::Test {
 
   // All partitions are at that server from now on.
   void Adopt(uint64_t epoch, uint32_t primary) {
-    RoutingTable routing;
-    routing.set_job_id(kJobId);
-    routing.set_epoch(epoch);
-    for (const char* node : {"server-0", "server-1"}) {
-      ServerAddress& server = *routing.add_servers();
-      server.set_node(node);
-      server.set_incarnation(1);
-    }
+    RoutingTable routing = TwoServers(kJobId, epoch);
     for (uint32_t p = 0; p < kPartitions; ++p) {
       routing.add_primary(primary);
       routing.add_replicas()->set_primary_since(epoch);

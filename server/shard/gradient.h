@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client_lib/base/byte_view.h"
+#include "client_lib/base/limits.h"
 #include "server/shard/table_schema.h"
 
 namespace pawl {

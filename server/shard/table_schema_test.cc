@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "client_lib/base/limits.h"
 #include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
 

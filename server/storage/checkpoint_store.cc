@@ -242,10 +242,13 @@ absl::Status CheckpointStore::WriteManifest(const CheckpointManifest& manifest) 
   const WritableFile::Fragment fragment(bytes.data(), bytes.size());
   PAWL_RETURN_IF_ERROR(WriteFileDurably(env_, path, absl::MakeConstSpan(&fragment, 1)));
   PAWL_FAILPOINT("checkpoint.renamed");
-  // A server that had looked for a manifest before there was one may have put its part in the place of another one's.
-  // Whoever comes now finds it.
-  if (const absl::Status still = CheckParts(manifest, unread); !still.ok()) return TakeBack(name, still);
-  return absl::OkStatus();
+  return CheckComplete(manifest);
+}
+
+absl::Status CheckpointStore::CheckComplete(const CheckpointManifest& manifest) {
+  size_t unread = 0;
+  const absl::Status parts = CheckParts(manifest, unread);
+  return parts.ok() ? parts : TakeBack(NameOf(manifest), parts);
 }
 
 absl::Status CheckpointStore::CheckParts(const CheckpointManifest& manifest, size_t& unread) const {

@@ -106,10 +106,14 @@ class CheckpointStore {
   // a server that has lost the partition meanwhile may have put in its place; ALREADY_EXISTS. Of parts that this process may
   // not read (another user's) the size alone is compared, with a line in the log; PERMISSION_DENIED: nor can that be seen.
   //
-  // The parts are looked at before and after: who has not seen the manifest may still rename. If one is another file then,
-  // the manifest is deleted again. Nothing older may be deleted before this has returned OK: until then, and if this
-  // process dies in between, the checkpoint may be there with a wrong part, which Verify finds.
+  // Ends with CheckComplete. Nothing older may be deleted before that has returned OK, by this process or, if this one dies
+  // in between, by another one: until then the checkpoint may be there with a wrong part, which Verify finds.
   absl::Status WriteManifest(const CheckpointManifest& manifest);
+
+  // Looks at the parts of a checkpoint that has this manifest: a server that had looked for a manifest before there was one
+  // may have put its part in the place of another one's; whoever comes now finds it. If a part is another file, the manifest
+  // is deleted again: ABORTED.
+  absl::Status CheckComplete(const CheckpointManifest& manifest);
 
   // Whether the part that a server has told of is the one that is there, by its beginning and its end: its blocks are not
   // read. NOT_FOUND; ABORTED: another one is.

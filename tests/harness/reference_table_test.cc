@@ -145,10 +145,11 @@ void ExpectSameBits(const TableSpec& spec, const std::vector<uint64_t>& keys) {
 TEST(ReferenceTableTest, SparseRowsHaveTheServersBits) {
   std::vector<uint64_t> keys = {0, UINT64_MAX, uint64_t{1} << 63};
   for (uint64_t i = 1; i < 40; ++i) keys.push_back(Mix64(i));
+  int tables = 0;
   for (const char* optimizer : kOptimizers) {
     for (const char* initializer : kInitializers) {
-      ExpectSameBits(
-          Spec(absl::StrCat("name: 'rows/", initializer, "' kind: SPARSE row_width: 19 ", optimizer, initializer)), keys);
+      ExpectSameBits(Spec(absl::StrCat("name: 'rows/", tables++, "' kind: SPARSE row_width: 19 ", optimizer, initializer)),
+                     keys);
     }
   }
 }
