@@ -13,6 +13,15 @@
 
 namespace pawl {
 
+namespace {
+
+// How many are wanted once one is to leave: one less, unless others stand by for it.
+uint32_t WantedWithoutOne(uint32_t wanted, uint32_t staying) {
+  return wanted == 0 ? 0 : std::clamp(staying, wanted - 1, wanted);
+}
+
+}  // namespace
+
 std::vector<const Node*> Coordinator::Staying(Role role) const {
   std::vector<const Node*> staying;
   for (const Node* node : membership_.Present(role)) {
@@ -130,14 +139,15 @@ Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done)
   if (rpc.refused()) return 0;
   if (const absl::Status status = CheckDrain(request); !status.ok()) return rpc.Answer(status);
   const Node& node = *membership_.FindByName(request.node());
+  if (node.told_to_leave) return rpc.Answer(DrainResponse());
   TellToLeave(node, "an operator has asked for it", rpc.actions());
   // Nobody is to start another one in its place.
   const auto staying = static_cast<uint32_t>(Staying(node.role).size());
   if (node.role == SERVER_ROLE) {
-    scale_.set_servers(std::min(scale_.servers(), staying));
+    scale_.set_servers(WantedWithoutOne(scale_.servers(), staying));
     director_.SetWantedServers(scale_.servers());
   } else {
-    scale_.set_workers(std::min(scale_.workers(), staying));
+    scale_.set_workers(WantedWithoutOne(scale_.workers(), staying));
     logical_workers_.SetWantedWorkers(WantedWorkers());
     PlaceRanksOnWorkers(rpc.actions());
   }

@@ -199,8 +199,10 @@ absl::Status ValidateDim(const std::string& where, uint32_t dim) {
 }
 
 absl::Status ValidateStddev(const std::string& where, float stddev) {
-  if (std::isfinite(stddev) && stddev >= 0) return absl::OkStatus();
-  return Invalid(where, ".init_stddev is ", stddev, "; it must be at least 0 (0 means 0.01)");
+  const bool is_possible = stddev >= 0 && std::isfinite(static_cast<float>(kMostNormalDeviations * stddev));
+  if (is_possible) return absl::OkStatus();
+  return Invalid(where, ".init_stddev is ", stddev, "; it must be at least 0 (0 means 0.01), and ", kMostNormalDeviations,
+                 " of it a float");
 }
 
 template <typename Layers>
@@ -277,7 +279,8 @@ absl::Status ValidateModel(const Model& model, const Inputs& inputs) {
       PAWL_RETURN_IF_ERROR(ValidateDim("model.matrix_factorization", model.matrix_factorization().dim()));
       PAWL_RETURN_IF_ERROR(ValidateStddev("model.matrix_factorization", model.matrix_factorization().init_stddev()));
       if (!std::isfinite(model.matrix_factorization().mean())) {
-        return Invalid("model.matrix_factorization.mean is not a finite number");
+        return Invalid("model.matrix_factorization.mean is ", model.matrix_factorization().mean(),
+                       "; it must be a finite number");
       }
       break;
     case Model::KIND_NOT_SET:

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -105,6 +106,20 @@ TEST(JobValidationTest, RecomputedLayersAreLayersOfTheModel) {
   refused("deepfm { dim: 8 } recompute: 'mlp/0/weight'", "model.recompute[0]");
   refused("deepfm { dim: 8 } recompute: ''", "model.recompute[0] is ''");
   refused("fm { dim: 8 } recompute: 'mlp/0'", "the model has no fully connected layers");
+}
+
+TEST(JobValidationTest, InitialParametersOfAModelAreFloats) {
+  Job job = Changed({});
+  job.mutable_model()->mutable_fm()->set_dim(8);
+  job.mutable_model()->mutable_fm()->set_init_stddev(4e37f);
+  EXPECT_EQ(Validate(job), absl::OkStatus());
+  for (const float impossible : {5e37f, -1.0f, std::numeric_limits<float>::infinity()}) {
+    job.mutable_model()->mutable_fm()->set_init_stddev(impossible);
+    const absl::Status status = Validate(job);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(absl::StrCat("model.fm.init_stddev is ", impossible)), absl::string_view::npos)
+        << status;
+  }
 }
 
 TEST(JobValidationTest, PossibleJobPassesWithAndWithoutItsDefaults) {

@@ -1,12 +1,15 @@
 #include "server/storage/write_ahead_log.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "client_lib/base/failpoint.h"
 #include "client_lib/base/status_macros.h"
 #include "server/storage/log_format.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
@@ -116,8 +119,18 @@ bool WriteAheadLog::TakeGroup(std::vector<QueuedRecord>& group) {
 
 bool WriteAheadLog::Commit(std::vector<QueuedRecord>& group) {
   bool tried_anew = false;
+  std::optional<std::chrono::steady_clock::time_point> fails_since;
   while (true) {
     absl::Status status = writer_.WriteGroup(absl::MakeSpan(group));
+    // A disk that is full holds the job up, and nothing else says why.
+    if (!status.ok() && !fails_since.has_value()) {
+      fails_since = std::chrono::steady_clock::now();
+      spdlog::error("the log in {} cannot be written, and is tried again; what is pushed waits: {}", log_folder_,
+                    status.ToString());
+    } else if (status.ok() && fails_since.has_value()) {
+      const std::chrono::duration<double> failed = std::chrono::steady_clock::now() - *fails_since;
+      spdlog::info("the log in {} can be written again, after {:.1f} s", log_folder_, failed.count());
+    }
     MutexLock lock(mu_);
     FollowWriter();
     status_ = status;

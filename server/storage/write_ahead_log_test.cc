@@ -1,13 +1,17 @@
 #include "server/storage/write_ahead_log.h"
 
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "client_lib/base/eventually.h"
 #include "client_lib/base/fault_env.h"
 #include "gtest/gtest.h"
 #include "server/storage/storage_harness.h"
+#include "spdlog/sinks/ringbuffer_sink.h"
+#include "spdlog/spdlog.h"
 
 namespace pawl {
 namespace {
@@ -151,6 +155,27 @@ TEST_F(WriteAheadLogTest, AFullDiskAcknowledgesNothingUntilSpaceIsBack) {
   Restart();
   EXPECT_EQ(server_->partitions(), expected);
   EXPECT_TRUE(server_->recovered().notes.empty());
+}
+
+TEST_F(WriteAheadLogTest, AFullDiskIsSaidOnceAndItsEndToo) {
+  const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(100);
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
+  Restart();
+  env_.SetCapacity(env_.UsedBytes());
+  ASSERT_TRUE(server_->Append(1, std::string(100, 'x')));
+  EXPECT_TRUE(Eventually([&] { return server_->log().figures().failures > 5; }));
+  env_.SetUnlimited();
+  EXPECT_TRUE(server_->WaitDurable(1));
+  server_ = nullptr;
+  spdlog::set_default_logger(before);
+  std::vector<std::string> told;
+  for (const std::string& line : lines->last_formatted()) {
+    if (absl::StrContains(line, "the log in ")) told.push_back(line);
+  }
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_TRUE(absl::StrContains(told[0], "cannot be written")) << told[0];
+  EXPECT_TRUE(absl::StrContains(told[1], "can be written again")) << told[1];
 }
 
 TEST_F(WriteAheadLogTest, AKillWhileTheDiskIsFullLosesOnlyWhatWasNotAcknowledged) {
