@@ -1,4 +1,5 @@
-// The one way in which tests wait for what others bring about and nobody announces.
+// How tests wait for what others bring about and nobody announces; where a look is dear, as in a storm, at intervals of
+// their own.
 #ifndef PAWL_CLIENT_LIB_BASE_EVENTUALLY_H_
 #define PAWL_CLIENT_LIB_BASE_EVENTUALLY_H_
 

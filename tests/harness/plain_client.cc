@@ -6,10 +6,10 @@
 #include <chrono>
 #include <cstring>
 #include <random>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/partitioner.h"
 #include "client_lib/base/status_macros.h"
 
@@ -17,8 +17,6 @@ namespace pawl {
 namespace {
 
 constexpr std::chrono::seconds kCallTimeout{10};
-// UNAVAILABLE is to be tried again.
-constexpr std::chrono::milliseconds kRetryInterval{10};
 // Above the largest message a server takes, to see what the server says and not the client's own library.
 constexpr int kMaxMessageBytes = 256 << 20;
 
@@ -67,15 +65,15 @@ absl::StatusOr<std::unique_ptr<PlainClient>> PlainClient::Join(const std::string
 absl::Status PlainClient::WaitForServers() {
   PullRequest nothing;
   *nothing.mutable_header() = ClientHeader();
-  const auto deadline = std::chrono::steady_clock::now() + kCallTimeout;
   for (size_t server = 0; server < servers_.size(); ++server) {
     grpc::Status status;
-    do {
-      PullResponse response;
-      status = Pull(server, nothing, &response);
-      if (status.error_code() != grpc::StatusCode::UNAVAILABLE) break;
-      std::this_thread::sleep_for(kRetryInterval);
-    } while (std::chrono::steady_clock::now() < deadline);
+    Eventually(
+        [&] {
+          PullResponse response;
+          status = Pull(server, nothing, &response);
+          return status.error_code() != grpc::StatusCode::UNAVAILABLE;
+        },
+        kCallTimeout);
     PAWL_RETURN_IF_ERROR(Annotate(ToAbslStatus(status), absl::StrCat("server ", server)));
   }
   return absl::OkStatus();
