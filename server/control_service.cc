@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "client_lib/rpc/grpc_status.h"
+#include "server/replication/hosting.h"
 
 namespace pawl {
 namespace {
@@ -26,7 +26,7 @@ absl::Status ControlService::CheckJob(uint64_t job_id) const {
   // The scheduler may be quicker than its own answer to this server's registration.
   if (own == 0) return absl::UnavailableError("this server does not know its job yet");
   if (job_id == own) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("job_id ", job_id, " is not that of the job of this server"));
+  return OfAnotherJob(job_id);
 }
 
 grpc::ServerUnaryReactor* ControlService::CreateTable(grpc::CallbackServerContext* context,

@@ -167,13 +167,8 @@ absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const Re
   }
   auto view = hosting_.view();
   if (view->epoch == 0) return absl::UnavailableError("this server has no routing table yet");
-  if (header.job_id() != view->job_id) {
-    return absl::NotFoundError(absl::StrCat("job_id ", header.job_id(), " is not that of the job of this server"));
-  }
-  if (header.epoch() > view->epoch) {
-    return absl::UnavailableError(
-        absl::StrCat("routing epoch ", header.epoch(), " has not reached this server, which is at ", view->epoch));
-  }
+  if (header.job_id() != view->job_id) return OfAnotherJob(header.job_id());
+  if (header.epoch() > view->epoch) return RoutingNotReached(*view, header.epoch());
   sender = SenderOf(header);
   if (sender.kind == Sender::Kind::kLogicalWorker && sender.number >= view->options.logical_workers) {
     return absl::OutOfRangeError(

@@ -112,8 +112,7 @@ std::vector<RecoveredReplica> DataPlane::ReplicasWithData() const {
 absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::ViewAt(uint64_t epoch) const {
   auto view = hosting_.view();
   if (view->epoch >= epoch) return view;
-  return absl::UnavailableError(
-      absl::StrCat("routing epoch ", epoch, " has not reached this server, which is at ", view->epoch));
+  return RoutingNotReached(*view, epoch);
 }
 
 void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change, std::function<absl::Status(Partition&)> apply,

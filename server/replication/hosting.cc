@@ -55,6 +55,15 @@ absl::Status StaleRouting(const Hosting::View& view, absl::string_view what) {
   return status;
 }
 
+absl::Status RoutingNotReached(const Hosting::View& view, uint64_t epoch) {
+  return absl::UnavailableError(
+      absl::StrCat("routing epoch ", epoch, " has not reached this server, which is at ", view.epoch));
+}
+
+absl::Status OfAnotherJob(uint64_t job_id) {
+  return absl::NotFoundError(absl::StrCat("job_id ", job_id, " is not that of the job of this server"));
+}
+
 void Hosting::Begin(uint64_t job_id, const PartitionOptions& options, std::string node, uint64_t incarnation,
                     MonotonicDuration promise) {
   MutexLock adoption(adoption_mu_);

@@ -129,6 +129,10 @@ class Hosting {
 
 // FAILED_PRECONDITION with the routing attached, of which the job and the epoch alone travel if it is large.
 absl::Status StaleRouting(const Hosting::View& view, absl::string_view what);
+// UNAVAILABLE: the routing of that epoch is on its way.
+absl::Status RoutingNotReached(const Hosting::View& view, uint64_t epoch);
+// NOT_FOUND.
+absl::Status OfAnotherJob(uint64_t job_id);
 
 }  // namespace pawl
 

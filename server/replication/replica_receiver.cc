@@ -47,7 +47,7 @@ void ReplicaReceiver::SetPromise(MonotonicDuration promise) {
 absl::Status ReplicaReceiver::CheckJob(const Hosting::View& view, const ReplicationHeader& header) const {
   if (view.epoch == 0) return absl::UnavailableError("this server has no routing table yet");
   if (header.job_id() == view.job_id) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("job_id ", header.job_id(), " is not that of the job of this server"));
+  return OfAnotherJob(header.job_id());
 }
 
 absl::Status ReplicaReceiver::CheckSender(const Hosting::View& view, const ReplicationHeader& header,

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/fault_env.h"
 #include "gtest/gtest.h"
 #include "server/storage/server_log_harness.h"
@@ -35,6 +36,16 @@ class ServerLogTest : public testing::Test {
   void Kill() {
     env_.KillProcesses();
     server_ = nullptr;
+  }
+  // Leaves partition 1 at change 11, of which the last is readable and was never known to be durable.
+  void KillWithAnUnsettledEnd() {
+    server_->Change(1, 10);
+    ASSERT_TRUE(server_->WaitDurable(1));
+    env_.FailSyncs(1'000'000);
+    server_->Change(1);
+    ASSERT_TRUE(Eventually([&] { return server_->log().figures().failures > 1; }));
+    Kill();
+    env_.FailSyncs(0);
   }
   void ExpectAt(uint32_t partition, uint64_t index) {
     ASSERT_TRUE(server_->Has(partition));

@@ -178,14 +178,7 @@ TEST_F(ServerLogTest, TooMuchThatWaitsIsNoRoom) {
 TEST_F(ServerLogTest, AStartOnADiskThatTakesNothingSaysSo) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   Restart(options);
-  server_->Change(1, 10);
-  ASSERT_TRUE(server_->WaitDurable(1));
-  // Something at the end that is readable and was never known to be durable.
-  env_.FailSyncs(1'000'000);
-  server_->Change(1);
-  ASSERT_TRUE(Eventually([&] { return server_->log().figures().failures > 1; }));
-  Kill();
-  env_.FailSyncs(0);
+  KillWithAnUnsettledEnd();
   const uint64_t used = env_.UsedBytes();
   options.start_timeout = std::chrono::milliseconds(1);
   server_ = std::make_unique<ServerLogHarness>(env_, options, FSYNC);
@@ -201,13 +194,7 @@ TEST_F(ServerLogTest, AStartOnADiskThatTakesNothingSaysSo) {
 // Its thread cannot be left in the system's call, so Start returns when that does; but says before what it waits for.
 TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
   Restart();
-  server_->Change(1, 10);
-  ASSERT_TRUE(server_->WaitDurable(1));
-  env_.FailSyncs(1'000'000);
-  server_->Change(1);
-  ASSERT_TRUE(Eventually([&] { return server_->log().figures().failures > 1; }));
-  Kill();
-  env_.FailSyncs(0);
+  KillWithAnUnsettledEnd();
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.start_timeout = std::chrono::milliseconds(1);
   server_ = nullptr;
