@@ -168,6 +168,33 @@ class UsageTest(unittest.TestCase):
         self.assertIn("bazel-bootstrap", packages)
         self.assertEqual(len(packages), len(set(packages)))
 
+    def test_a_toolkit_with_all_parts_is_used_as_it_is(self):
+        home = os.path.join(FOLDER, "toolkit")
+        for file in ("bin/nvcc", "include/cuda_runtime.h", "include/cublas_v2.h", "include/nccl.h",
+                     "lib64/libcudart_static.a", "lib64/libcublas.so", "lib64/libnccl.so"):
+            os.makedirs(os.path.dirname(os.path.join(home, file)), exist_ok=True)
+            open(os.path.join(home, file), "w", encoding="ascii").close()
+        done = self.install_cuda(CUDA_HOME=home)
+        self.assertIn("are in %s\n" % home, done.stdout)
+        # Without one of them, it is not. A folder that cannot be made keeps this test from downloading.
+        os.remove(os.path.join(home, "include/nccl.h"))
+        done = self.install_cuda(CUDA_HOME=home)
+        self.assertNotIn("are in %s\n" % home, done.stdout)
+
+    def install_cuda(self, **environment):
+        """Runs the function alone: the packages of Debian may be missing where this test runs."""
+        with open(os.path.join(HERE, "install_packages"), encoding="utf-8") as file:
+            script = file.read().split("list_only=")[0] + "install_cuda\n"
+        return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False,
+                              stdin=subprocess.DEVNULL, env={"PATH": os.environ["PATH"], "HOME": "/dev/null", **environment})
+
+    def test_wheels_of_cuda_are_pinned(self):
+        packages = self.run_script("install_packages", "--with-cuda", "--list").stdout.split()
+        wheels = [package for package in packages if package.startswith("nvidia-")]
+        self.assertEqual(len(wheels), 7)
+        for wheel in wheels:
+            self.assertRegex(wheel, r"^nvidia-[a-z0-9-]+==[0-9.]+$")
+
 
 if __name__ == "__main__":
     unittest.main()

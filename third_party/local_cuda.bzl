@@ -56,11 +56,25 @@ cc_library(
 def _has(context, home, files):
     return all([context.path(home + "/" + file).exists for file in files])
 
+_CUDA_FILES = ["include/cuda_runtime.h", "include/cublas_v2.h", "lib64/libcudart_static.a", "lib64/libcublas.so", "bin/nvcc"]
+_NCCL_FILES = ["include/cuda_runtime.h", "include/nccl.h", "lib64/libcudart_static.a", "lib64/libnccl.so"]
+
+# CUDA_HOME if it is set. Otherwise the usual place if it has all, then what deploy/install_packages --with-cuda has made.
+def _find_home(context):
+    if context.os.environ.get("CUDA_HOME"):
+        return context.os.environ["CUDA_HOME"]
+    usual = "/usr/local/cuda"
+    from_pypi = context.os.environ.get("HOME", "/root") + "/.cache/pawl/cuda"
+    for home in [usual, from_pypi]:
+        if _has(context, home, _CUDA_FILES + _NCCL_FILES):
+            return home
+    return usual
+
 def _local_cuda_impl(context):
-    home = context.os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    home = _find_home(context)
     has_runtime = _has(context, home, ["include/cuda_runtime.h", "lib64/libcudart_static.a"])
-    has_nccl = has_runtime and _has(context, home, ["include/nccl.h", "lib64/libnccl.so"])
-    has_cuda = has_runtime and _has(context, home, ["include/cublas_v2.h", "lib64/libcublas.so", "bin/nvcc"])
+    has_nccl = _has(context, home, _NCCL_FILES)
+    has_cuda = _has(context, home, _CUDA_FILES)
 
     # What nvcc makes depends on which one it is.
     version = ""
@@ -82,6 +96,6 @@ def _local_cuda_impl(context):
 # HAVE_NCCL (the runtime and NCCL); everything else builds without.
 local_cuda = repository_rule(
     implementation = _local_cuda_impl,
-    environ = ["CUDA_HOME"],
+    environ = ["CUDA_HOME", "HOME"],
     local = True,
 )
