@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -19,10 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "client_lib/base/clock.h"
 #include "client_lib/base/status_macros.h"
-#include "deploy/pawlctl/child_process.h"
-#include "tests/harness/runfile.h"
+#include "tests/harness/command_output.h"
 
 namespace pawl {
 namespace {
@@ -33,7 +30,6 @@ constexpr char kBridge[] = "pawl0";
 constexpr char kTestHost[] = "test";
 // Of an address that nobody has.
 constexpr char kNobody[] = "02:00:00:00:00:99";
-constexpr std::chrono::seconds kIpTimeout{10};
 constexpr uint32_t kMaxHosts = 250;
 // Of a limited link. What the kernel hands over at once (the usual 64 KiB are too much for a slow link) must be less than
 // the burst: it would be cut into packets of the wire's size, which cost the processors of an emulation dearly.
@@ -49,18 +45,9 @@ absl::Status Failed(absl::string_view what) {
 
 std::string AddressOfNumber(uint32_t number) { return absl::StrCat("10.77.0.", number); }
 
-// What a program says with these arguments, separated by spaces.
+// `arguments` are separated by spaces.
 absl::StatusOr<std::string> OutputOf(const char* program, absl::string_view arguments) {
-  const std::string name = std::filesystem::path(program).filename().string();
-  PAWL_ASSIGN_OR_RETURN(const std::string folder, MakeOutputFolder(name));
-  const std::string log = absl::StrCat(folder, "/", name, ".log");
-  PAWL_ASSIGN_OR_RETURN(const auto child, ChildProcess::Start({name, program, absl::StrSplit(arguments, ' '), log}));
-  const std::string command = absl::StrCat(program, " ", arguments);
-  if (!child->WaitUntil(Clock::Real().Now() + kIpTimeout)) return absl::DeadlineExceededError(command);
-  std::ifstream file(log);
-  std::string output(std::istreambuf_iterator<char>(file), {});
-  if (!child->Succeeded()) return absl::UnavailableError(absl::StrCat(command, ": ", output));
-  return output;
+  return CommandOutput(program, absl::StrSplit(arguments, ' '));
 }
 
 absl::Status Ip(absl::string_view arguments) { return OutputOf(kIp, arguments).status(); }

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -152,6 +154,14 @@ absl::Status ProcessCluster::Kill(const std::string& name) {
   return absl::DeadlineExceededError(absl::StrCat(name, " does not die"));
 }
 
+absl::Status ProcessCluster::ReplaceDisk(const std::string& server) {
+  if (const auto disk = disks_.find(server); disk != disks_.end()) return disk->second->Replace();
+  std::error_code error;
+  std::filesystem::remove_all(absl::StrCat(folder_, "/", server), error);
+  if (error) return absl::UnavailableError(absl::StrCat(server, ": ", error.message()));
+  return absl::OkStatus();
+}
+
 void ProcessCluster::Pause(const std::string& name) {
   ChildProcess& child = node(name);
   child.Signal(SIGSTOP);
@@ -197,7 +207,11 @@ absl::Status ProcessCluster::AddNode(const std::string& name, const std::string&
 absl::Status ProcessCluster::AddServer(const std::vector<std::string>& flags) {
   const std::string name = absl::StrCat("server-", servers_++);
   PAWL_ASSIGN_OR_RETURN(std::vector<std::string> arguments, ListenFlags(name));
-  arguments.push_back(absl::StrCat("--data_dir=", folder_, "/", name));
+  const std::string data_dir = absl::StrCat(folder_, "/", name);
+  if (options_.server_disk_bytes > 0) {
+    PAWL_ASSIGN_OR_RETURN(disks_[name], LoopDisk::Mount(data_dir + ".disk", data_dir, options_.server_disk_bytes));
+  }
+  arguments.push_back(absl::StrCat("--data_dir=", data_dir));
   arguments.insert(arguments.end(), flags.begin(), flags.end());
   return AddNode(name, options_.server_program, std::move(arguments));
 }

@@ -19,6 +19,7 @@
 #include "nlohmann/json.hpp"
 #include "proto/scheduler.grpc.pb.h"
 #include "tests/harness/byte_proxy.h"
+#include "tests/harness/loop_disk.h"
 #include "tests/harness/network_namespaces.h"
 #include "tests/harness/peer_names.h"
 
@@ -50,6 +51,8 @@ struct ProcessClusterOptions {
   // If set, each process is a host of its own there, and this process is "test". Outlives the cluster. Not with proxies or
   // fixed_ports (they are fixed).
   NetworkNamespaces* network = nullptr;
+  // If not 0, each server's folder is a LoopDisk of so many bytes; LoopDisk::EnterPrivateMounts has succeeded.
+  uint64_t server_disk_bytes = 0;
   // Which programs to run, from the workspace's root; they must be among the target's data. //tests/chaos has the ones
   // with failpoints.
   std::string scheduler_program = "scheduler/pawl-scheduler";
@@ -103,6 +106,10 @@ class ProcessCluster {
   absl::Status Restart(const std::string& name, const std::vector<std::string>& environment = {});
   // Waits until a server or worker is registered in its present life, under whatever name; returns that name.
   absl::StatusOr<std::string> WaitUntilMember(const std::string& name, MonotonicDuration timeout);
+  // Removes all files of a server that has ended, as if its disk were lost and it got another one.
+  absl::Status ReplaceDisk(const std::string& server);
+  // The disk of a server. REQUIRES: ProcessClusterOptions::server_disk_bytes, and there is such a server.
+  LoopDisk& disk(const std::string& server) { return *disks_.at(server); }
   // What stands before "scheduler" or a server. REQUIRES: ProcessClusterOptions::proxies, and there is such a process.
   ByteProxy& proxy(const std::string& name);
 
@@ -146,6 +153,8 @@ class ProcessCluster {
   PeerNames peer_names_;
   // By process. Before processes_: proxies are the last to go.
   std::map<std::string, std::unique_ptr<ByteProxy>> proxies_;
+  // By server.
+  std::map<std::string, std::unique_ptr<LoopDisk>> disks_;
   // Where processes with fixed ports listen.
   std::map<std::string, std::string> direct_addresses_;
   std::string folder_;

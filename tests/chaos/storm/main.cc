@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "client_lib/daemon/daemon.h"
 #include "tests/chaos/storm/storm.h"
+#include "tests/harness/loop_disk.h"
 
 ABSL_FLAG(double, minutes, 1, "how long");
 ABSL_FLAG(uint64_t, seed, 0, "of the faults; 0 draws one");
@@ -32,12 +33,15 @@ ABSL_FLAG(uint32_t, senders, 3, "senders");
 ABSL_FLAG(uint32_t, partitions, 16, "partitions");
 ABSL_FLAG(double, pushes_per_second, 50, "of each sender");
 ABSL_FLAG(uint32_t, row_width, 64, "floats in a row, of which a push has one in each partition");
+ABSL_FLAG(uint64_t, rows, 0,
+          "rows of a table beside the ledger's, written before the storm and read after it: servers with gigabytes");
 ABSL_FLAG(std::string, faults, "", "kinds of faults, separated by commas; default: all that such a cluster survives");
 ABSL_FLAG(std::string, failpoints, "", "failpoints at which servers crash, separated by commas");
 ABSL_FLAG(uint32_t, heartbeat_interval_ms, 200, "of the cluster");
 ABSL_FLAG(uint32_t, lease_ms, 1000, "of the cluster");
 ABSL_FLAG(uint32_t, max_scheduler_away_s, 60, "how long the scheduler is away at most");
 ABSL_FLAG(uint32_t, max_silence_ms, 5000, "how long a link is cut at most");
+ABSL_FLAG(uint32_t, max_disk_trouble_s, 10, "how long a disk is full or hangs at most");
 ABSL_FLAG(uint32_t, max_recovery_s, 60, "how long everything may take to be back");
 
 namespace pawl {
@@ -73,6 +77,10 @@ int Rage() {
   options.lease_ms = absl::GetFlag(FLAGS_lease_ms);
   options.max_scheduler_away = std::chrono::seconds(absl::GetFlag(FLAGS_max_scheduler_away_s));
   options.max_silence = std::chrono::milliseconds(absl::GetFlag(FLAGS_max_silence_ms));
+  options.bulk_rows = absl::GetFlag(FLAGS_rows);
+  options.max_disk_trouble = std::chrono::seconds(absl::GetFlag(FLAGS_max_disk_trouble_s));
+  const absl::Status mounts = LoopDisk::EnterPrivateMounts();
+  options.disks = mounts.ok();
   options.max_recovery = std::chrono::seconds(absl::GetFlag(FLAGS_max_recovery_s));
   options.progress = [](const std::string& line) {
     std::printf("%s\n", line.c_str());
@@ -84,6 +92,7 @@ int Rage() {
   }
 
   options.progress(absl::StrCat("seed ", options.seed));
+  if (!mounts.ok()) options.progress(absl::StrCat("no disk-full and no disk-hang, which need root: ", mounts.message()));
   std::string folder;
   const absl::StatusOr<StormReport> report = RunStorm(options, &folder);
   if (!report.ok()) {

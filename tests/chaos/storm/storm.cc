@@ -25,6 +25,7 @@
 #include "client_lib/rpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/server_control.grpc.pb.h"
+#include "tests/chaos/storm/bulk_table.h"
 #include "tests/chaos/storm/last_acknowledgement.h"
 #include "tests/chaos/storm/replica_agreement.h"
 #include "tests/harness/ledger.h"
@@ -54,6 +55,10 @@ constexpr std::chrono::seconds kSettleLimit{15};
 // All ranks get as far as this beyond the last sequence of any.
 constexpr uint64_t kStepsToEnd = 30;
 constexpr uint32_t kInFlight = 8;
+// Sparse files: only what is written takes room.
+constexpr uint64_t kDiskBytes = uint64_t{1} << 30;
+// A log, a snapshot and the one that replaces it, and as much again for files that are being deleted.
+constexpr uint64_t kDiskBytesPerByte = 6;
 constexpr uint32_t kNobody = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxReportedViolations = 50;
 
@@ -81,12 +86,17 @@ class Storm {
     cluster.lease = std::chrono::milliseconds(options_.lease_ms);
     cluster.flags["scheduler"] = {absl::StrCat("--heartbeat_interval_ms=", options_.heartbeat_interval_ms)};
     cluster.proxies = true;
+    if (options_.disks) cluster.server_disk_bytes = kDiskBytes + kDiskBytesPerByte * bulk_bytes();
     if (!options_.failpoints.empty()) cluster.server_program = "tests/chaos/pawl-server-with-failpoints";
     PAWL_ASSIGN_OR_RETURN(cluster_, ProcessCluster::Start(cluster));
     alive_.insert("scheduler");
     for (uint32_t i = 0; i < options_.servers; ++i) {
       servers_.push_back(absl::StrCat("server-", i));
       alive_.insert(servers_.back());
+    }
+    if (options_.bulk_rows > 0) {
+      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect());
+      PAWL_RETURN_IF_ERROR(WriteBulkTable(*client, options_.bulk_rows, options_.row_width));
     }
     for (uint32_t i = 0; i < options_.senders; ++i) {
       senders_.push_back(absl::StrCat("sender-", i));
@@ -101,6 +111,9 @@ class Storm {
     report_.cluster = absl::StrCat(options_.servers, " servers, ", options_.replicas, " replicas, durability ",
                                    Durability_Name(options_.durability), ", ", ConsistencyMode_Name(options_.mode), ", ",
                                    options_.senders, " senders of ", options_.pushes_per_second, " pushes/s");
+    if (options_.bulk_rows > 0) {
+      absl::StrAppend(&report_.cluster, ", ", options_.bulk_rows, " rows of ", options_.row_width, " floats beside them");
+    }
     const MonotonicTime beginning = Now();
     std::string missing;
     const auto nothing_is_missing = [&] {
@@ -174,6 +187,14 @@ class Storm {
 
  private:
   bool ranks() const { return options_.mode != ASYNC; }
+  uint64_t bulk_bytes() const { return options_.bulk_rows * options_.row_width * sizeof(float); }
+
+  absl::StatusOr<std::unique_ptr<Client>> Connect() {
+    ClientOptions options;
+    options.scheduler = cluster_->scheduler_address();
+    options.connect_timeout = kStartLimit;
+    return Client::Connect(options);
+  }
 
   std::vector<std::string> names_with_proxy() const {
     std::vector<std::string> names = servers_;
@@ -251,6 +272,27 @@ class Storm {
         return Restart(fault.victim);
       case FaultKind::kServerCrashAtFailpoint:
         return CrashAtFailpoint(fault, from);
+      case FaultKind::kDiskGone:
+        PAWL_RETURN_IF_ERROR(Kill(fault.victim));
+        PAWL_RETURN_IF_ERROR(cluster_->ReplaceDisk(fault.victim));
+        Watch(fault.lasts);
+        return Restart(fault.victim);
+      case FaultKind::kDiskFull:
+        PAWL_RETURN_IF_ERROR(cluster_->disk(fault.victim).Fill());
+        Watch(fault.lasts);
+        return cluster_->disk(fault.victim).Empty();
+      case FaultKind::kDiskHang:
+        PAWL_RETURN_IF_ERROR(cluster_->disk(fault.victim).FreezeFor(fault.lasts));
+        Watch(fault.lasts);
+        return absl::OkStatus();
+      case FaultKind::kTwoServersKill:
+        for (const std::string& server : {fault.victim, fault.peer}) cluster_->node(server).Signal(SIGKILL);
+        for (const std::string& server : {fault.victim, fault.peer}) PAWL_RETURN_IF_ERROR(Kill(server));
+        PAWL_RETURN_IF_ERROR(cluster_->ReplaceDisk(fault.peer));
+        Watch(fault.delay);
+        PAWL_RETURN_IF_ERROR(Restart(fault.victim));
+        Watch(fault.lasts);
+        return Restart(fault.peer);
       case FaultKind::kAllServersKill:
         for (const std::string& server : servers_) cluster_->node(server).Signal(SIGKILL);
         for (const std::string& server : servers_) PAWL_RETURN_IF_ERROR(Kill(server));
@@ -428,10 +470,12 @@ class Storm {
   }
 
   absl::Status CheckRows(const Ledger& ledger) {
-    ClientOptions client_options;
-    client_options.scheduler = cluster_->scheduler_address();
-    client_options.connect_timeout = kStartLimit;
-    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Connect(client_options));
+    PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Connect());
+    if (options_.bulk_rows > 0) {
+      PAWL_ASSIGN_OR_RETURN(const uint64_t bad, CountBadBulkRows(*client, options_.bulk_rows));
+      if (bad > 0)
+        Violation(absl::StrCat(bad, " of the ", options_.bulk_rows, " rows beside the ledger are not what they were"));
+    }
     PAWL_ASSIGN_OR_RETURN(const Table table, client->OpenTable("ledger").get());
     job_id_ = client->job_id();
     LedgerScope scope = ScopeOf(ledger, options_.partitions, options_.row_width);
@@ -488,8 +532,8 @@ class Storm {
       }
       report_.digests_compared += equal;
     }
-    // Ballast is counted too.
-    if (short_lived_ == 0 && applied != rows_applied) {
+    // Ballast and the table beside the ledger are counted too.
+    if (short_lived_ == 0 && options_.bulk_rows == 0 && applied != rows_applied) {
       Violation(absl::StrCat("the servers have counted ", applied, " segments as applied, and the rows say ", rows_applied));
     }
     return absl::OkStatus();
@@ -566,10 +610,19 @@ std::vector<FaultKind> SurvivableFaults(const StormOptions& options) {
     kinds.insert(kinds.end(), {FaultKind::kServerKill, FaultKind::kServerCrashAtFailpoint});
   }
   if (recovers && logged) kinds.push_back(FaultKind::kAllServersKill);
+  if (options.replicas > 1) kinds.push_back(FaultKind::kDiskGone);
+  if (options.replicas > 2 || (options.replicas > 1 && logged)) kinds.push_back(FaultKind::kTwoServersKill);
+  if (options.disks && logged) kinds.insert(kinds.end(), {FaultKind::kDiskFull, FaultKind::kDiskHang});
   return kinds;
 }
 
 absl::StatusOr<StormReport> RunStorm(const StormOptions& options, std::string* folder) {
+  for (const FaultKind kind : {FaultKind::kDiskFull, FaultKind::kDiskHang}) {
+    if (!options.disks && std::count(options.kinds.begin(), options.kinds.end(), kind) > 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(FaultName(kind), " needs disks that this machine does not allow to mount"));
+    }
+  }
   StormPlanOptions plan_options;
   plan_options.seed = options.seed;
   plan_options.servers = options.servers;
@@ -577,6 +630,7 @@ absl::StatusOr<StormReport> RunStorm(const StormOptions& options, std::string* f
   plan_options.kinds = options.kinds.empty() ? SurvivableFaults(options) : options.kinds;
   plan_options.max_scheduler_away = options.max_scheduler_away;
   plan_options.max_silence = options.max_silence;
+  plan_options.max_disk_trouble = options.max_disk_trouble;
   plan_options.failpoints = options.failpoints;
   PAWL_ASSIGN_OR_RETURN(StormPlan plan, StormPlan::Create(plan_options));
   Storm storm(options);

@@ -31,6 +31,8 @@ struct StormOptions {
   double pushes_per_second = 100;
   // Small enough for the memory of a long storm.
   uint32_t row_width = 64;
+  // Of a table beside the ledger, of the same width, that is written before the storm and read after it.
+  uint64_t bulk_rows = 0;
   // Empty: all that the cluster is to survive by its replicas, durability and mode.
   std::vector<FaultKind> kinds;
   // Names for FaultKind::kServerCrashAtFailpoint.
@@ -39,6 +41,9 @@ struct StormOptions {
   uint32_t lease_ms = 1000;
   MonotonicDuration max_scheduler_away = std::chrono::seconds(60);
   MonotonicDuration max_silence = std::chrono::seconds(5);
+  // Each server has a disk of its own (LoopDisk), as kDiskFull and kDiskHang need.
+  bool disks = false;
+  MonotonicDuration max_disk_trouble = std::chrono::seconds(10);
   // A cluster that has not recovered for so long after a fault has ended never will.
   MonotonicDuration max_recovery = std::chrono::seconds(60);
   // Told to each as a whole line as the storm goes on.

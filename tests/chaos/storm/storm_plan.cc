@@ -19,6 +19,10 @@ struct Name {
 constexpr Name kNames[] = {
     {FaultKind::kServerKill, "server-kill"},
     {FaultKind::kServerCrashAtFailpoint, "server-crash-at-failpoint"},
+    {FaultKind::kDiskGone, "disk-gone"},
+    {FaultKind::kDiskFull, "disk-full"},
+    {FaultKind::kDiskHang, "disk-hang"},
+    {FaultKind::kTwoServersKill, "two-servers-kill"},
     {FaultKind::kAllServersKill, "all-servers-kill"},
     {FaultKind::kServerPause, "server-pause"},
     {FaultKind::kSchedulerKill, "scheduler-kill"},
@@ -80,6 +84,9 @@ std::string Fault::ToString() const {
     case FaultKind::kLinkBlackHole:
       absl::StrAppend(&text, answers ? ", its answers to " : ", what it is sent by ", peer.empty() ? "all" : peer);
       break;
+    case FaultKind::kTwoServersKill:
+      absl::StrAppend(&text, ", back after ", ToMilliseconds(delay), " ms, and of ", peer, ", whose disk is lost");
+      break;
     case FaultKind::kServerCrashAtFailpoint:
       absl::StrAppend(&text, " at ", failpoint, ", hit ", hit);
       break;
@@ -97,6 +104,7 @@ std::string Fault::ToString() const {
 
 absl::StatusOr<StormPlan> StormPlan::Create(StormPlanOptions options) {
   if (options.failpoints.empty()) std::erase(options.kinds, FaultKind::kServerCrashAtFailpoint);
+  if (options.servers < 2) std::erase(options.kinds, FaultKind::kTwoServersKill);
   if (options.kinds.empty()) return absl::InvalidArgumentError("a storm without a kind of fault");
   if (options.servers == 0 || options.senders == 0) return absl::InvalidArgumentError("a storm without servers or senders");
   return StormPlan(std::move(options));
@@ -159,6 +167,23 @@ Fault StormPlan::Next() {
       fault.failpoint = options_.failpoints[Between(0, options_.failpoints.size() - 1)];
       fault.hit = Between(1, 200);
       fault.lasts = Milliseconds(0, 2000);
+      break;
+    case FaultKind::kDiskGone:
+      fault.victim = SomeServer();
+      fault.lasts = Milliseconds(0, 3000);
+      break;
+    case FaultKind::kDiskFull:
+    case FaultKind::kDiskHang:
+      fault.victim = SomeServer();
+      fault.lasts = Milliseconds(500, std::max<uint64_t>(500, ToMilliseconds(options_.max_disk_trouble)));
+      break;
+    case FaultKind::kTwoServersKill:
+      fault.victim = SomeServer();
+      do {
+        fault.peer = SomeServer();
+      } while (fault.peer == fault.victim);
+      fault.delay = Milliseconds(0, 200);
+      fault.lasts = Milliseconds(0, 4000);
       break;
     case FaultKind::kAllServersKill:
       fault.lasts = Milliseconds(0, 2000);

@@ -18,6 +18,14 @@ enum class FaultKind {
   kServerKill,
   // A server kills itself at a failpoint, at the n-th time it passes there.
   kServerCrashAtFailpoint,
+  // kill -9 of a server, which is started again with an empty disk.
+  kDiskGone,
+  // A server's disk is full for a while.
+  kDiskFull,
+  // Writes to a server's disk hang for a while.
+  kDiskHang,
+  // Two servers by kill -9 at once. One comes back at once with its disk, the other later with an empty one.
+  kTwoServersKill,
   // All servers by kill -9 at once.
   kAllServersKill,
   // A server stands still for longer than its lease, then goes on.
@@ -54,11 +62,12 @@ struct Fault {
   MonotonicDuration lasts = {};
   // "server-1", "scheduler", "sender-0": whom it hits, or whose way in is disturbed.
   std::string victim;
-  // Of link faults: the process at the other end; "" for all.
+  // Of link faults: the process at the other end; "" for all. kTwoServersKill: the one whose disk is lost.
   std::string peer;
   // Of link faults: what the victim sends is hit, not what it is sent.
   bool answers = false;
-  // kLinkDelay: of each byte. kLinkReset: how many bytes pass before the reset.
+  // kTwoServersKill: when the victim is started again. kLinkDelay: of each byte. kLinkReset: how many bytes pass before the
+  // reset.
   MonotonicDuration delay = {};
   uint64_t bytes = 0;
   // kServerCrashAtFailpoint.
@@ -83,6 +92,8 @@ struct StormPlanOptions {
   MonotonicDuration max_scheduler_away = std::chrono::seconds(60);
   // Of kLinkSilence, kLinkPartition and kLinkBlackHole. A cluster without replication needs it below its lease.
   MonotonicDuration max_silence = std::chrono::seconds(5);
+  // Of kDiskFull and kDiskHang.
+  MonotonicDuration max_disk_trouble = std::chrono::seconds(10);
   // Names for kServerCrashAtFailpoint, which is left out without any.
   std::vector<std::string> failpoints;
 };

@@ -1,0 +1,18 @@
+// Runs a program of the system for a test.
+#ifndef PAWL_TESTS_HARNESS_COMMAND_OUTPUT_H_
+#define PAWL_TESTS_HARNESS_COMMAND_OUTPUT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace pawl {
+
+// Runs `program`, an absolute path, and returns what it prints. UNAVAILABLE with the output if it fails,
+// DEADLINE_EXCEEDED if it takes more than ten seconds. For the main thread (see ChildProcess).
+absl::StatusOr<std::string> CommandOutput(const std::string& program, const std::vector<std::string>& arguments);
+
+}  // namespace pawl
+
+#endif  // PAWL_TESTS_HARNESS_COMMAND_OUTPUT_H_
