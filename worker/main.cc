@@ -27,6 +27,7 @@
 #include "client_lib/daemon/health_endpoint.h"
 #include "spdlog/spdlog.h"
 #include "worker/collective/open_collectives.h"
+#include "worker/device/cpu/openblas_kernels.h"
 #include "worker/device/open_device.h"
 #include "worker/interrupt.h"
 #include "worker/worker.h"
@@ -148,6 +149,7 @@ int Report(const WorkerOutcome& outcome) {
 }
 
 int Main(int argc, char** argv) {
+  RestartWithBetterOpenBlasKernels(argv);
   SetUpDaemon("pawl-worker", kUsage, argc, argv);
   WorkerOptions options;
   options.scheduler = SchedulerAddress(absl::GetFlag(FLAGS_scheduler));
@@ -183,6 +185,7 @@ int Main(int argc, char** argv) {
   if (absl::GetFlag(FLAGS_step_delay_ms) < 0) return UsageError("--step_delay_ms must not be negative");
   options.step_delay = std::chrono::milliseconds(absl::GetFlag(FLAGS_step_delay_ms));
 
+  spdlog::info("OpenBLAS computes with its {} kernels", OpenBlasKernels());
   EndSignal signal;
   absl::StatusOr<std::unique_ptr<HealthEndpoint>> health = HealthEndpoint::Listen(absl::GetFlag(FLAGS_listen));
   if (!health.ok()) return UsageError(absl::StrCat("--listen: ", health.status().message()));
