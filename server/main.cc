@@ -175,9 +175,11 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   data_plane_options.helpers = &helpers;
   data_plane_options.replication.repair_bytes_per_s = absl::GetFlag(FLAGS_repair_bytes_per_s);
 
+  // Heartbeats have a thread of their own.
   GrpcControlChannel channel(scheduler);
+  GrpcControlChannel routing_channel(scheduler);
   auto peers = std::make_unique<GrpcTransport>();
-  ServerNode node(std::move(node_options), data_plane_options, *std::move(log), channel, *peers, clock);
+  ServerNode node(std::move(node_options), data_plane_options, *std::move(log), channel, *peers, clock, &routing_channel);
   ParameterService parameter_service(node.data_plane(), clock);
   ReplicationService replication_service(node.data_plane(), clock);
   Checkpointer checkpointer(Env::Real(), node.data_plane(), clock);
@@ -217,6 +219,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
   // Waits for its calls, which end in the node: so not after it.
   peers.reset();
   channel.Shutdown();
+  routing_channel.Shutdown();
   if (ended->ok() || absl::IsCancelled(*ended) || asked_to_end) {
     spdlog::info("ended{}", ended->ok() ? "" : absl::StrCat(": ", ended->message()));
     return kExitDone;

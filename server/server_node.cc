@@ -16,11 +16,11 @@ constexpr std::chrono::milliseconds kRoutingGrace{500};
 }  // namespace
 
 ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<NodeLog> log,
-                       ControlChannel& channel, Transport& peers, const Clock& clock)
+                       ControlChannel& channel, Transport& peers, const Clock& clock, ControlChannel* routing_channel)
     : options_(std::move(options)),
       data_plane_options_(data_plane),
       clock_(clock),
-      link_(channel, clock, options_.scheduler, Events()),
+      link_(channel, clock, options_.scheduler, Events(), routing_channel),
       data_plane_(data_plane, clock, &peers, [this] { return LeaseUntil(); }),
       log_(std::move(log)) {}
 

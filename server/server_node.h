@@ -47,10 +47,10 @@ struct ServerNodeOptions {
 class ServerNode {
  public:
   // `log` is the data directory, just opened; null: this server has none, and can only be in jobs that write no log.
-  // `channel`, `peers` and `clock` outlive the node. The owner shuts `peers` down, and everything that calls the data
+  // `channel`, `peers`, `clock` and `routing_channel` (see NodeLink) outlive the node. The owner shuts `peers` down, and everything that calls the data
   // plane, before the destruction.
   ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<NodeLog> log,
-             ControlChannel& channel, Transport& peers, const Clock& clock);
+             ControlChannel& channel, Transport& peers, const Clock& clock, ControlChannel* routing_channel = nullptr);
   // Close.
   ~ServerNode();
   ServerNode(const ServerNode&) = delete;

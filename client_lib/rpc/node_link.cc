@@ -52,8 +52,13 @@ bool IsEnd(JobState state) { return state == COMPLETED || state == FAILED || sta
 // earlier one ends without effect.
 class NodeLink::State : public std::enable_shared_from_this<State> {
  public:
-  State(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events)
-      : channel_(channel), clock_(clock), scheduler_(std::move(scheduler)), events_(std::move(events)) {}
+  State(ControlChannel& channel, ControlChannel& routing_channel, const Clock& clock, std::string scheduler,
+        Events events)
+      : channel_(channel),
+        routing_channel_(routing_channel),
+        clock_(clock),
+        scheduler_(std::move(scheduler)),
+        events_(std::move(events)) {}
 
   void Register(RegisterRequest request, MonotonicTime deadline, Registered done) {
     auto attempts = std::make_shared<Registration>();
@@ -92,10 +97,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       told_to_leave_ = false;
     }
     // Not here: the caller may be in an event.
-    channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), life] {
-      self->Beat(life);
-      self->PollRouting(life, 0);
-    });
+    channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), life] { self->Beat(life); });
+    routing_channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), life] { self->PollRouting(life, 0); });
   }
 
   void Close() {
@@ -126,8 +129,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     MutexLock lock(mu_);
     const MonotonicTime limit = Clock::Real().Now() + kCloseLimit;
-    while (in_event_) {
-      if (!event_over_.WaitUntil(mu_, limit) && in_event_) {
+    while (running_ != kNone) {
+      if (!event_over_.WaitUntil(mu_, limit) && running_ != kNone) {
         spdlog::critical("an event of the link to the scheduler has blocked for {} s", kCloseLimit.count());
         std::abort();
       }
@@ -157,18 +160,29 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     std::optional<MonotonicTime> taken_since;
   };
 
-  // Holds the right to run events; false: the life is over, or the link closed. The caller calls EndEvent.
-  bool BeginEvent(uint64_t life) {
+  // Events of one kind run one at a time. Adopting a routing may take long and holds back no heartbeat; the events that
+  // begin and end a life run beside nothing.
+  using EventKinds = uint32_t;
+  static constexpr EventKinds kNone = 0;
+  static constexpr EventKinds kHeartbeatEvent = 1;
+  static constexpr EventKinds kRoutingEvent = 2;
+  static constexpr EventKinds kAllEvents = kHeartbeatEvent | kRoutingEvent;
+
+  // Acquires the right to run an event of these kinds; false: the life is over, or the link closed. The caller calls
+  // EndEvent with the same kinds.
+  bool BeginEvent(uint64_t life, EventKinds kinds) {
     MutexLock lock(mu_);
-    // Bounded by what an event may take; events are rare.
-    while (in_event_ && !closed_ && life == life_) event_over_.WaitUntil(mu_, Clock::Real().Now() + kNotedSilence);
+    // Bounded by what an event may take.
+    while ((running_ & kinds) != 0 && !closed_ && life == life_) {
+      event_over_.WaitUntil(mu_, Clock::Real().Now() + kNotedSilence);
+    }
     if (closed_ || life != life_) return false;
-    in_event_ = true;
+    running_ |= kinds;
     return true;
   }
-  void EndEvent() {
+  void EndEvent(EventKinds kinds) {
     MutexLock lock(mu_);
-    in_event_ = false;
+    running_ &= ~kinds;
     event_over_.NotifyAll();
   }
 
@@ -256,14 +270,14 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
 
   // Without effect if the life is over: whoever ended it has answered.
   void FinishRegistration(uint64_t life, absl::StatusOr<RegisterResponse> answer) {
-    if (!BeginEvent(life)) return;
+    if (!BeginEvent(life, kAllEvents)) return;
     std::shared_ptr<Registered> done;
     {
       MutexLock lock(mu_);
       done = std::exchange(registering_, nullptr);
     }
     if (done != nullptr) (*done)(std::move(answer));
-    EndEvent();
+    EndEvent(kAllEvents);
   }
 
   void Beat(uint64_t life) {
@@ -288,9 +302,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     channel_.After(interval, [self = shared_from_this(), life] { self->Beat(life); });
     if (!send) return;
     if (events_.fill_heartbeat != nullptr) {
-      if (!BeginEvent(life)) return;
+      if (!BeginEvent(life, kHeartbeatEvent)) return;
       events_.fill_heartbeat(request);
-      EndEvent();
+      EndEvent(kHeartbeatEvent);
     }
     const MonotonicTime sent = clock_.Now();
     channel_.Call("/pawl.Scheduler/Heartbeat", EncodeSmall(request), timeout,
@@ -332,21 +346,21 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     if (disowned) {
       spdlog::warn("the scheduler at {} does not know this life of the node: {}", scheduler_, status.ToString());
-      if (!BeginEvent(life)) return;
+      if (!BeginEvent(life, kAllEvents)) return;
       {
         // Other answers of this life count no more. Register, in the event or later, begins the next.
         MutexLock lock(mu_);
         ++life_;
       }
       if (events_.disowned != nullptr) events_.disowned(status);
-      EndEvent();
-    } else if (state_changed && events_.job_state != nullptr && BeginEvent(life)) {
+      EndEvent(kAllEvents);
+    } else if (state_changed && events_.job_state != nullptr && BeginEvent(life, kHeartbeatEvent)) {
       events_.job_state(response.job_state(), response.failure());
-      EndEvent();
+      EndEvent(kHeartbeatEvent);
     }
-    if (told_to_leave && events_.told_to_leave != nullptr && BeginEvent(life)) {
+    if (told_to_leave && events_.told_to_leave != nullptr && BeginEvent(life, kHeartbeatEvent)) {
       events_.told_to_leave();
-      EndEvent();
+      EndEvent(kHeartbeatEvent);
     }
   }
 
@@ -361,7 +375,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       request.set_incarnation(registration_.incarnation());
     }
     const MonotonicTime sent = clock_.Now();
-    channel_.Call("/pawl.Scheduler/GetRouting", EncodeSmall(request), kRoutingAttempt,
+    routing_channel_.Call("/pawl.Scheduler/GetRouting", EncodeSmall(request), kRoutingAttempt,
                   [self = shared_from_this(), life, retries, sent](absl::Status status, IncomingMessage answer) {
                     self->OnRouting(life, retries, sent, std::move(status), answer);
                   });
@@ -384,9 +398,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       if (absl::IsInvalidArgument(status)) routing_ = nullptr;
     }
     if (is_newer && events_.routing != nullptr) {
-      if (!BeginEvent(life)) return;
+      if (!BeginEvent(life, kRoutingEvent)) return;
       events_.routing(*table);
-      EndEvent();
+      EndEvent(kRoutingEvent);
     }
     // The call waited as long as it was to: nothing new.
     const bool waited = absl::IsDeadlineExceeded(status) && clock_.Now() - sent >= kRoutingAttempt / 2;
@@ -394,8 +408,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       PollRouting(life, 0);
       return;
     }
-    channel_.After(Backoff(retries, RandomNumber()),
-                   [self = shared_from_this(), life, retries] { self->PollRouting(life, retries + 1); });
+    routing_channel_.After(Backoff(retries, RandomNumber()),
+                           [self = shared_from_this(), life, retries] { self->PollRouting(life, retries + 1); });
   }
 
   // Makes the whole table of what has changed since the present one.
@@ -416,6 +430,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   }
 
   ControlChannel& channel_;
+  ControlChannel& routing_channel_;
   const Clock& clock_;
   const std::string scheduler_;
   const Events events_;
@@ -432,7 +447,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   std::shared_ptr<Registered> registering_ PAWL_GUARDED_BY(mu_);
   bool registered_ PAWL_GUARDED_BY(mu_) = false;
   bool started_ PAWL_GUARDED_BY(mu_) = false;
-  bool in_event_ PAWL_GUARDED_BY(mu_) = false;
+  // The events that run now.
+  EventKinds running_ PAWL_GUARDED_BY(mu_) = kNone;
   RegisterResponse registration_ PAWL_GUARDED_BY(mu_);
   MonotonicDuration lease_ PAWL_GUARDED_BY(mu_) = kDefaultLease;
   bool heard_ PAWL_GUARDED_BY(mu_) = false;
@@ -446,8 +462,10 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   bool told_to_leave_ PAWL_GUARDED_BY(mu_) = false;
 };
 
-NodeLink::NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events)
-    : state_(std::make_shared<State>(channel, clock, std::move(scheduler), std::move(events))) {}
+NodeLink::NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events,
+                   ControlChannel* routing_channel)
+    : state_(std::make_shared<State>(channel, routing_channel == nullptr ? channel : *routing_channel, clock,
+                                     std::move(scheduler), std::move(events))) {}
 
 NodeLink::~NodeLink() { Close(); }
 

@@ -36,8 +36,9 @@ namespace pawl {
 // all the time, so that it does not wait for a heartbeat. What comes may be what has changed since the table that the link
 // has (client_lib/rpc/routing_changes.h); events get whole tables.
 //
-// Thread-safe. Owns no thread: works on the channel's. Events run there, one at a time, and must not block or
-// call Close; they do not run after Close has returned.
+// Thread-safe. Owns no thread: works on the channels'. Events run there and must not call Close; they do not run after
+// Close has returned. At most two run at one time: `routing`, which may take long where it has a channel of its own, and one
+// of the others, which must not block. `disowned` and the answer to Register run beside no other event.
 class NodeLink {
  public:
   struct Events {
@@ -55,8 +56,10 @@ class NodeLink {
   };
   using Registered = absl::AnyInvocable<void(absl::StatusOr<RegisterResponse>)>;
 
-  // `channel` and `clock` outlive the link; `scheduler` is what messages call the scheduler.
-  NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events);
+  // The channels and `clock` outlive the link; `scheduler` is what messages call the scheduler. `routing_channel` carries
+  // the routing, so that no heartbeat waits until one is adopted; null: `channel` does, for a `routing` that is quick.
+  NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events,
+           ControlChannel* routing_channel = nullptr);
   // Close.
   ~NodeLink();
   NodeLink(const NodeLink&) = delete;

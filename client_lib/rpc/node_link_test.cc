@@ -4,6 +4,7 @@
 #include <future>
 #include <map>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -168,6 +169,41 @@ class NodeLinkTest : public testing::Test {
   std::function<void()> when_disowned_;
   NodeLink link_;
 };
+
+TEST(NodeLinkRoutingChannelTest, HeartbeatsGoOutWhileARoutingIsAdopted) {
+  SimulatedClock clock;
+  ScriptedChannel heartbeats(clock);
+  ScriptedChannel routing(clock);
+  std::promise<void> adopting;
+  std::promise<void> adopt;
+  NodeLink link(heartbeats, clock, "scheduler:1",
+                {.fill_heartbeat = [](HeartbeatRequest&) {},
+                 .routing =
+                     [&](const RoutingTable&) {
+                       adopting.set_value();
+                       adopt.get_future().wait();
+                     },
+                 .job_state = nullptr,
+                 .disowned = nullptr},
+                &routing);
+  std::future<absl::StatusOr<RegisterResponse>> registered;
+  link.Register(RegisterRequest(), MonotonicTime::max(), Fulfilling(registered));
+  heartbeats.Answer(kRegister, Registration(5));
+  ASSERT_TRUE(registered.get().ok());
+  link.Start();
+  heartbeats.Advance(milliseconds(0));
+  routing.Advance(milliseconds(0));
+  std::thread adopter([&] { routing.Answer(kGetRouting, Routing(1)); });
+  adopting.get_future().wait();
+  for (int i = 0; i < 5; ++i) {
+    heartbeats.Answer(kHeartbeat, Running());
+    heartbeats.Advance(kInterval);
+  }
+  EXPECT_EQ(heartbeats.Waiting(kHeartbeat), 1u);
+  EXPECT_EQ(link.lease_until(), clock.Now() - kInterval + kLease);
+  adopt.set_value();
+  adopter.join();
+}
 
 TEST_F(NodeLinkTest, RegistrationIsTriedUnderOneNonceUntilTheSchedulerIsThere) {
   RegisterRequest request;
