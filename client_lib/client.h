@@ -74,6 +74,7 @@
 #define PAWL_CLIENT_LIB_CLIENT_H_
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -132,6 +133,8 @@ struct ClientOptions {
   std::string description;
   // How long Connect waits for the scheduler, and for the job's servers to be there.
   MonotonicDuration connect_timeout = std::chrono::seconds(60);
+  // Asked every 50 ms while Connect waits; an error ends Connect with that error. May be null.
+  std::function<absl::Status()> interrupted;
   // The deadline of calls that give none. Long, since a logical worker's pull waits
   // for its peers; a failure ends it sooner.
   MonotonicDuration call_timeout = std::chrono::seconds(120);

@@ -21,6 +21,9 @@ namespace {
 // After a failure everything under way ends at once, apart from callbacks of the user's.
 constexpr std::chrono::seconds kCloseLimit{60};
 
+// How often Join asks whether it is interrupted.
+constexpr std::chrono::milliseconds kJoinInterval{50};
+
 // A program that wants no limit says MonotonicDuration::max(), and deadlines must not overflow.
 constexpr std::chrono::hours kLongestTimeout{24 * 365};
 
@@ -53,6 +56,9 @@ bool ClientCore::is_sync() const { return IsSync(registration_.job().consistency
 absl::Status ClientCore::Join() {
   std::future<absl::Status> joined;
   Join(Fulfilling(joined));
+  while (options_.interrupted != nullptr && joined.wait_for(kJoinInterval) != std::future_status::ready) {
+    if (const absl::Status reason = options_.interrupted(); !reason.ok()) FinishJoin(reason);
+  }
   return joined.get();
 }
 

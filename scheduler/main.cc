@@ -34,6 +34,7 @@
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/daemon/daemon.h"
+#include "client_lib/daemon/node_file.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/job/job_validation.h"
 #include "grpcpp/grpcpp.h"
@@ -126,6 +127,15 @@ absl::StatusOr<std::chrono::milliseconds> Timeout(absl::string_view flag, double
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
 }
 
+// `below` says what a value below `least` would mean.
+absl::StatusOr<std::chrono::milliseconds> Milliseconds(absl::string_view flag, uint32_t value, uint32_t least,
+                                                       absl::string_view below) {
+  if (value >= least && value <= kMaxTimeoutS * 1000) return std::chrono::milliseconds(value);
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, " must be ", least, " to ",
+                                                 static_cast<uint64_t>(kMaxTimeoutS * 1000),
+                                                 value < least ? absl::StrCat(": ", below) : ""));
+}
+
 // The job as it will be run, and all that the flags say about it.
 absl::StatusOr<Coordinator::Options> ReadOptions() {
   Coordinator::Options options;
@@ -153,7 +163,10 @@ absl::StatusOr<Coordinator::Options> ReadOptions() {
   }
   options.heartbeat_interval = std::chrono::milliseconds(heartbeat_interval_ms);
   options.lease = std::chrono::milliseconds(lease_ms);
-  options.start_timeout = std::chrono::milliseconds(absl::GetFlag(FLAGS_start_timeout_ms));
+  PAWL_ASSIGN_OR_RETURN(options.start_timeout,
+                        Milliseconds("start_timeout_ms", absl::GetFlag(FLAGS_start_timeout_ms), 1,
+                                     "the job would fail before its servers and workers can have joined"));
+  PAWL_RETURN_IF_ERROR(Milliseconds("linger_ms", absl::GetFlag(FLAGS_linger_ms), 0, "").status());
   PAWL_ASSIGN_OR_RETURN(options.worker_takeover_grace,
                         Timeout("worker_takeover_grace_s", absl::GetFlag(FLAGS_worker_takeover_grace_s)));
   PAWL_ASSIGN_OR_RETURN(options.worker_return_timeout,
@@ -204,6 +217,9 @@ int Direct(EndSignal& signal) {
   std::error_code error;
   std::filesystem::create_directories(data_dir, error);
   if (error) return UsageError(absl::StrCat("--data_dir=", data_dir, " cannot be made: ", error.message()));
+  if (const absl::Status status = CheckIsNoNodesFolder(Env::Real(), data_dir); !status.ok()) {
+    return UsageError(absl::StrCat("--data_dir: ", status.message()));
+  }
   const std::string metrics_path = (std::filesystem::path(data_dir) / "metrics.json").string();
   const std::string address_path = (std::filesystem::path(data_dir) / "address").string();
   std::atomic<bool> writes_report = false;
@@ -239,6 +255,12 @@ int Direct(EndSignal& signal) {
       });
   if (!leadership.ok()) return UsageError(leadership.status().message());
   if (*leadership == Leadership::kNever) return kExitDone;
+  // Once more now that a server would see the state's folder.
+  if (!std::filesystem::equivalent(place, data_dir, error)) {
+    if (const absl::Status status = CheckIsNoNodesFolder(Env::Real(), data_dir); !status.ok()) {
+      return UsageError(absl::StrCat("--data_dir: ", status.message()));
+    }
+  }
   const absl::StatusOr<std::optional<StoredState>> stored = (*store)->Load();
   if (!stored.ok()) return UsageError(stored.status().message());
   const absl::StatusOr<std::optional<SchedulerState>> found = StateOfThisJob(*stored, *options, beginning);

@@ -41,7 +41,9 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Listen(const s
   std::unique_ptr<MetricsEndpoint> endpoint(new MetricsEndpoint(std::move(collect)));
   // The library says by exceptions alone that it cannot.
   try {
-    endpoint->exposer_ = std::make_unique<prometheus::Exposer>(address, kMetricsThreads);
+    endpoint->exposer_ = std::make_unique<prometheus::Exposer>(
+        std::vector<std::string>{"listening_ports", address, "num_threads", absl::StrCat(kMetricsThreads),
+                                 "request_timeout_ms", absl::StrCat(kMetricsRequestTimeout.count())});
   } catch (const std::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("cannot listen on ", address, ": ", error.what()));
   }

@@ -15,8 +15,10 @@
 
 namespace pawl {
 
-// Threads that answer; who asks beyond that waits.
-inline constexpr int kMetricsThreads = 2;
+// Threads that answer, one connection each; further connections wait.
+inline constexpr int kMetricsThreads = 8;
+// How long a connection may hold a thread without sending its request.
+inline constexpr std::chrono::milliseconds kMetricsRequestTimeout{1000};
 // Whoever asks again sooner gets the same: it costs the scheduler nothing.
 inline constexpr std::chrono::milliseconds kMetricsInterval{500};
 

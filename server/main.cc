@@ -5,7 +5,7 @@
 // It registers with the scheduler, which tells it which partitions it has, and
 // serves until the job ends. It may come while the job runs, and leave it. Exit codes: 0 the job has completed or was
 // stopped, or this process was asked to end (SIGTERM, Ctrl-C, pawlctl drain); 1 the job has failed, or the
-// scheduler cannot be reached; 2 wrong usage.
+// scheduler cannot be reached; 2 wrong usage, or a file of --data_dir is damaged.
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -225,6 +225,12 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
     return kExitDone;
   }
   if (absl::IsInvalidArgument(*ended)) return UsageError(ended->message());
+  if (absl::IsDataLoss(*ended)) {
+    // Starting it again would not help.
+    spdlog::error("ended: --data_dir={}: {}; give this server another --data_dir, or restore the job from a checkpoint",
+                  absl::GetFlag(FLAGS_data_dir), std::string(ended->message()));
+    return kExitUsage;
+  }
   spdlog::error("ended: {}", ended->ToString());
   return kExitFailed;
 }
@@ -239,7 +245,7 @@ int main(int argc, char** argv) {
                     "It may join and leave while the job runs. SIGTERM: it hands its partitions over first. Killed and\n"
                     "started again with the same --data_dir, it is the same server.\n\n"
                     "Exit codes: 0 the job has completed or was stopped, or this process was asked to end; 1 the job\n"
-                    "has failed or the scheduler cannot be reached; 2 wrong usage.",
+                    "has failed or the scheduler cannot be reached; 2 wrong usage, or a file in --data_dir is damaged.",
                     argc, argv);
   const std::string scheduler = pawl::SchedulerAddress(absl::GetFlag(FLAGS_scheduler));
   if (scheduler.empty()) return pawl::UsageError("--scheduler=host:port is missing, and PAWL_SCHEDULER is not set");

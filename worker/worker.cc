@@ -378,6 +378,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrup
   client_options.role = WORKER_ROLE;
   client_options.follows_assignment = true;
   client_options.connect_timeout = options.connect_timeout;
+  client_options.interrupted = [&leave] { return leave.reason(); };
   std::unique_ptr<WorkerIdentity> identity;
   if (!options.data_dir.empty()) {
     auto opened = WorkerIdentity::Open(Env::Real(), options.data_dir);

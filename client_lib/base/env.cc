@@ -23,7 +23,6 @@ namespace pawl {
 namespace {
 
 // What a folder is locked by.
-constexpr char kLockFile[] = "LOCK";
 
 template <typename Call>
 auto RetryInterrupted(Call call) {
@@ -232,7 +231,7 @@ class PosixEnv final : public Env {
   }
 
   absl::StatusOr<std::unique_ptr<FolderLock>> LockFolder(const std::string& folder) override {
-    const std::string path = JoinPath(folder, kLockFile);
+    const std::string path = JoinPath(folder, kFolderLockFile);
     Descriptor fd(RetryInterrupted([&] { return open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644); }));
     if (fd.get() < 0) return FileError("open", path, errno);
     if (RetryInterrupted([&] { return flock(fd.get(), LOCK_EX | LOCK_NB); }) != 0) {

@@ -56,6 +56,9 @@ class ReadableFile {
   virtual absl::StatusOr<uint64_t> Size() const = 0;
 };
 
+// The file that is locked for a folder; it stays when the lock is given back.
+inline constexpr char kFolderLockFile[] = "LOCK";
+
 // Held while it lives; given back by the system when the process dies.
 class FolderLock {
  public:

@@ -15,7 +15,7 @@ namespace pawl {
 // The exit codes of all daemons.
 inline constexpr int kExitDone = 0;    // the job has completed or was stopped, or a signal asked the process to end
 inline constexpr int kExitFailed = 1;  // the job has failed, or a process it needs cannot be reached
-inline constexpr int kExitUsage = 2;   // wrong flags, files or job
+inline constexpr int kExitUsage = 2;   // wrong flags, files (damaged ones too) or job
 // The job goes on, but not by this scheduler, which could not save its state, has lost it to another one, or was asked to
 // leave.
 inline constexpr int kExitAgain = 3;

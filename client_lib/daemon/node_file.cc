@@ -1,8 +1,12 @@
 #include "client_lib/daemon/node_file.h"
 
+#include <vector>
+
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/status_macros.h"
 #include "google/protobuf/text_format.h"
@@ -11,6 +15,8 @@ namespace pawl {
 namespace {
 
 constexpr char kNodeFile[] = "node";
+// Of a scheduler whose --store is a folder.
+constexpr char kStoreFile[] = "state.log";
 // A job is a few hundred lines at most.
 constexpr uint64_t kMaxNodeFileBytes = 1u << 20;
 
@@ -18,7 +24,31 @@ std::string HeadOf(absl::string_view text, absl::string_view daemon) {
   return absl::StrFormat("# crc32c %08x of the lines below; written by %s\n", Crc32c(0, text.data(), text.size()), daemon);
 }
 
+// FAILED_PRECONDITION if one of the files or folders `names` is in the folder.
+absl::Status CheckHasNone(Env& env, const std::string& data_folder, absl::Span<const absl::string_view> names,
+                          absl::string_view owner) {
+  const absl::StatusOr<std::vector<std::string>> entries = env.List(data_folder);
+  if (absl::IsNotFound(entries.status())) return absl::OkStatus();
+  PAWL_RETURN_IF_ERROR(entries.status());
+  // With --store=DIR --data_dir=DIR a scheduler locks the folder itself.
+  const bool is_store = absl::c_linear_search(*entries, kStoreFile);
+  for (const absl::string_view name : names) {
+    if (!absl::c_linear_search(*entries, name) || (is_store && name == kFolderLockFile)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(data_folder, " has '", name, "' in it, so it is the folder of ", owner,
+                                                      ": give each process a --data_dir of its own"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status CheckIsNoSchedulersFolder(Env& env, const std::string& data_folder) {
+  return CheckHasNone(env, data_folder, {"state", kStoreFile, "address", "metrics.json"}, "a pawl-scheduler");
+}
+
+absl::Status CheckIsNoNodesFolder(Env& env, const std::string& data_folder) {
+  return CheckHasNone(env, data_folder, {kNodeFile, kFolderLockFile}, "a pawl-server or pawl-worker");
+}
 
 absl::StatusOr<NodeIdentity> ReadNodeFile(Env& env, const std::string& data_folder, absl::string_view daemon) {
   const std::string path = JoinPath(data_folder, kNodeFile);

@@ -43,6 +43,29 @@ TEST(NodeFileTest, AServerAndAWorkerDoNotShareAFolder) {
   EXPECT_TRUE(absl::StrContains(status.message(), "--data_dir")) << status;
 }
 
+TEST(NodeFileTest, ASchedulersFolderAndANodesFolderAreToldApart) {
+  FaultEnv node(1);
+  ASSERT_TRUE(CheckIsNoNodesFolder(node, "/").ok());
+  ASSERT_TRUE(CheckIsNoNodesFolder(node, "/missing").ok());
+  const auto lock = node.LockFolder("/");
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  node.SetContents("/LOCK", "");
+  EXPECT_EQ(CheckIsNoNodesFolder(node, "/").code(), absl::StatusCode::kFailedPrecondition);
+  // A scheduler that keeps its state in its data folder locks it too.
+  node.SetContents("/state.log", "x");
+  EXPECT_TRUE(CheckIsNoNodesFolder(node, "/").ok());
+
+  FaultEnv scheduler(1);
+  EXPECT_TRUE(CheckIsNoSchedulersFolder(scheduler, "/").ok());
+  for (const char* name : {"/state.log", "/address", "/metrics.json"}) {
+    FaultEnv env(1);
+    env.SetContents(name, "x");
+    const absl::Status status = CheckIsNoSchedulersFolder(env, "/");
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;
+    EXPECT_TRUE(absl::StrContains(status.message(), "--data_dir")) << status;
+  }
+}
+
 TEST(NodeFileTest, EveryCutAndEveryFlippedByteIsDetected) {
   FaultEnv env(1);
   ASSERT_TRUE(WriteNodeFile(env, "/", Identity(), kServerDaemon).ok());

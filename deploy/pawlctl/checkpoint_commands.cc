@@ -80,6 +80,10 @@ int StopWithCheckpointCommand(const ConnectionOptions& options, const std::strin
 
 int ListCheckpointsCommand(const std::string& dir, bool json) {
   Console console;
+  if (const absl::StatusOr<std::vector<std::string>> there = Env::Real().List(dir); !there.ok()) {
+    console.Error(absl::StrCat("--dir=", dir, " cannot be read: ", there.status().message()));
+    return kExitFailed;
+  }
   const CheckpointStore store(Env::Real(), dir);
   const absl::StatusOr<CheckpointListing> listing = store.List("");
   if (!listing.ok()) {

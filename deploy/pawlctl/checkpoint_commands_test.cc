@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -53,6 +54,18 @@ TEST(CheckpointCommandTest, ACheckpointThatTakesLongIsNotTakenForASchedulerThatI
   testing::internal::CaptureStderr();
   EXPECT_EQ(CheckpointCommand(options, "/c"), kExitUnreachable);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("does not answer"), std::string::npos);
+}
+
+TEST(CheckpointCommandTest, AFolderThatIsMissingIsAnErrorAndNotAnEmptyList) {
+  const std::string missing = absl::StrCat(testing::TempDir(), "/missing");
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ListCheckpointsCommand(missing, /*json=*/false), kExitFailed);
+  const std::string words = testing::internal::GetCapturedStderr();
+  EXPECT_NE(words.find(absl::StrCat("--dir=", missing)), std::string::npos) << words;
+
+  const std::string empty = absl::StrCat(testing::TempDir(), "/empty");
+  std::filesystem::create_directory(empty);
+  EXPECT_EQ(ListCheckpointsCommand(empty, /*json=*/false), kExitDone);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What every daemon has to offer: health, reflection, an end on request, words for wrong usage.
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "grpcpp/grpcpp.h"
 #include "tests/harness/free_address.h"
 #include "tests/harness/generated_data.h"
+#include "tests/harness/plain_client.h"
 #include "tests/harness/runfile.h"
 #include "tests/integration/cluster_test.h"
 
@@ -208,6 +210,87 @@ TEST_F(DaemonTest, SigtermInTheMiddleOfTrainingEndsEveryWorker) {
   EXPECT_TRUE(ended.ok()) << ended;
 }
 
+// Ends within a second, with exit code 0, of a SIGTERM that comes when its log has said `words`.
+void ExpectPromptEnd(const std::string& scheduler, const std::string& words) {
+  SCOPED_TRACE(words);
+  const auto folder = MakeOutputFolder("prompt_end");
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const auto path = Runfile("worker/pawl-worker");
+  ASSERT_TRUE(path.ok()) << path.status();
+  auto worker = ChildProcess::Start({"worker", *path, {"--scheduler=" + scheduler}, *folder + "/log"});
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  ASSERT_TRUE(Eventually([&] {
+    for (const std::string& line : (*worker)->LogTail(20)) {
+      if (absl::StrContains(line, words)) return true;
+    }
+    return false;
+  }));
+  const MonotonicTime asked = Clock::Real().Now();
+  (*worker)->Signal(SIGTERM);
+  ASSERT_TRUE((*worker)->WaitUntil(asked + kTimeout));
+  EXPECT_LT(Seconds(Clock::Real().Now() - asked), 1);
+  EXPECT_TRUE((*worker)->Succeeded()) << (*worker)->HowItEnded();
+}
+
+TEST_F(DaemonTest, SigtermEndsAWorkerThatHasNotJoined) {
+  const auto nobody = FreeAddress();
+  ASSERT_TRUE(nobody.ok()) << nobody.status();
+  ExpectPromptEnd(*nobody, "health is at");
+
+  // A job whose servers are missing gives out no routing.
+  const std::string train = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting.libsvm");
+  ASSERT_TRUE(WriteClicks({.samples = 200}, train).ok());
+  const std::string job = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting.pbtxt");
+  std::ofstream(job)
+      << "name: 'waiting' seed: 1 data { train: '" << train
+      << "' format: LIBSVM } model { fm { dim: 4 } } optimizer { sgd { learning_rate: 0.1 } } batch_size: 100";
+  const auto program = Runfile("scheduler/pawl-scheduler");
+  ASSERT_TRUE(program.ok()) << program.status();
+  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/waiting");
+  const auto address = FreeAddress();
+  ASSERT_TRUE(address.ok()) << address.status();
+  auto scheduler = ChildProcess::Start(
+      {"scheduler", *program, {"--listen=" + *address, "--data_dir=" + folder, "--job=" + job}, folder + ".log"});
+  ASSERT_TRUE(scheduler.ok()) << scheduler.status();
+  ASSERT_TRUE(Eventually([&] { return HealthOf(*address) == 1; }));
+  ExpectPromptEnd(*address, "health is at");
+}
+
+TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {
+  for (const std::string damaged : {"log", "node"}) {
+    SCOPED_TRACE(damaged);
+    ProcessClusterOptions options = Serving(1);
+    options.job += " durability: LOG";
+    ProcessCluster* const cluster = StartCluster(options);
+    ASSERT_NE(cluster, nullptr);
+    ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout).ok());
+    // The creation of a table is the log's first record.
+    auto client = PlainClient::Join(cluster->scheduler_address());
+    ASSERT_TRUE(client.ok()) << client.status();
+    TableSpec spec;
+    spec.set_name("t");
+    spec.set_kind(SPARSE);
+    spec.set_row_width(1);
+    spec.mutable_initializer()->mutable_constant()->set_value(0);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+    const auto table = (*client)->CreateTable(spec);
+    ASSERT_TRUE(table.ok()) << table.status();
+    const std::filesystem::path data = std::filesystem::path(cluster->folder()) / "server-0";
+    ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(data / "log" / "0000000001.log"); }));
+    cluster->node("server-0").Signal(SIGKILL);
+    ASSERT_TRUE(cluster->node("server-0").WaitUntil(Clock::Real().Now() + kTimeout));
+    std::fstream file(damaged == "log" ? data / "log" / "0000000001.log" : data / "node",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(20);
+    file.put('\xee');
+    file.close();
+    ASSERT_TRUE(cluster->Restart("server-0").ok());
+    ASSERT_TRUE(cluster->node("server-0").WaitUntil(Clock::Real().Now() + kTimeout));
+    EXPECT_EQ(cluster->node("server-0").HowItEnded(), "exited with code 2");
+    EXPECT_NE(cluster->Log("server-0").find("is damaged at offset"), std::string::npos) << cluster->Log("server-0");
+  }
+}
+
 // Runs a daemon that is expected to refuse its command line.
 void ExpectUsageError(const std::string& program, const std::vector<std::string>& arguments, const std::string& words) {
   SCOPED_TRACE(absl::StrCat(program, " ", arguments.empty() ? "" : arguments[0]));
@@ -235,6 +318,41 @@ TEST_F(DaemonTest, WrongUsageIsRefusedWithExitCodeTwo) {
   ExpectUsageError("worker/pawl-worker", {}, "scheduler");
   ExpectUsageError("scheduler/pawl-scheduler", {data}, "job");
   ExpectUsageError("scheduler/pawl-scheduler", {data, "--job=/nowhere/job.pbtxt"}, "/nowhere/job.pbtxt");
+}
+
+TEST_F(DaemonTest, ATimeThatIsOutOfBoundsIsRefusedNamingFlagValueAndBounds) {
+  const std::string data = absl::StrCat("--data_dir=", std::getenv("TEST_TMPDIR"), "/times");
+  const std::string job = absl::StrCat(std::getenv("TEST_TMPDIR"), "/times.pbtxt");
+  std::ofstream(job) << "name: 'times'";
+  const auto refuse = [&](const std::string& flag, const std::string& bounds) {
+    ExpectUsageError("scheduler/pawl-scheduler", {flag, data, "--job=" + job}, absl::StrCat(flag, " must be ", bounds));
+  };
+  refuse("--start_timeout_ms=0", "1 to 1000000000");
+  refuse("--start_timeout_ms=4000000000", "1 to 1000000000");
+  refuse("--linger_ms=4000000000", "0 to 1000000000");
+}
+
+TEST_F(DaemonTest, ASchedulerAndANodeRefuseToShareADataDirectory) {
+  ProcessCluster* const cluster = StartCluster(Serving(1));
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout).ok());
+  const std::string to = absl::StrCat("--scheduler=", cluster->scheduler_address());
+  const std::string of_scheduler = absl::StrCat("--data_dir=", cluster->folder(), "/scheduler");
+  const std::string of_server = absl::StrCat("--data_dir=", cluster->folder(), "/server-0");
+  ExpectUsageError("server/pawl-server", {of_scheduler, to}, "folder of a pawl-scheduler");
+  ExpectUsageError("worker/pawl-worker", {of_scheduler, to}, "folder of a pawl-scheduler");
+  ExpectUsageError(
+      "scheduler/pawl-scheduler",
+      {of_server, absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), "--workers=0", "--listen=127.0.0.1:0"},
+      "folder of a pawl-server");
+  // Nothing of it was touched: both start again.
+  for (const char* name : {"scheduler", "server-0"}) {
+    cluster->node(name).Signal(SIGKILL);
+    ASSERT_TRUE(cluster->node(name).WaitUntil(Clock::Real().Now() + kTimeout));
+    ASSERT_TRUE(cluster->Restart(name).ok());
+  }
+  const auto again = cluster->WaitFor([](const auto& status) { return status.state() == RUNNING; }, kTimeout);
+  EXPECT_TRUE(again.ok()) << again.status();
 }
 
 TEST_F(DaemonTest, ABadJobFileIsRefusedNamingTheField) {

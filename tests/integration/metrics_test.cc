@@ -21,19 +21,25 @@ namespace {
 
 constexpr std::chrono::seconds kTimeout{20};
 
-// The answer to GET /metrics, headers and all; empty if nobody answers.
-std::string Scrape(int port) {
+// A connected socket, whose reads end after `limit`.
+int ConnectTo(int port, std::chrono::seconds limit) {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  timeval limit = {static_cast<time_t>(kTimeout.count()), 0};
-  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  timeval read_limit = {static_cast<time_t>(limit.count()), 0};
+  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &read_limit, sizeof(read_limit));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(port));
+  EXPECT_EQ(connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  return descriptor;
+}
+
+// The answer to GET /metrics, headers and all; empty if there is none within `limit`.
+std::string Scrape(int port, std::chrono::seconds limit = kTimeout) {
+  const int descriptor = ConnectTo(port, limit);
   std::string answer;
   const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-  if (connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-      send(descriptor, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size())) {
+  if (send(descriptor, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size())) {
     char buffer[4096];
     for (ssize_t count = 0; (count = recv(descriptor, buffer, sizeof(buffer), 0)) > 0;) {
       answer.append(buffer, static_cast<size_t>(count));
@@ -115,6 +121,22 @@ TEST_F(MetricsTest, ARunningClusterTellsPrometheusWhatItDoes) {
     pushed += of("pawl_server_keys_pushed_total");
   }
   EXPECT_EQ(pushed, 10);
+}
+
+TEST_F(MetricsTest, ConnectionsThatSendNoRequestDoNotKeepScrapesWaiting) {
+  ProcessClusterOptions options;
+  options.job = "name: 'metrics' partitions: 8";
+  options.flags["scheduler"] = {"--metrics_listen=127.0.0.1:0"};
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  const int port = MetricsPort(cluster->Log("scheduler"));
+  // More than there are threads: silent ones, and one that stops within its request.
+  std::vector<int> half_open;
+  for (int i = 0; i < 12; ++i) half_open.push_back(ConnectTo(port, kTimeout));
+  ASSERT_EQ(send(half_open[0], "GET /met", 8, MSG_NOSIGNAL), 8);
+  const std::string answer = Scrape(port, std::chrono::seconds(10));
+  EXPECT_NE(answer.find(" 200 "), std::string::npos) << answer;
+  for (const int descriptor : half_open) close(descriptor);
 }
 
 TEST_F(MetricsTest, ASchedulerThatCannotListenForScrapesSaysSo) {
