@@ -48,11 +48,16 @@
 #include "scheduler/metrics.h"
 #include "scheduler/metrics_endpoint.h"
 #include "scheduler/metrics_file.h"
+#include "scheduler/rebuild.h"
+#include "scheduler/rebuild_listener.h"
 #include "scheduler/service.h"
 #include "scheduler/state_saver.h"
 #include "scheduler/store/open_store.h"
 #include "spdlog/spdlog.h"
 
+ABSL_FLAG(bool, rebuild, false,
+          "the state in --data_dir or --store is lost and the servers still run: make it again from what they hold");
+ABSL_FLAG(uint32_t, rebuild_timeout_s, 30, "how long --rebuild waits for servers; those that answer may be enough");
 ABSL_FLAG(std::string, listen, "127.0.0.1:7000",
           "host:port to listen on; port 0 takes a free one. Servers, workers and clients must be able to reach it.");
 ABSL_FLAG(std::string, advertise, "",
@@ -209,6 +214,26 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ListenForMetrics(const std::str
   });
 }
 
+// Stores the state that the servers' words make. FAILED_PRECONDITION, CANCELLED, or the store's error.
+absl::Status Rebuild(const CoordinatorOptions& options, const HostPort& listen_at, StateStore& store, EndSignal& signal) {
+  if (listen_at.port == 0) {
+    return absl::FailedPreconditionError("--listen must have the port at which the servers look for their scheduler");
+  }
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<RebuildListener> listener, RebuildListener::Listen(listen_at));
+  const auto timeout = std::chrono::seconds(absl::GetFlag(FLAGS_rebuild_timeout_s));
+  spdlog::info("rebuilding the state: waiting for servers, {} s at most", timeout.count());
+  const MonotonicTime deadline = Clock::Real().Now() + timeout;
+  while (!AllServersAreHeard(listener->Heard()) && Clock::Real().Now() < deadline) {
+    if (signal.Wait(kTickInterval)) return absl::CancelledError("asked to end");
+  }
+  const std::vector<RegisterRequest> heard = listener->Heard();
+  PAWL_ASSIGN_OR_RETURN(const SchedulerState state,
+                        RebuildState({.job = options.job, .servers = options.servers, .workers = options.workers}, heard));
+  spdlog::warn("state rebuilt from {} servers: {} partitions, {} tables, routing epoch {}; evaluations and events are lost",
+               heard.size(), state.placement().partitions_size(), state.tables().tables_size(), state.placement().epoch());
+  return store.Save(1, state.SerializeAsString());
+}
+
 int Direct(EndSignal& signal) {
   absl::StatusOr<Coordinator::Options> options = ReadOptions();
   if (!options.ok()) return UsageError(options.status().message());
@@ -261,8 +286,19 @@ int Direct(EndSignal& signal) {
       return UsageError(absl::StrCat("--data_dir: ", status.message()));
     }
   }
-  const absl::StatusOr<std::optional<StoredState>> stored = (*store)->Load();
+  absl::StatusOr<std::optional<StoredState>> stored = (*store)->Load();
   if (!stored.ok()) return UsageError(stored.status().message());
+  if (absl::GetFlag(FLAGS_rebuild)) {
+    if (stored->has_value()) {
+      return UsageError(
+          absl::StrCat("--rebuild: ", (*store)->Describe(), " holds a state; leave --rebuild out to go on from it"));
+    }
+    if (const absl::Status status = Rebuild(*options, listen_at, **store, signal); !status.ok()) {
+      return UsageError(absl::StrCat("--rebuild: ", status.message()));
+    }
+    stored = (*store)->Load();
+    if (!stored.ok()) return UsageError(stored.status().message());
+  }
   const absl::StatusOr<std::optional<SchedulerState>> found = StateOfThisJob(*stored, *options, beginning);
   if (!found.ok()) return UsageError(found.status().message());
   if (*leadership == Leadership::kAfterAnother && stored->has_value() && (!found->has_value() || (*found)->closed())) {

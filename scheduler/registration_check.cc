@@ -50,6 +50,9 @@ absl::Status CheckRegistration(const RegisterRequest& request) {
   } else if (!request.address().empty()) {
     return absl::InvalidArgumentError("address is set; only a server has one");
   }
+  if (request.role() != SERVER_ROLE && request.has_held_job()) {
+    return absl::InvalidArgumentError("held_job is set; only a server holds a job");
+  }
   if (request.role() != SERVER_ROLE && request.recovered_size() > 0) {
     return absl::InvalidArgumentError("recovered is set; only a server has replicas");
   }

@@ -102,6 +102,8 @@ class DataPlane final : public RequestHandler {
   // The replicas that have data: what this server can bring into its next life. A learner may have been made a backup
   // without having heard of it; which of them were in sync the scheduler knows.
   std::vector<RecoveredReplica> ReplicasWithData() const;
+  // What it knows of the job, but for HeldJob.job. Empty before the first routing.
+  std::optional<HeldJob> Held() const;
   // The partitions of which it would answer a pull now, routed by its own epoch: at no time do two servers. Ascending.
   std::vector<uint32_t> Served() const;
   // By the newest routing no replica is here.

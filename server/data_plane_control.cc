@@ -109,6 +109,16 @@ std::vector<RecoveredReplica> DataPlane::ReplicasWithData() const {
   return replicas;
 }
 
+std::optional<HeldJob> DataPlane::Held() const {
+  const auto view = hosting_.view();
+  if (view->epoch == 0) return std::nullopt;
+  HeldJob held;
+  *held.mutable_routing() = view->routing;
+  for (const auto& [id, table] : view->tables) *held.add_tables() = table->spec();
+  held.set_last_incarnation(view->incarnation);
+  return held;
+}
+
 absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::ViewAt(uint64_t epoch) const {
   auto view = hosting_.view();
   if (view->epoch >= epoch) return view;

@@ -91,6 +91,10 @@ void ServerNode::Register(MonotonicTime deadline) {
       replica.set_log_index(partition->log_index());
     }
   }
+  if (std::optional<HeldJob> held = data_plane_.Held(); job_id_ != 0 && held.has_value()) {
+    *held->mutable_job() = job_;
+    *request.mutable_held_job() = *std::move(held);
+  }
   // What this server is in now, or what it holds of a job that may go on, is of no use in another one.
   request.set_that_job_only(job_id_ != 0 || KeepsToItsJob());
   for (RecoveredReplica& replica : data_plane_.ReplicasWithData()) *request.add_recovered() = std::move(replica);
@@ -114,6 +118,7 @@ absl::Status ServerNode::Join(const RegisterResponse& registration) {
   recovered_.clear();
   node_ = registration.node();
   job_id_ = registration.job_id();
+  job_ = registration.job();
   member_ = true;
   link_.Start();
   return absl::OkStatus();

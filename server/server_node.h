@@ -47,8 +47,8 @@ struct ServerNodeOptions {
 class ServerNode {
  public:
   // `log` is the data directory, just opened; null: this server has none, and can only be in jobs that write no log.
-  // `channel`, `peers`, `clock` and `routing_channel` (see NodeLink) outlive the node. The owner shuts `peers` down, and everything that calls the data
-  // plane, before the destruction.
+  // `channel`, `peers`, `clock` and `routing_channel` (see NodeLink) outlive the node. The owner shuts `peers` down, and
+  // everything that calls the data plane, before the destruction.
   ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_plane, std::unique_ptr<NodeLog> log,
              ControlChannel& channel, Transport& peers, const Clock& clock, ControlChannel* routing_channel = nullptr);
   // Close.
@@ -119,6 +119,7 @@ class ServerNode {
   // Those of the last life; job_id is 0 before the first registration.
   std::string node_;
   uint64_t job_id_ = 0;
+  Job job_;
   bool member_ = false;
   bool closed_ = false;
   std::optional<MonotonicTime> draining_since_;

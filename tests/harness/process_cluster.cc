@@ -123,7 +123,8 @@ absl::Status ProcessCluster::Spawn(const std::string& name, const std::string& p
   return status;
 }
 
-absl::Status ProcessCluster::StartLife(Process& process, const std::vector<std::string>& environment) {
+absl::Status ProcessCluster::StartLife(Process& process, const std::vector<std::string>& environment,
+                                       const std::vector<std::string>& flags) {
   std::vector<std::string> command;
   if (options_.network != nullptr) {
     PAWL_RETURN_IF_ERROR(options_.network->AddressOf(process.name).status());
@@ -131,6 +132,7 @@ absl::Status ProcessCluster::StartLife(Process& process, const std::vector<std::
   }
   command.push_back(process.program);
   command.insert(command.end(), process.arguments.begin(), process.arguments.end());
+  command.insert(command.end(), flags.begin(), flags.end());
   PAWL_ASSIGN_OR_RETURN(process.child, ChildProcess::Start({process.name,
                                                             command[0],
                                                             {command.begin() + 1, command.end()},
@@ -154,11 +156,11 @@ absl::Status ProcessCluster::Kill(const std::string& name) {
   return absl::DeadlineExceededError(absl::StrCat(name, " does not die"));
 }
 
-absl::Status ProcessCluster::ReplaceDisk(const std::string& server) {
-  if (const auto disk = disks_.find(server); disk != disks_.end()) return disk->second->Replace();
+absl::Status ProcessCluster::ReplaceDisk(const std::string& name) {
+  if (const auto disk = disks_.find(name); disk != disks_.end()) return disk->second->Replace();
   std::error_code error;
-  std::filesystem::remove_all(absl::StrCat(folder_, "/", server), error);
-  if (error) return absl::UnavailableError(absl::StrCat(server, ": ", error.message()));
+  std::filesystem::remove_all(absl::StrCat(folder_, "/", name), error);
+  if (error) return absl::UnavailableError(absl::StrCat(name, ": ", error.message()));
   return absl::OkStatus();
 }
 
@@ -170,12 +172,13 @@ void ProcessCluster::Pause(const std::string& name) {
   Eventually([&] { return ReadAll(path).find(") T ") != std::string::npos || child.HasEnded(); }, kKillTimeout);
 }
 
-absl::Status ProcessCluster::Restart(const std::string& name, const std::vector<std::string>& environment) {
+absl::Status ProcessCluster::Restart(const std::string& name, const std::vector<std::string>& environment,
+                                     const std::vector<std::string>& flags) {
   Process& restarted = process(name);
   if (!restarted.child->HasEnded()) return absl::FailedPreconditionError(absl::StrCat(name, " still runs"));
   const std::string log = absl::StrCat(folder_, "/", name, ".", ++restarted.former_lives, ".log");
   PAWL_RETURN_IF_ERROR(restarted.child->Rename(name, log));
-  return StartLife(restarted, environment);
+  return StartLife(restarted, environment, flags);
 }
 
 absl::StatusOr<std::string> ProcessCluster::WaitUntilMember(const std::string& name, MonotonicDuration timeout) {

@@ -102,12 +102,14 @@ class ProcessCluster {
   void Pause(const std::string& name);
   void Continue(const std::string& name) { node(name).Signal(SIGCONT); }
   // Starts a process that has ended once more, with the same command, data folder and, if they are fixed, port; its
-  // environment is replaced by `environment`. Does not wait until it has registered.
-  absl::Status Restart(const std::string& name, const std::vector<std::string>& environment = {});
+  // environment is replaced by `environment`, and `flags` are added for this incarnation alone. Does not wait until it has
+  // registered.
+  absl::Status Restart(const std::string& name, const std::vector<std::string>& environment = {},
+                       const std::vector<std::string>& flags = {});
   // Waits until a server or worker is registered in its present life, under whatever name; returns that name.
   absl::StatusOr<std::string> WaitUntilMember(const std::string& name, MonotonicDuration timeout);
-  // Removes all files of a server that has ended, as if its disk were lost and it got another one.
-  absl::Status ReplaceDisk(const std::string& server);
+  // Removes all files of a process that has ended, as if its disk were lost and it got another one.
+  absl::Status ReplaceDisk(const std::string& name);
   // The disk of a server. REQUIRES: ProcessClusterOptions::server_disk_bytes, and there is such a server.
   LoopDisk& disk(const std::string& server) { return *disks_.at(server); }
   // What stands before "scheduler" or a server. REQUIRES: ProcessClusterOptions::proxies, and there is such a process.
@@ -142,7 +144,8 @@ class ProcessCluster {
 
   absl::Status StartAll(const ProcessClusterOptions& options);
   absl::Status Spawn(const std::string& name, const std::string& program, std::vector<std::string> arguments);
-  absl::Status StartLife(Process& process, const std::vector<std::string>& environment);
+  absl::Status StartLife(Process& process, const std::vector<std::string>& environment,
+                         const std::vector<std::string>& flags = {});
   // --listen and, with a proxy, --advertise.
   absl::StatusOr<std::vector<std::string>> ListenFlags(const std::string& name);
   Process& process(const std::string& name);

@@ -56,6 +56,21 @@ TEST_F(RecoveryTest, TheSchedulerGoesOnWhereItWas) {
   });
 }
 
+TEST_F(RecoveryTest, SchedulerThatLostItsStateRebuildsItFromTheServers) {
+  ExpectTheSameBits({.servers = 3, .replicas = 2}, [](ProcessCluster& cluster) {
+    ASSERT_TRUE(cluster.Kill("scheduler").ok());
+    ASSERT_TRUE(cluster.ReplaceDisk("scheduler").ok());
+    const absl::Status restarted = cluster.Restart("scheduler", {}, {"--rebuild"});
+    ASSERT_TRUE(restarted.ok()) << restarted;
+    // A worker that the new scheduler does not know ends, as one that was taken for dead does; its supervisor starts it
+    // again.
+    for (const char* worker : {"worker-0", "worker-1"}) {
+      ASSERT_TRUE(cluster.node(worker).WaitUntil(Clock::Real().Now() + kStartTimeout)) << cluster.Describe();
+      Restart(cluster, worker);
+    }
+  });
+}
+
 TEST_F(RecoveryTest, EverybodyIsKilledAtOnceAndComesBack) {
   ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "LOG"}, [](ProcessCluster& cluster) {
     for (const std::string& name : cluster.names()) cluster.node(name).Signal(SIGKILL);

@@ -255,8 +255,9 @@ class Storm {
     return cluster_->Kill(name);
   }
 
-  absl::Status Restart(const std::string& name, const std::vector<std::string>& environment = {}) {
-    PAWL_RETURN_IF_ERROR(cluster_->Restart(name, environment));
+  absl::Status Restart(const std::string& name, const std::vector<std::string>& environment = {},
+                       const std::vector<std::string>& flags = {}) {
+    PAWL_RETURN_IF_ERROR(cluster_->Restart(name, environment, flags));
     alive_.insert(name);
     return absl::OkStatus();
   }
@@ -277,6 +278,11 @@ class Storm {
         PAWL_RETURN_IF_ERROR(cluster_->ReplaceDisk(fault.victim));
         Watch(fault.lasts);
         return Restart(fault.victim);
+      case FaultKind::kSchedulerDiskGone:
+        PAWL_RETURN_IF_ERROR(Kill(fault.victim));
+        PAWL_RETURN_IF_ERROR(cluster_->ReplaceDisk(fault.victim));
+        Watch(fault.lasts);
+        return Restart(fault.victim, {}, {"--rebuild"});
       case FaultKind::kDiskFull:
         PAWL_RETURN_IF_ERROR(cluster_->disk(fault.victim).Fill());
         Watch(fault.lasts);
@@ -605,7 +611,8 @@ std::vector<FaultKind> SurvivableFaults(const StormOptions& options) {
     kinds.insert(kinds.end(), {FaultKind::kLinkSilence, FaultKind::kLinkPartition, FaultKind::kLinkBlackHole});
   }
   const bool logged = options.durability == LOG || options.durability == FSYNC;
-  if (recovers) kinds.insert(kinds.end(), {FaultKind::kSchedulerKill, FaultKind::kServerPause});
+  if (recovers)
+    kinds.insert(kinds.end(), {FaultKind::kSchedulerKill, FaultKind::kSchedulerDiskGone, FaultKind::kServerPause});
   if (recovers && (logged || options.replicas > 1)) {
     kinds.insert(kinds.end(), {FaultKind::kServerKill, FaultKind::kServerCrashAtFailpoint});
   }

@@ -26,6 +26,7 @@ constexpr Name kNames[] = {
     {FaultKind::kAllServersKill, "all-servers-kill"},
     {FaultKind::kServerPause, "server-pause"},
     {FaultKind::kSchedulerKill, "scheduler-kill"},
+    {FaultKind::kSchedulerDiskGone, "scheduler-disk-gone"},
     {FaultKind::kSenderKill, "sender-kill"},
     {FaultKind::kSenderCrashInPush, "sender-crash-in-push"},
     {FaultKind::kLinkDelay, "link-delay"},
@@ -199,6 +200,10 @@ Fault StormPlan::Next() {
       fault.lasts = Milliseconds(1000, std::min<uint64_t>(limit, uint64_t{1000} << Between(1, 6)));
       break;
     }
+    case FaultKind::kSchedulerDiskGone:
+      fault.victim = "scheduler";
+      fault.lasts = Milliseconds(0, 3000);
+      break;
     case FaultKind::kSenderKill:
       fault.victim = SomeSender();
       fault.lasts = Milliseconds(0, 2000);

@@ -32,6 +32,8 @@ enum class FaultKind {
   kServerPause,
   // kill -9 of the scheduler, which is away for a while.
   kSchedulerKill,
+  // kill -9 of the scheduler, which is started again with an empty disk and rebuilds its state from the servers.
+  kSchedulerDiskGone,
   // kill -9 of a sender, which is started again.
   kSenderKill,
   // A sender kills itself in the middle of a push of 8 to 64 MiB.

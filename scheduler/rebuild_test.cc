@@ -1,0 +1,141 @@
+#include "scheduler/rebuild.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client_lib/base/limits.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace pawl {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr uint64_t kJob = 77;
+
+// Three partitions on servers 0 and 2: partition 0 on both, 1 on server 0 alone, 2 without a primary, server 2 the backup.
+RoutingTable Routing(uint64_t epoch) {
+  RoutingTable routing;
+  routing.set_job_id(kJob);
+  routing.set_epoch(epoch);
+  for (const uint32_t number : {0, 2}) {
+    ServerAddress& server = *routing.add_servers();
+    server.set_node("server-" + std::to_string(number));
+    server.set_incarnation(10 + number);
+    server.set_address("10.0.0.1:700" + std::to_string(number));
+  }
+  routing.add_primary(0);
+  routing.add_replicas()->add_backups(1);
+  routing.add_primary(0);
+  routing.add_replicas();
+  routing.add_primary(kNoPrimary);
+  routing.add_replicas()->add_backups(1);
+  return routing;
+}
+
+RegisterRequest Server(uint32_t number, uint64_t epoch, const std::vector<uint32_t>& partitions) {
+  RegisterRequest request;
+  request.set_role(SERVER_ROLE);
+  request.set_node("server-" + std::to_string(number));
+  request.set_job_id(kJob);
+  for (const uint32_t partition : partitions) request.add_recovered()->set_partition(partition);
+  HeldJob& held = *request.mutable_held_job();
+  held.mutable_job()->set_name("flights");
+  held.mutable_job()->set_partitions(3);
+  held.mutable_job()->set_logical_workers(2);
+  *held.mutable_routing() = Routing(epoch);
+  TableSpec& table = *held.add_tables();
+  table.set_id(4);
+  table.set_name("table");
+  held.set_last_incarnation(20);
+  return request;
+}
+
+RebuildOptions Options() {
+  RebuildOptions options;
+  options.job = Server(0, 1, {}).held_job().job();
+  options.servers = 2;
+  options.workers = 1;
+  return options;
+}
+
+std::vector<uint32_t> LastInSync(const SchedulerState& state, int partition) {
+  const auto& servers = state.placement().partitions(partition).holders();
+  return {servers.begin(), servers.end()};
+}
+
+TEST(RebuildTest, ServersInSyncByTheNewestRoutingMayBecomePrimary) {
+  RegisterRequest older = Server(0, 8, {0, 1});
+  older.mutable_held_job()->mutable_routing()->mutable_replicas(1)->add_backups(1);
+  const auto state = RebuildState(Options(), {older, Server(2, 9, {0, 2})});
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->job_id(), kJob);
+  EXPECT_EQ(state->state(), STARTING);
+  EXPECT_GT(state->placement().epoch(), 9u);
+  EXPECT_THAT(LastInSync(*state, 0), ElementsAre(0, 2));
+  EXPECT_THAT(LastInSync(*state, 1), ElementsAre(0));
+  EXPECT_THAT(LastInSync(*state, 2), ElementsAre(2));
+  for (const StoredReplicaSet& set : state->placement().partitions()) EXPECT_EQ(set.primary(), kNoPrimary);
+  EXPECT_EQ(state->ranks().ranks_size(), 2);
+  EXPECT_FALSE(state->ranks().decided());
+}
+
+TEST(RebuildTest, NothingThatTheLostSchedulerGaveOutIsGivenOutAgain) {
+  const auto state = RebuildState(Options(), {Server(0, 8, {0, 1}), Server(2, 9, {0, 2})});
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_GE(state->membership().last_incarnation(), 20 + kRebuildGap);
+  EXPECT_GE(state->placement().epoch(), 9 + kRebuildGap);
+  EXPECT_GE(state->membership().next_server(), 3 + kRebuildNumberGap);
+  EXPECT_EQ(state->tables().last_id(), 4u);
+}
+
+TEST(RebuildTest, ServersAreAwayUntilTheyRegister) {
+  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1}), Server(2, 9, {0, 2})});
+  ASSERT_TRUE(state.ok()) << state.status();
+  ASSERT_EQ(state->membership().nodes_size(), 2);
+  EXPECT_EQ(state->membership().nodes(1).name(), "server-2");
+  EXPECT_EQ(state->membership().nodes(1).number(), 2u);
+  EXPECT_TRUE(state->membership().nodes(1).gone());
+}
+
+TEST(RebuildTest, PartitionsThatNoServerHasAreNamedWithTheServersToStart) {
+  // Server 2 has lost partition 2; what server 0 has of it was never in sync.
+  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1, 2}), Server(2, 9, {0})});
+  EXPECT_EQ(state.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(state.status().message()), HasSubstr("partitions 2; start server-2 again"));
+  EXPECT_EQ(RebuildState(Options(), {}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RebuildTest, ATableThatSomeServersLackIsCreatedAgain) {
+  RegisterRequest without = Server(2, 9, {0, 2});
+  without.mutable_held_job()->clear_tables();
+  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1}), without});
+  ASSERT_TRUE(state.ok()) << state.status();
+  ASSERT_EQ(state->tables().tables_size(), 1);
+  EXPECT_FALSE(state->tables().tables(0).ready());
+}
+
+TEST(RebuildTest, AnotherJobIsRefusedNamingTheDifference) {
+  RebuildOptions options = Options();
+  options.job.set_name("clicks");
+  const auto other = RebuildState(options, {Server(0, 9, {0, 1}), Server(2, 9, {0, 2})});
+  EXPECT_EQ(other.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.status().message()), HasSubstr("name"));
+
+  RegisterRequest stranger = Server(2, 9, {0, 2});
+  stranger.set_job_id(kJob + 1);
+  EXPECT_EQ(RebuildState(Options(), {Server(0, 9, {0, 1}), stranger}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RebuildTest, AllServersAreHeardWhenTheNewestRoutingNamesNoOther) {
+  EXPECT_FALSE(AllServersAreHeard({}));
+  EXPECT_FALSE(AllServersAreHeard({Server(0, 9, {})}));
+  EXPECT_TRUE(AllServersAreHeard({Server(0, 9, {}), Server(2, 8, {})}));
+}
+
+}  // namespace
+}  // namespace pawl
