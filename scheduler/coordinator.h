@@ -77,6 +77,7 @@ class Coordinator {
   Ticket Goodbye(const GoodbyeRequest& request, Done<GoodbyeResponse> done) PAWL_EXCLUDES(mu_);
   // coordinator_calls.cc
   Ticket GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) PAWL_EXCLUDES(mu_);
+  Ticket ConfirmRouting(const ConfirmRoutingRequest& request, Done<ConfirmRoutingResponse> done) PAWL_EXCLUDES(mu_);
   Ticket GetAssignment(const GetAssignmentRequest& request, Done<GetAssignmentResponse> done) PAWL_EXCLUDES(mu_);
   Ticket GiveUpRanks(const GiveUpRanksRequest& request, Done<GiveUpRanksResponse> done) PAWL_EXCLUDES(mu_);
   Ticket CreateTable(const CreateTableRequest& request, Done<CreateTableResponse> done) PAWL_EXCLUDES(mu_);
@@ -92,6 +93,7 @@ class Coordinator {
   // coordinator_scale.cc
   Ticket Scale(const ScaleRequest& request, Done<ScaleResponse> done) PAWL_EXCLUDES(mu_);
   Ticket Drain(const DrainRequest& request, Done<DrainResponse> done) PAWL_EXCLUDES(mu_);
+  Ticket ReleaseKept(const ReleaseKeptRequest& request, Done<ReleaseKeptResponse> done) PAWL_EXCLUDES(mu_);
   Ticket ListEvents(const ListEventsRequest& request, Done<ListEventsResponse> done) PAWL_EXCLUDES(mu_);
   // coordinator_end.cc
   Ticket FinishWork(const FinishWorkRequest& request, Done<FinishWorkResponse> done) PAWL_EXCLUDES(mu_);
@@ -146,8 +148,9 @@ class Coordinator {
   // Those that would come back under their own names.
   std::vector<const Node*> ServersHeardOf() const PAWL_REQUIRES(mu_);
   void PlaceIfServersAreThere(DeferredActions& actions) PAWL_REQUIRES(mu_);
-  // A server that asks for newer routing acts by what it has: nobody need wait for its heartbeat.
-  void HasAdopted(const GetRoutingRequest& request, DeferredActions& actions) PAWL_REQUIRES(mu_);
+  // The server acts by this routing, as another call than a heartbeat says; without effect of what was never told.
+  void HasAdopted(const std::string& name, uint64_t incarnation, uint64_t epoch, DeferredActions& actions)
+      PAWL_REQUIRES(mu_);
   void PlacementHasChanged(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // Something has changed that ranks depend on: gives them out anew and tells the workers.
   void PlaceRanksOnWorkers(DeferredActions& actions) PAWL_REQUIRES(mu_);

@@ -15,7 +15,7 @@ namespace pawl {
 Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTable> done) {
   Rpc<RoutingTable> rpc(*this, std::move(done));
   if (rpc.refused()) return 0;
-  HasAdopted(request, rpc.actions());
+  HasAdopted(request.node(), request.incarnation(), request.newer_than_epoch(), rpc.actions());
   const RoutingWanted wanted = {request.newer_than_epoch(), request.accepts_changes()};
   const bool over_is_told = told_.state == state_.state() && state_.over();
   if (!over_is_told && told_.routing != nullptr && told_.routing->epoch() > request.newer_than_epoch()) {
@@ -25,6 +25,33 @@ Ticket Coordinator::GetRouting(const GetRoutingRequest& request, Done<RoutingTab
   }
   if (const absl::Status status = CheckCanWait(); !status.ok()) return rpc.Answer(status);
   return rpc.Park(parked_.routing, wanted);
+}
+
+Ticket Coordinator::ConfirmRouting(const ConfirmRoutingRequest& request, Done<ConfirmRoutingResponse> done) {
+  Rpc<ConfirmRoutingResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
+  const absl::StatusOr<Node*> found = membership_.Find(request.node(), request.incarnation());
+  if (!found.ok()) return rpc.Answer(found.status());
+  if ((*found)->role != SERVER_ROLE) {
+    return rpc.Answer(absl::InvalidArgumentError(absl::StrCat((*found)->name, " is not a server")));
+  }
+  const uint64_t told = told_.routing == nullptr ? 0 : told_.routing->epoch();
+  if (request.epoch() > told) {
+    return rpc.Answer(
+        absl::InvalidArgumentError(absl::StrCat("epoch is ", request.epoch(), ", and the newest routing has epoch ", told)));
+  }
+  HasAdopted(request.node(), request.incarnation(), request.epoch(), rpc.actions());
+  const Confirmation confirmation = director_.Confirm(**found, request.epoch());
+  if (confirmation.changed) {
+    gate_.Changed();
+    replan_ = true;
+  }
+  if (!confirmation.complete) {
+    return rpc.Answer(
+        absl::FailedPreconditionError(absl::StrCat("a routing newer than epoch ", request.epoch(),
+                                                   " takes further replicas of ", (*found)->name, "'s partitions away")));
+  }
+  return rpc.Answer(ConfirmRoutingResponse());
 }
 
 Ticket Coordinator::GetAssignment(const GetAssignmentRequest& request, Done<GetAssignmentResponse> done) {

@@ -60,6 +60,8 @@ struct FakeNode {
   // A server acts by each routing that it is told, and its learners have caught up by its next heartbeat.
   bool adopts = true;
   bool feeds = true;
+  // A server has each routing that it adopts confirmed.
+  bool confirms = true;
   // Told that its life is over, it is silent; otherwise that is an error of the test.
   bool may_be_disowned = false;
   RoutingTable routing;
@@ -282,12 +284,23 @@ class CoordinatorFixture : public testing::Test {
         }
       }
     }
+    if (node.confirms && node.routing.epoch() > 0) Confirm(node).IgnoreError();
     const std::vector<Replicas> all = ReplicasIn(node.routing);
     if (node.draining && std::none_of(all.begin(), all.end(), [&](const Replicas& set) { return set.Has(node.name()); })) {
       node.silent = Goodbye(node.registration).ok();
       EXPECT_TRUE(node.silent || hold_saves_);
     }
     return response;
+  }
+  absl::Status Confirm(const FakeNode& node) {
+    ConfirmRoutingRequest request;
+    request.set_node(node.name());
+    request.set_incarnation(node.registration.incarnation());
+    request.set_epoch(node.routing.epoch());
+    auto answer = NewAnswer<ConfirmRoutingResponse>();
+    coordinator_->ConfirmRouting(request, Into(answer));
+    Save();
+    return answer->has_value() ? (*answer)->status() : absl::UnavailableError("no answer yet");
   }
   static void AddCaughtUp(const FakeNode& node, HeartbeatRequest& request) {
     const std::vector<Replicas> all = ReplicasIn(node.routing);

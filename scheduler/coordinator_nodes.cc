@@ -257,12 +257,14 @@ void Coordinator::PlaceIfServersAreThere(DeferredActions& actions) {
   ReleaseOnServers(logical_workers_.FreeRanks(), actions);
 }
 
-void Coordinator::HasAdopted(const GetRoutingRequest& request, DeferredActions& actions) {
-  if (request.node().empty() || told_.routing == nullptr || request.newer_than_epoch() > told_.routing->epoch()) return;
-  const absl::StatusOr<Node*> found = membership_.Find(request.node(), request.incarnation());
-  if (!found.ok() || (*found)->role != SERVER_ROLE || (*found)->adopted_epoch >= request.newer_than_epoch()) return;
-  (*found)->adopted_epoch = request.newer_than_epoch();
+void Coordinator::HasAdopted(const std::string& name, uint64_t incarnation, uint64_t epoch, DeferredActions& actions) {
+  if (name.empty() || told_.routing == nullptr || epoch > told_.routing->epoch()) return;
+  const absl::StatusOr<Node*> found = membership_.Find(name, incarnation);
+  if (!found.ok() || (*found)->role != SERVER_ROLE || (*found)->adopted_epoch >= epoch) return;
+  (*found)->adopted_epoch = epoch;
   (*found)->adopted_at = running_.Now();
+  // Others may wait for it to delete what they keep.
+  replan_ = true;
   // Every server comes here with every routing.
   if (state_.over() || !director_.handing_over()) return;
   if (!director_.CompleteHandovers(membership_.Present(SERVER_ROLE))) return;

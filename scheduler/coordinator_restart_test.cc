@@ -117,9 +117,91 @@ TEST_F(RestartTest, ServerThatDiedMeanwhileIsFailedOver) {
 TEST_F(RestartTest, ServerThatComesBackBeforeItIsKnownToBeDeadIsFailedOverAtOnce) {
   Run(2, Job(2, 2));
   Restart();
-  ASSERT_TRUE(ComeBack("server-0").ok());
+  ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
   EXPECT_EQ(SetsText(), "server-1 | server-1");
-  EXPECT_GT(Routing().epoch(), 1u);
+  const RoutingTable routing = Routing();
+  EXPECT_GT(routing.epoch(), 1u);
+  EXPECT_EQ(routing.replicas(0).confirm_since(), routing.replicas(0).primary_since());
+  EXPECT_EQ(routing.replicas(0).keepers_size(), 1) << "server-1 may be dead: server-0 is needed until it confirms";
+  Pass(milliseconds(300));
+  EXPECT_EQ(Routing().replicas(0).confirm_since(), 0u);
+  EXPECT_EQ(Routing().replicas(0).keepers_size(), 1) << "server-1 is the only one that has it";
+  Pass(kUntilDead + seconds(1));
+  EXPECT_EQ(SetsText(), "server-1 server-0 | server-1 server-0");
+  EXPECT_EQ(Routing().replicas(0).keepers_size(), 0);
+}
+
+TEST_F(RestartTest, ServerThatComesBackServesIfItsSuccessorTurnsOutToBeDead) {
+  Run(2, Job(2, 2));
+  Kill("server-1");
+  ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
+  ASSERT_EQ(SetsText(), "server-1 | server-1") << "its lease has not run out";
+  const std::string before = Routing().SerializeAsString();
+  Restart(milliseconds(100));
+  EXPECT_EQ(Routing().SerializeAsString(), before);
+  Pass(kUntilDead + milliseconds(100));
+  EXPECT_EQ(SetsText(), "server-0 | server-0");
+  EXPECT_EQ(Status().state(), RUNNING);
+}
+
+TEST_F(RestartTest, RoutingIsNotConfirmedBeforeThatIsSaved) {
+  Run(2, Job(2, 2));
+  FakeNode& server = NodeNamed("server-1");
+  server.confirms = false;
+  ASSERT_TRUE(ComeBack("server-0", {0, 1}).ok());
+  Pass(milliseconds(100));
+  ASSERT_EQ(server.routing.epoch(), Routing().epoch());
+  HoldSaves();
+  EXPECT_TRUE(absl::IsUnavailable(Confirm(server))) << "it is not answered";
+  Kill("server-1");
+  Restart();
+  ReleaseSaves();
+  Pass(kUntilDead + milliseconds(100));
+  EXPECT_EQ(SetsText(), "server-0 | server-0") << "server-1 has acknowledged nothing alone";
+}
+
+TEST_F(RestartTest, OnlyAPresentServerAndATrueEpochAreConfirmed) {
+  Run(2, Job(2, 2));
+  FakeNode& server = NodeNamed("server-1");
+  FakeNode former = server;
+  server.routing.set_epoch(77);
+  EXPECT_TRUE(absl::IsInvalidArgument(Confirm(server)));
+  ASSERT_TRUE(ComeBack("server-1", {0, 1}).ok());
+  EXPECT_TRUE(absl::IsAborted(Confirm(former)));
+  FakeNode& worker = NodeNamed("worker-0");
+  EXPECT_TRUE(absl::IsInvalidArgument(Confirm(worker)));
+}
+
+TEST_F(RestartTest, OperatorReleasesWhatAServerKeeps) {
+  Run(2, Job(2, 2));
+  const auto release = [&](const std::string& node, bool force) {
+    ReleaseKeptRequest request;
+    request.set_node(node);
+    request.set_force(force);
+    auto answer = NewAnswer<ReleaseKeptResponse>();
+    coordinator_->ReleaseKept(request, Into(answer));
+    Save();
+    return **answer;
+  };
+  EXPECT_TRUE(absl::IsNotFound(release("server-7", false).status()));
+  EXPECT_EQ(release("server-0", false)->partitions(), 0u);
+  Kill("server-0");
+  NodeNamed("server-1").confirms = false;
+  Pass(seconds(2));
+  const absl::Status refused = release("server-0", false).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "partitions 0, 1")) << refused;
+  NodeNamed("server-1").confirms = true;
+  Pass(milliseconds(200));
+  EXPECT_EQ(Saved().placement().partitions(0).keepers_size(), 1) << "there is one replica, and two are wanted";
+  EXPECT_EQ(release("server-0", false)->partitions(), 2u);
+  EXPECT_EQ(Saved().placement().partitions(0).keepers_size(), 0);
+  Kill("server-1");
+  Pass(seconds(2));
+  EXPECT_TRUE(absl::IsFailedPrecondition(release("server-1", false).status()));
+  EXPECT_EQ(release("server-1", true)->partitions(), 2u);
+  EXPECT_EQ(Status().state(), FAILED);
+  EXPECT_TRUE(absl::StrContains(Status().failure(), "released what server-1 kept")) << Status().failure();
 }
 
 TEST_F(RestartTest, NothingIsMovedBeforeEverybodyHasSaidWhatItIsAbout) {

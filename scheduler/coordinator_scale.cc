@@ -1,5 +1,6 @@
 // How many servers and workers there are to be, who is to leave, and what has happened.
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -152,6 +153,27 @@ Ticket Coordinator::Drain(const DrainRequest& request, Done<DrainResponse> done)
     PlaceRanksOnWorkers(rpc.actions());
   }
   return rpc.Answer(DrainResponse());
+}
+
+Ticket Coordinator::ReleaseKept(const ReleaseKeptRequest& request, Done<ReleaseKeptResponse> done) {
+  Rpc<ReleaseKeptResponse> rpc(*this, std::move(done));
+  if (rpc.refused()) return 0;
+  if (const absl::Status status = state_.CheckNotOver(); !status.ok()) return rpc.Answer(status);
+  const Node* const node = membership_.FindByName(request.node());
+  if (node == nullptr || node->role != SERVER_ROLE) {
+    return rpc.Answer(
+        absl::NotFoundError(absl::StrCat("there is no server ", BoundedText(request.node(), kMaxNodeNameBytes))));
+  }
+  if (!director_.placed()) return rpc.Answer(ReleaseKeptResponse());
+  std::optional<std::string> loss;
+  const absl::StatusOr<uint32_t> released = director_.ReleaseKept(*node, request.force(), loss);
+  if (!released.ok()) return rpc.Answer(released.status());
+  ReleaseKeptResponse response;
+  response.set_partitions(*released);
+  rpc.Answer(response);
+  if (*released > 0) PlacementHasChanged(rpc.actions());
+  if (loss.has_value()) FailJob(*loss, rpc.actions());
+  return 0;
 }
 
 Ticket Coordinator::ListEvents(const ListEventsRequest& request, Done<ListEventsResponse> done) {

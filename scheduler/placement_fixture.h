@@ -18,7 +18,8 @@ using Servers = std::vector<ServerNumber>;
 
 // What the scheduler does whenever something has happened.
 inline bool PlacementStep(const std::vector<PlacementServer>& servers, uint32_t replicas, bool move, Placement& placement) {
-  const bool completed = CompleteHandovers(servers, placement);
+  bool completed = CompleteHandovers(servers, placement);
+  completed |= ReleaseKeepers(servers, replicas, placement);
   return (move && StepTowards(ComputeTarget(servers, replicas, {}, placement), servers, {}, placement)) || completed;
 }
 
@@ -36,13 +37,14 @@ inline Placement First(const Servers& servers, uint32_t partitions, uint32_t rep
 
 inline Servers SetBackups(const Placement& placement, uint32_t partition) { return placement.partitions[partition].backups; }
 
-// Steps, and lets every learner catch up, until nothing changes.
+// Steps, confirms, and lets every learner catch up, until nothing changes.
 inline int Settle(const std::vector<PlacementServer>& servers, uint32_t replicas, Placement& placement) {
   int steps = 0;
   for (bool changed = true; changed; ++steps) {
     std::vector<PlacementServer> present = servers;
     for (PlacementServer& server : present) server.adopted_epoch = placement.epoch;
     changed = PlacementStep(present, replicas, true, placement);
+    for (const PlacementServer& server : present) changed |= Confirm(server.number, placement.epoch, placement).changed;
     for (uint32_t p = 0; p < placement.partitions.size(); ++p) {
       const ReplicaSet set = placement.partitions[p];
       for (const ReplicaSet::Learner& learner : set.learners) {

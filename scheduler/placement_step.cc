@@ -97,6 +97,8 @@ class Stepper {
     for (size_t i = set.backups.size(); i-- > 0;) {
       if (Contains(wanted, set.backups[i])) continue;
       if (set.backups[i] == set.leaving) set.leaving = kNoServer;
+      std::erase(set.last_in_sync, set.backups[i]);
+      Keep(set.backups[i], epoch_, set);
       set.backups.erase(set.backups.begin() + static_cast<std::ptrdiff_t>(i));
       changed_ = true;
     }
@@ -117,6 +119,8 @@ class Stepper {
     bool all = true;
     for (const ServerNumber server : wanted) {
       if (set.InSync(server) || set.Learns(server) || silent_.contains({set.primary, server})) continue;
+      // It is needed as it is until the primary has confirmed that it is not in sync.
+      if (Contains(set.last_in_sync, server)) continue;
       if (At(set.primary).feeds >= kMaxLearnersPerServer || At(server).learns >= kMaxLearnersPerServer) {
         all = false;
         continue;

@@ -42,8 +42,8 @@ bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& p
 // Lets as many learners begin and as many primaries hand over as may at one time, first where replicas are missing, then
 // where servers drain, then for balance; and drops what is superfluous. The number of replicas in sync never falls below
 // what it is or is to be. A living primary hands over only to who is settled, and no learner begins that does not hear its
-// primary. REQUIRES: `servers` has everyone who is in a set, but holders and yielding ones, ascending; the target is of
-// these servers.
+// primary. REQUIRES: `servers` has the primary, backups and learners of every set, ascending; the target is of these
+// servers.
 bool StepTowards(const PlacementTarget& target, const std::vector<PlacementServer>& servers, const SilentPairs& silent,
                  Placement& placement);
 

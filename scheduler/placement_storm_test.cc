@@ -36,7 +36,7 @@ class Storm {
   void Event() {
     Node& node = nodes_[random_() % nodes_.size()];
     const auto number = static_cast<ServerNumber>(&node - nodes_.data());
-    switch (random_() % 12) {
+    switch (random_() % 13) {
       case 0:
         node.up = false;
         break;
@@ -64,6 +64,9 @@ class Storm {
       case 9:
         Push();
         break;
+      case 10:
+        if (node.up) ConfirmOf(number);
+        break;
       default:
         Step();
         break;
@@ -84,6 +87,7 @@ class Storm {
     for (int round = 0; round < 10000 && epoch != placement_.epoch; ++round) {
       epoch = placement_.epoch;
       for (const ServerNumber s : all) Adopt(s);
+      for (const ServerNumber s : all) ConfirmOf(s);
       Step();
       for (uint32_t p = 0; p < partitions_; ++p) Learn(p);
       while (!reports_.empty()) ReportSome();
@@ -106,6 +110,7 @@ class Storm {
     bool known = true;
     bool draining = false;
     uint64_t adopted = 0;
+    uint64_t confirmed = 0;
     int life = 0;
     // By partition: the last push that it has.
     std::vector<int64_t> data;
@@ -135,6 +140,7 @@ class Storm {
     node.up = true;
     node.known = true;
     node.adopted = 0;
+    node.confirmed = 0;
     ++node.life;
     std::vector<uint32_t> recovered;
     for (uint32_t p = 0; p < partitions_; ++p) {
@@ -149,8 +155,16 @@ class Storm {
     for (uint32_t p = 0; p < partitions_; ++p) {
       const ReplicaSet& set = placement_.partitions[p];
       // Without a primary everybody keeps what there is.
-      if (set.primary != kNoServer && !set.InSync(s) && !set.Learns(s)) nodes_[s].data[p] = kNone;
+      const bool keeps = std::find(set.keepers.begin(), set.keepers.end(), s) != set.keepers.end();
+      if (set.primary != kNoServer && !set.InSync(s) && !set.Learns(s) && !keeps) nodes_[s].data[p] = kNone;
     }
+  }
+
+  // By what it has adopted, which may be old.
+  void ConfirmOf(ServerNumber s) {
+    Node& node = nodes_[s];
+    if (!node.known) return;
+    if (Confirm(s, node.adopted, placement_).complete) node.confirmed = std::max(node.confirmed, node.adopted);
   }
 
   void Learn(uint32_t p) {
@@ -179,7 +193,7 @@ class Storm {
   void Push() {
     for (uint32_t p = 0; p < partitions_; ++p) {
       const ReplicaSet& set = placement_.partitions[p];
-      if (set.primary == kNoServer) continue;
+      if (set.primary == kNoServer || set.confirm_since > nodes_[set.primary].confirmed) continue;
       bool all_up = nodes_[set.primary].up;
       for (const ServerNumber backup : set.backups) all_up = all_up && nodes_[backup].up;
       // The primary waits for learners that have caught up.
@@ -222,11 +236,17 @@ class Storm {
         ASSERT_TRUE(nodes_[s].known);
       }
       if (members.empty()) {
-        ASSERT_FALSE(set.holders.empty()) << "the last one with the data was let go";
-        for (const ServerNumber s : set.holders) ASSERT_EQ(nodes_[s].data[p], acknowledged_[p]);
-      } else {
-        ASSERT_TRUE(set.holders.empty());
+        ASSERT_FALSE(set.last_in_sync.empty()) << "the last one with the data was let go";
       }
+      for (const ServerNumber s : set.last_in_sync) ASSERT_EQ(nodes_[s].data[p], acknowledged_[p]) << "server " << s;
+      for (const ServerNumber s : set.fallbacks) {
+        ASSERT_TRUE(nodes_[s].known);
+        ASSERT_FALSE(set.InSync(s));
+        ASSERT_NE(std::find(set.last_in_sync.begin(), set.last_in_sync.end(), s), set.last_in_sync.end());
+      }
+      ASSERT_EQ(set.Waits(), members.empty() && set.yielding == kNoServer);
+      ASSERT_TRUE(!set.Waits() || set.fallbacks.empty());
+      ASSERT_TRUE(!set.IsUnconfirmed() || set.primary == kNoServer || set.confirm_since > 0);
       if (set.yielding != kNoServer) {
         ASSERT_EQ(set.primary, kNoServer);
         ASSERT_FALSE(set.backups.empty());

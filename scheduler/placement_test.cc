@@ -11,11 +11,12 @@
 namespace pawl {
 namespace {
 
-// Whether the server is in no set any more, not even as a holder.
+// Whether the server is in no set any more, not even as one that may have to come back.
 bool HoldsNothing(ServerNumber server, const Placement& placement) {
   return std::none_of(placement.partitions.begin(), placement.partitions.end(), [&](const ReplicaSet& set) {
     return set.InSync(server) || set.Learns(server) ||
-           std::find(set.holders.begin(), set.holders.end(), server) != set.holders.end() || set.yielding == server;
+           std::find(set.last_in_sync.begin(), set.last_in_sync.end(), server) != set.last_in_sync.end() ||
+           std::find(set.keepers.begin(), set.keepers.end(), server) != set.keepers.end() || set.yielding == server;
   });
 }
 
@@ -65,11 +66,12 @@ TEST(PlacementTest, FailoverMakesTheFirstBackupPrimaryAndTouchesNobodyElse) {
   EXPECT_EQ(placement.epoch, 2u);
 }
 
-TEST(PlacementTest, LastHolderStaysAndIsPrimaryAgainWithItsData) {
+TEST(PlacementTest, LastOneWithTheDataIsWaitedForAndPrimaryAgain) {
   Placement placement = First({0, 1}, 2, 1);
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, kNoServer);
-  EXPECT_EQ(placement.partitions[0].holders, (Servers{0}));
+  EXPECT_TRUE(placement.partitions[0].Waits());
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0}));
   EXPECT_FALSE(PlacementStep(AllAt({1}, 2), 1, true, placement)) << "nobody else has the data";
   EXPECT_FALSE(HoldsNothing(0, placement));
   const Recovery recovery = RecoverServer(0, {0}, false, placement);
@@ -79,7 +81,7 @@ TEST(PlacementTest, LastHolderStaysAndIsPrimaryAgainWithItsData) {
   EXPECT_EQ(placement.partitions[0].primary_since, 3u);
 }
 
-TEST(PlacementTest, HolderThatComesBackEmptyHasLostItsPartitions) {
+TEST(PlacementTest, LastOneThatComesBackEmptyHasLostItsPartitions) {
   Placement placement = First({0, 1}, 4, 1);
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
   EXPECT_EQ(RecoverServer(0, {0, 1}, false, placement).lost, (std::vector<uint32_t>{2}));
@@ -91,21 +93,105 @@ TEST(PlacementTest, OfAllThatDiedTogetherTheFirstOneBackIsPrimary) {
   Placement placement = First({0, 1, 2}, 3, 2);
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
   ASSERT_TRUE(RemoveServers({0, 1}, {}, placement));
-  EXPECT_EQ(placement.partitions[0].holders, (Servers{0, 1}));
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1}));
   EXPECT_EQ(placement.partitions[2].primary, 2u);
   ASSERT_TRUE(RecoverServer(1, {0, 1}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, 1u);
+  Placement unconfirmed = placement;
+  Confirm(1, placement.epoch, placement);
+  Confirm(2, placement.epoch, placement);
   EXPECT_FALSE(RecoverServer(0, {0, 2}, false, placement).changed) << "what it has may be old by now";
   EXPECT_EQ(placement.partitions[0].primary, 1u);
+  RecoverServer(0, {0, 2}, false, unconfirmed);
+  EXPECT_EQ(unconfirmed.partitions[0].primary, 1u);
+  EXPECT_EQ(unconfirmed.partitions[0].fallbacks, (Servers{0})) << "1 has acknowledged nothing without it";
 }
 
-TEST(PlacementTest, OneThatDiedBeforeTheLastIsNoHolder) {
+TEST(PlacementTest, PrimaryThatHasNotConfirmedTheLossOfAnotherIsReplacedByThatOne) {
   Placement placement = First({0, 1}, 1, 2);
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
+  EXPECT_EQ(placement.partitions[0].primary, 1u);
+  EXPECT_EQ(placement.partitions[0].confirm_since, 2u);
+  ASSERT_TRUE(RemoveServers({1}, {}, placement)) << "it may have been dead before it heard of its promotion";
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1}));
+  EXPECT_TRUE(RecoverServer(0, {0}, false, placement).lost.empty());
+  EXPECT_EQ(placement.partitions[0].primary, 0u);
+  EXPECT_EQ(placement.partitions[0].confirm_since, placement.epoch);
+}
+
+TEST(PlacementTest, ServerThatIsBackBeforeItsSuccessorHasConfirmedTakesOverWhenThatOneDies) {
+  Placement placement = First({0, 1}, 1, 2);
+  ASSERT_TRUE(RemoveServers({0}, {}, placement));
+  ASSERT_TRUE(RecoverServer(0, {0}, false, placement).changed);
+  EXPECT_EQ(placement.partitions[0].primary, 1u);
+  EXPECT_FALSE(PlacementStep(AllAt({0, 1}, placement.epoch), 2, true, placement)) << "as a learner it would begin anew";
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
-  EXPECT_EQ(placement.partitions[0].holders, (Servers{1}));
+  EXPECT_EQ(placement.partitions[0].primary, 0u);
+}
+
+TEST(PlacementTest, OneThatDiedBeforeTheLastConfirmedThatCannotBePrimary) {
+  Placement placement = First({0, 1}, 1, 2);
+  ASSERT_TRUE(RemoveServers({0}, {}, placement));
+  const uint64_t alone = placement.epoch;
+  EXPECT_FALSE(Confirm(1, alone - 1, placement).complete) << "it has not heard that it is the primary";
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1}));
+  EXPECT_FALSE(Confirm(0, alone, placement).changed) << "it is not the primary";
+  EXPECT_TRUE(Confirm(1, alone, placement).complete);
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{1}));
+  EXPECT_EQ(placement.epoch, alone);
+  EXPECT_FALSE(Confirm(1, alone, placement).changed);
+  ASSERT_TRUE(RemoveServers({1}, {}, placement));
   EXPECT_FALSE(RecoverServer(0, {0}, false, placement).changed);
-  EXPECT_EQ(placement.partitions[0].primary, kNoServer);
+  EXPECT_TRUE(placement.partitions[0].Waits());
+}
+
+TEST(PlacementTest, ConfirmationOfALossDoesNotCoverTheNextOne) {
+  Placement placement = First({0, 1, 2}, 1, 3);
+  ASSERT_TRUE(RemoveServers({1}, {}, placement));
+  const uint64_t first = placement.epoch;
+  ASSERT_TRUE(RemoveServers({2}, {}, placement));
+  EXPECT_FALSE(Confirm(0, first, placement).complete) << "it still waits for 2, not for 1";
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1, 2}));
+  EXPECT_TRUE(Confirm(0, placement.epoch, placement).complete);
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0}));
+}
+
+TEST(PlacementTest, ServerThatComesBackWithoutItsDataIsNotWaitedFor) {
+  Placement placement = First({0, 1}, 1, 2);
+  ASSERT_TRUE(RemoveServers({0, 1}, {}, placement));
+  EXPECT_TRUE(RecoverServer(1, {}, false, placement).lost.empty()) << "0 may still have it";
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0}));
+  RecoverServer(0, {0}, false, placement);
+  EXPECT_EQ(placement.partitions[0].primary, 0u);
+  EXPECT_EQ(placement.partitions[0].confirm_since, 0u) << "nothing is to be confirmed";
+}
+
+TEST(PlacementTest, FilesAreKeptUntilAllWantedReplicasHaveConfirmedThatTheyHaveThem) {
+  Placement placement = First({0, 1, 2}, 1, 2);
+  ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
+  RemoveServers({1}, {}, placement);
+  EXPECT_EQ(placement.partitions[0].keepers, (Servers{1}));
+  Confirm(0, placement.epoch, placement);
+  EXPECT_TRUE(ReleaseKeepers(AllAt({0, 2}, placement.epoch), 2, placement)) << "the confirmation is told";
+  EXPECT_EQ(placement.partitions[0].confirm_since, 0u);
+  EXPECT_EQ(placement.partitions[0].keepers, (Servers{1})) << "0 is the only one that has it";
+  RecoverServer(1, {0}, false, placement);
+  ASSERT_TRUE(PlacementStep(AllAt({0, 2}, placement.epoch), 2, true, placement));
+  ASSERT_TRUE(CaughtUp(0, 0, 2, placement.epoch, placement));
+  EXPECT_FALSE(ReleaseKeepers({{0, false, placement.epoch}, {2, false, 1}}, 2, placement)) << "2 has not been heard since";
+  EXPECT_EQ(placement.partitions[0].keepers, (Servers{1}));
+  EXPECT_TRUE(ReleaseKeepers(AllAt({0, 2}, placement.epoch), 2, placement));
+  EXPECT_TRUE(placement.partitions[0].keepers.empty());
+}
+
+TEST(PlacementTest, OperatorReleasesWhatIsNeededOnlyByForce) {
+  Placement placement = First({0, 1}, 2, 1);
+  RemoveServers({0}, {}, placement);
+  EXPECT_EQ(KeptBy(0, placement).needed, (std::vector<uint32_t>{0}));
+  EXPECT_TRUE(ReleaseServer(0, /*needed=*/false, placement).empty());
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0}));
+  EXPECT_EQ(ReleaseServer(0, /*needed=*/true, placement), (std::vector<uint32_t>{0}));
+  EXPECT_TRUE(HoldsNothing(0, placement));
 }
 
 TEST(PlacementTest, OnlyThePresentPrimarysWordMakesALearnerABackup) {
@@ -177,6 +263,9 @@ TEST(PlacementTest, PrimaryHandsOverOnlyWhenItHasHeardThatItIsNone) {
   ASSERT_TRUE(PlacementStep(servers, 1, /*move=*/false, placement));
   EXPECT_EQ(placement.partitions[0].primary, 1u);
   EXPECT_EQ(placement.partitions[0].primary_since, handed_over + 1);
+  EXPECT_EQ(placement.partitions[0].fallbacks, (Servers{0})) << "1 may be dead by now";
+  Confirm(1, placement.epoch, placement);
+  ReleaseKeepers(AllAt({0, 1}, placement.epoch), 1, placement);
   EXPECT_TRUE(HoldsNothing(0, placement));
 }
 
@@ -224,6 +313,7 @@ TEST(PlacementTest, PrimaryWhoseSuccessorDiesBeforeItHasHandedOverIsPrimaryAgain
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, 0u) << "it may still answer pulls: nobody else can be";
   EXPECT_EQ(placement.partitions[0].primary_since, placement.epoch);
+  Confirm(0, placement.epoch, placement);
   EXPECT_FALSE(RecoverServer(1, {0}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, 0u);
 }
@@ -240,10 +330,10 @@ TEST(PlacementTest, OneOfTwoSuccessorsDyingLeavesTheHandoverToTheOther) {
   EXPECT_EQ(placement.partitions[0].primary, 3 - successor);
 }
 
-TEST(PlacementTest, PrimaryThatDiesWithItsSuccessorIsAHolderToo) {
+TEST(PlacementTest, PrimaryThatDiesWithItsSuccessorCanComeBackToo) {
   Placement placement = HandingOver();
   ASSERT_TRUE(RemoveServers({0, 1}, {}, placement));
-  EXPECT_EQ(placement.partitions[0].holders, (Servers{1, 0}));
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1}));
   EXPECT_TRUE(RecoverServer(0, {0}, false, placement).lost.empty());
   EXPECT_EQ(placement.partitions[0].primary, 0u);
 }
@@ -261,6 +351,7 @@ TEST(PlacementTest, DrainedServerEndsWithNothingAndRedundancyIsKept) {
         CaughtUp(p, set.primary, learner.server, placement.epoch, placement);
       }
     }
+    for (const ServerNumber server : {0u, 1u, 2u}) Confirm(server, placement.epoch, placement);
   }
   EXPECT_TRUE(HoldsNothing(1, placement));
   Settle(servers, 2, placement);

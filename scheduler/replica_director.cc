@@ -61,15 +61,13 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   for (const ServerNumber server : numbers) settled_from_.erase(server);
   std::vector<uint32_t> waiting;
   std::set<std::string> texts;
+  for (size_t i = 0; i < servers.size(); ++i) how_gone_[numbers[i]] = absl::StrCat(NodeText(servers[i]), " ", how[i]);
+  ForgetHowOthersWent();
   for (uint32_t partition = 0; partition < placement_.partitions.size(); ++partition) {
-    for (const ServerNumber holder : placement_.partitions[partition].holders) {
-      const auto it = std::find(numbers.begin(), numbers.end(), holder);
-      if (it == numbers.end()) continue;
-      const auto i = static_cast<size_t>(it - numbers.begin());
-      how_gone_[holder] = absl::StrCat(NodeText(servers[i]), " ", how[i]);
-      texts.insert(how_gone_[holder]);
-      if (waiting_since_.emplace(partition, now).second) waiting.push_back(partition);
-    }
+    const ReplicaSet& set = placement_.partitions[partition];
+    if (!set.Waits() || !waiting_since_.emplace(partition, now).second) continue;
+    waiting.push_back(partition);
+    for (const ServerNumber server : set.last_in_sync) texts.insert(HowGone(server));
   }
   spdlog::warn("routing: epoch {} without {}", epoch(),
                absl::StrJoin(numbers, ", ", [](std::string* out, uint32_t n) { absl::StrAppend(out, "server-", n); }));
@@ -92,6 +90,7 @@ std::optional<std::string> ReplicaDirector::ServerIsThere(const Node& server, st
   const Recovery recovery = RecoverServer(server.number, recovered, nothing_yet, placement_);
   // The table names a server more, or another life of it.
   if (!recovery.changed) ++placement_.epoch;
+  if (nothing_yet) pawl::BeginAnew({server.number}, /*on_any=*/false, placement_);
   ForgetWhoWaitsNoMore();
   std::string how;
   if (const auto it = how_gone_.find(server.number); it != how_gone_.end()) {
@@ -163,13 +162,12 @@ bool ReplicaDirector::DropSilent(const Node& primary, const HeartbeatRequest& re
 }
 
 bool ReplicaDirector::BeginAnew(const std::vector<const Node*>& servers) {
-  if (options_.durable) return false;
   std::vector<ServerNumber> numbers;
   for (const Node* server : servers) numbers.push_back(server->number);
-  if (!pawl::BeginAnew(numbers, placement_)) return false;
+  if (!pawl::BeginAnew(numbers, /*on_any=*/!options_.durable, placement_)) return false;
   target_.reset();
   ForgetWhoWaitsNoMore();
-  how_gone_.clear();
+  ForgetHowOthersWent();
   spdlog::info("routing: epoch {}: what was lost had nothing in it yet, and begins anew", epoch());
   NoteRedundancy();
   return true;
@@ -178,6 +176,36 @@ bool ReplicaDirector::BeginAnew(const std::vector<const Node*>& servers) {
 void ReplicaDirector::ForgetWhoWaitsNoMore() {
   std::erase_if(waiting_since_,
                 [&](const auto& waiting) { return placement_.partitions[waiting.first].primary != kNoServer; });
+}
+
+void ReplicaDirector::ForgetHowOthersWent() {
+  std::set<ServerNumber> needed;
+  for (const ReplicaSet& set : placement_.partitions) needed.insert(set.last_in_sync.begin(), set.last_in_sync.end());
+  std::erase_if(how_gone_, [&](const auto& gone) { return !needed.contains(gone.first); });
+}
+
+std::string ReplicaDirector::HowGone(ServerNumber server) const {
+  const auto it = how_gone_.find(server);
+  return it != how_gone_.end() ? it->second : absl::StrCat("server-", server, " is away");
+}
+
+Confirmation ReplicaDirector::Confirm(const Node& server, uint64_t epoch) {
+  if (!placed()) return {};
+  return pawl::Confirm(server.number, epoch, placement_);
+}
+
+absl::StatusOr<uint32_t> ReplicaDirector::ReleaseKept(const Node& server, bool force, std::optional<std::string>& loss) {
+  const KeptReplicas kept = KeptBy(server.number, placement_);
+  if (!kept.needed.empty() && !force) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("of ", PartitionsText(kept.needed), " no other server is known to have every acknowledged push that ",
+                     server.name, " has; wait until another one has them, or use --force to give them up"));
+  }
+  const std::vector<uint32_t> lost = ReleaseServer(server.number, force, placement_);
+  if (!lost.empty())
+    loss = absl::StrCat(LossText(lost, absl::StrCat("an operator has released what ", server.name, " kept")));
+  spdlog::info("routing: epoch {}: {} need not keep {} replicas any more", epoch(), server.name, kept.partitions.size());
+  return static_cast<uint32_t>(kept.partitions.size());
 }
 
 std::vector<PlacementServer> ReplicaDirector::Present(const std::vector<const Node*>& servers) {
@@ -237,8 +265,9 @@ bool ReplicaDirector::CompleteHandovers(const std::vector<const Node*>& servers)
 bool ReplicaDirector::Step(const std::vector<const Node*>& servers, bool move, MonotonicTime now) {
   if (!placed()) return false;
   bool changed = CompleteHandovers(servers);
-  if (!move) return changed;
   std::vector<PlacementServer> present = Present(servers);
+  changed |= ReleaseKeepers(present, options_.replicas, placement_);
+  if (!move) return changed;
   const std::vector<ServerNumber> unsettled = Unsettled(now);
   for (PlacementServer& server : present) {
     server.settled = std::find(unsettled.begin(), unsettled.end(), server.number) == unsettled.end();
@@ -354,10 +383,7 @@ std::optional<std::string> ReplicaDirector::CheckRecovery(MonotonicTime now) con
   for (const auto& [partition, since] : waiting_since_) {
     if (now - since <= options_.recovery_timeout) continue;
     late.push_back(partition);
-    for (const ServerNumber holder : placement_.partitions[partition].holders) {
-      const auto it = how_gone_.find(holder);
-      how.insert(it != how_gone_.end() ? it->second : absl::StrCat("server-", holder, " is away"));
-    }
+    for (const ServerNumber server : placement_.partitions[partition].last_in_sync) how.insert(HowGone(server));
   }
   if (late.empty()) return std::nullopt;
   return absl::StrCat(
@@ -390,7 +416,7 @@ void ReplicaDirector::Restore(const StoredPlacement& stored, MonotonicTime now) 
   placement_.epoch = stored.epoch();
   for (const StoredReplicaSet& from : stored.partitions()) {
     placement_.partitions.push_back(FromStored(from));
-    if (from.holders_size() > 0) waiting_since_[static_cast<uint32_t>(placement_.partitions.size() - 1)] = now;
+    if (placement_.partitions.back().Waits()) waiting_since_[static_cast<uint32_t>(placement_.partitions.size() - 1)] = now;
   }
   for (const auto& [number, how] : stored.how_gone()) how_gone_[number] = how;
   NoteRedundancy();

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client_lib/base/clock.h"
 #include "proto/scheduler.pb.h"
@@ -30,7 +31,7 @@ inline constexpr std::chrono::seconds kLoadsInterval{10};
 inline constexpr std::chrono::milliseconds kSettlingMargin{100};
 
 // Turns events into steps of the placement (scheduler/placement.h, placement_target.h and placement_step.h, which decide),
-// keeps account of partitions that wait for a holder, and notes what has moved. Time is passed in. Not thread-safe.
+// keeps account of partitions that wait for a server, and notes what has moved. Time is passed in. Not thread-safe.
 class ReplicaDirector {
  public:
   struct Options {
@@ -83,8 +84,13 @@ class ReplicaDirector {
   bool LearnersHaveCaughtUp(const Node& primary, const HeartbeatRequest& report, const Membership& membership);
   // Drops from the primary's partitions those who take nothing of what it sends. Whether the placement has changed.
   bool DropSilent(const Node& primary, const HeartbeatRequest& report, const Membership& membership, MonotonicTime now);
-  // Of servers that write nothing down, if nothing_yet: what they took with them begins anew on others.
+  // If nothing_yet: what no server can serve begins anew on these, see placement.h.
   bool BeginAnew(const std::vector<const Node*>& servers);
+  // The server acts by `epoch`.
+  Confirmation Confirm(const Node& server, uint64_t epoch);
+  // The number of partitions of which the server may delete its replica. With `force`, `loss` may become what the job fails
+  // with. REQUIRES: placed().
+  absl::StatusOr<uint32_t> ReleaseKept(const Node& server, bool force, std::optional<std::string>& loss);
   // Some primary hands over.
   bool handing_over() const;
   // What need not wait for a step: a primary that hands over has heard of it.
@@ -107,6 +113,8 @@ class ReplicaDirector {
 
  private:
   void ForgetWhoWaitsNoMore();
+  void ForgetHowOthersWent();
+  std::string HowGone(ServerNumber server) const;
   // Logs it when the last of the partitions that were short of replicas has as many as it should.
   void NoteRedundancy();
   // "server-1 (...) died ...; partitions 1, 4, 7 were nowhere else"
@@ -142,12 +150,12 @@ class ReplicaDirector {
   // By partition: those of which the new primary has not yet said how long they took.
   std::map<uint32_t, Handover> handovers_;
   Placement placement_;
-  // By number: how they went, while they are holders.
+  // By number: how they went, while they are in some last_in_sync.
   std::map<ServerNumber, std::string> how_gone_;
   // By number: when those that have come back with their data since the first placement are settled.
   std::map<ServerNumber, MonotonicTime> settled_from_;
   Silences silences_;
-  // By partition: since when it waits for a holder.
+  // By partition: since when it waits for a server to come back.
   std::map<uint32_t, MonotonicTime> waiting_since_;
   bool short_of_replicas_ = false;
 };

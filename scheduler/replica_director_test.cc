@@ -91,6 +91,7 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
     ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
   }
   director.ServersAreGone({Server(1)}, {"died"}, /*nothing_yet=*/false, clock_.Now());
+  for (const Node* node : membership.Present(SERVER_ROLE)) director.Confirm(*node, director.epoch());
   ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
   ASSERT_TRUE(director.placement().partitions[0].Learns(1));
   Node primary = Server(0);
@@ -145,6 +146,7 @@ TEST_F(ReplicaDirectorTest, WhoTakesNothingOfAPrimaryIsDroppedThereAndComesBackL
   EXPECT_EQ(events.After(0)[0].kind(), REPLICAS_DROPPED);
   EXPECT_EQ(events.After(0)[0].node(), nodes[1]->name);
   EXPECT_EQ(events.After(0)[0].from(), nodes[0]->name);
+  director.Confirm(*nodes[0], director.epoch());
   clock_.Advance(kSilenceRemembered - seconds(1));
   director.Step(nodes, /*move=*/true, clock_.Now());
   EXPECT_EQ(learners(), 0u);

@@ -56,6 +56,10 @@ RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement, const
       replicas.add_learners(index(learner.server));
       replicas.add_learners_since(learner.since);
     }
+    for (const ServerNumber keeper : set.keepers) {
+      if (const auto it = indices.find(keeper); it != indices.end()) replicas.add_keepers(it->second);
+    }
+    replicas.set_confirm_since(set.confirm_since);
   }
   return table;
 }

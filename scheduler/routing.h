@@ -13,8 +13,7 @@
 namespace pawl {
 
 // The table of placement.epoch. It names all `servers`, also those without replicas, each of which is one of its own number;
-// what little changes of them changes little of the table. REQUIRES: everyone in a replica set, but holders and yielding
-// ones, is among `servers`.
+// what little changes of them changes little of the table. REQUIRES: primaries, backups and learners are among `servers`.
 RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement, const std::vector<const Node*>& servers);
 
 // The replicas of each server, by its index in the table.

@@ -34,8 +34,8 @@ class RoutingTables {
   // The placement, which has another epoch then, is not as in the newest table any more.
   void PlacementHasChanged() { is_behind_ = true; }
 
-  // The newest table, of the present placement; null before the first PlacementHasChanged. REQUIRES: everybody whom the
-  // placement names is there, but holders and yielding ones.
+  // The newest table, of the present placement; null before the first PlacementHasChanged. REQUIRES: as
+  // MakeRoutingTable.
   const std::shared_ptr<const RoutingTable>& Newest(const Placement& placement, const Membership& membership);
   // The same after a restart, of the placement as it was saved. Who was here before may have told another table of that
   // epoch, being another version: changes from this one are told to nobody.

@@ -29,7 +29,9 @@ TEST(RoutingTest, TableNamesServersByIndexWhateverTheirNumbers) {
   placement.partitions[0].backups = {3};
   placement.partitions[1].primary = 3;
   placement.partitions[1].learners = {{7, 8}};
-  placement.partitions[2].holders = {12};
+  placement.partitions[2].last_in_sync = {7, 12};
+  placement.partitions[2].keepers = {7, 12};
+  placement.partitions[2].confirm_since = 6;
 
   const RoutingTable table = MakeRoutingTable(77, placement, {&first, &second});
   EXPECT_EQ(table.job_id(), 77u);
@@ -43,6 +45,9 @@ TEST(RoutingTest, TableNamesServersByIndexWhateverTheirNumbers) {
   EXPECT_EQ(table.replicas(0).primary_since(), 4u);
   EXPECT_EQ(table.primary(1), 0u);
   EXPECT_EQ(table.replicas(1).learners(0), 1u);
+  ASSERT_EQ(table.replicas(2).keepers_size(), 1) << "12 is not there to be told";
+  EXPECT_EQ(table.replicas(2).keepers(0), 1u);
+  EXPECT_EQ(table.replicas(2).confirm_since(), 6u);
   EXPECT_EQ(table.primary(2), kNoPrimary);
   EXPECT_EQ(table.replicas_size(), 3);
   EXPECT_EQ(ReplicaCounts(table), (std::vector<uint32_t>{2, 1}));

@@ -75,6 +75,12 @@ grpc::ServerUnaryReactor* SchedulerService::GetRouting(grpc::CallbackServerConte
   return Park(coordinator_, &Coordinator::GetRouting, context, request, response);
 }
 
+grpc::ServerUnaryReactor* SchedulerService::ConfirmRouting(grpc::CallbackServerContext* context,
+                                                           const ConfirmRoutingRequest* request,
+                                                           ConfirmRoutingResponse* response) {
+  return Park(coordinator_, &Coordinator::ConfirmRouting, context, request, response);
+}
+
 grpc::ServerUnaryReactor* SchedulerService::CreateTable(grpc::CallbackServerContext* context,
                                                         const CreateTableRequest* request, CreateTableResponse* response) {
   return Park(coordinator_, &Coordinator::CreateTable, context, request, response);
@@ -146,6 +152,11 @@ grpc::ServerUnaryReactor* SchedulerService::Scale(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* SchedulerService::Drain(grpc::CallbackServerContext* context, const DrainRequest* request,
                                                   DrainResponse* response) {
   return Park(coordinator_, &Coordinator::Drain, context, request, response);
+}
+
+grpc::ServerUnaryReactor* SchedulerService::ReleaseKept(grpc::CallbackServerContext* context,
+                                                        const ReleaseKeptRequest* request, ReleaseKeptResponse* response) {
+  return Park(coordinator_, &Coordinator::ReleaseKept, context, request, response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::ListEvents(grpc::CallbackServerContext* context,

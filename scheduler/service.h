@@ -21,6 +21,8 @@ class SchedulerService final : public Scheduler::CallbackService {
                                       HeartbeatResponse* response) override;
   grpc::ServerUnaryReactor* GetRouting(grpc::CallbackServerContext* context, const GetRoutingRequest* request,
                                        RoutingTable* response) override;
+  grpc::ServerUnaryReactor* ConfirmRouting(grpc::CallbackServerContext* context, const ConfirmRoutingRequest* request,
+                                           ConfirmRoutingResponse* response) override;
   grpc::ServerUnaryReactor* CreateTable(grpc::CallbackServerContext* context, const CreateTableRequest* request,
                                         CreateTableResponse* response) override;
   grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context, const ListTablesRequest* request,
@@ -49,6 +51,8 @@ class SchedulerService final : public Scheduler::CallbackService {
                                   ScaleResponse* response) override;
   grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext* context, const DrainRequest* request,
                                   DrainResponse* response) override;
+  grpc::ServerUnaryReactor* ReleaseKept(grpc::CallbackServerContext* context, const ReleaseKeptRequest* request,
+                                        ReleaseKeptResponse* response) override;
   grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context, const ListEventsRequest* request,
                                        ListEventsResponse* response) override;
   grpc::ServerUnaryReactor* StopJob(grpc::CallbackServerContext* context, const StopJobRequest* request,

@@ -104,6 +104,12 @@ void DataPlane::AdoptRouting(const RoutingTable& routing) {
   if (replicator_ != nullptr) replicator_->Pump();
 }
 
+void DataPlane::OnConfirmed(uint64_t epoch) {
+  std::vector<std::shared_ptr<WaitingCall>> ready;
+  hosting_.OnConfirmed(epoch, ready);
+  WaitingCalls::GoOn(ready);
+}
+
 bool DataPlane::IsRouted() const {
   const auto view = hosting_.view();
   return view->epoch > 0 && view->adopted_in == view->incarnation;
@@ -125,8 +131,9 @@ std::optional<HeldSnapshot> DataPlane::Hold(uint32_t partition) const {
   if (view->Find(partition) == nullptr) return std::nullopt;
   Replica& replica = *view->Find(partition);
   MutexLock lock(replica.mu);
-  if (replica.partition == nullptr) return std::nullopt;
-  return HoldSnapshot(*replica.partition);
+  const Partition* const held = replica.partition != nullptr ? replica.partition.get() : replica.former.get();
+  if (held == nullptr) return std::nullopt;
+  return HoldSnapshot(*held);
 }
 
 void DataPlane::OnAdvanced(const std::shared_ptr<Replica>& replica) {
@@ -157,7 +164,16 @@ std::vector<uint32_t> DataPlane::Served() const {
 
 bool DataPlane::HostsNothing() const {
   const auto view = hosting_.view();
-  return std::all_of(view->replicas.begin(), view->replicas.end(), [](const auto& replica) { return replica == nullptr; });
+  return std::all_of(view->replicas.begin(), view->replicas.end(), [&](const auto& replica) {
+    if (replica == nullptr) return true;
+    const auto partition = static_cast<int>(replica->index);
+    // A primary that has confirmed that it does without this server.
+    const bool others_have_it = partition < view->routing.replicas_size() &&
+                                view->routing.primary(partition) != kNoPrimary &&
+                                view->routing.replicas(partition).confirm_since() == 0;
+    MutexLock lock(replica->mu);
+    return replica->role == ReplicaRole::kHeld && others_have_it;
+  });
 }
 
 absl::StatusOr<std::shared_ptr<const DataPlane::View>> DataPlane::Admit(const RequestHeader& header, Sender& sender) const {
@@ -207,7 +223,8 @@ absl::Status DataPlane::CheckLease(Replica& replica) const {
   for (const Follower& follower : replica.followers) {
     if (follower.counts) until = std::min(until, replicator_->PromisedUntil(follower.node, follower.incarnation));
   }
-  // Nobody but a follower that counts can become the primary.
+  // No server but a follower that counts can become the primary, once that is confirmed.
+  if (replica.unconfirmed_since != 0) until = MonotonicTime::min();
   if (now < until || now < lease_until_()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("partition ", replica.index, ": this server's lease has run out, and another may be the primary"));

@@ -93,6 +93,9 @@ class DataPlane final : public RequestHandler {
   // The roles are those of a routing that this life has adopted.
   bool IsRouted() const;
   uint64_t epoch() const { return hosting_.view()->epoch; }
+  // See Hosting.
+  uint64_t EpochToConfirm() const { return hosting_.EpochToConfirm(); }
+  void OnConfirmed(uint64_t epoch);
   // Changes of the partition up to `index` are in the log.
   void OnDurable(uint32_t partition, uint64_t index);
   // The replica as it is now, to be written down; nothing if it is not here or has no data.
@@ -106,7 +109,7 @@ class DataPlane final : public RequestHandler {
   std::optional<HeldJob> Held() const;
   // The partitions of which it would answer a pull now, routed by its own epoch: at no time do two servers. Ascending.
   std::vector<uint32_t> Served() const;
-  // By the newest routing no replica is here.
+  // By the newest routing no replica is here, or only such as others have too.
   bool HostsNothing() const;
   // There are other servers by the newest routing.
   bool HasPeers() const { return hosting_.view()->routing.servers_size() > 1; }

@@ -101,10 +101,11 @@ std::vector<RecoveredReplica> DataPlane::ReplicasWithData() const {
   for (const auto& replica : view->replicas) {
     if (replica == nullptr) continue;
     MutexLock lock(replica->mu);
-    if (replica->partition == nullptr) continue;
+    const Partition* const partition = replica->partition != nullptr ? replica->partition.get() : replica->former.get();
+    if (partition == nullptr) continue;
     RecoveredReplica& entry = replicas.emplace_back();
     entry.set_partition(replica->index);
-    entry.set_log_index(replica->partition->log_index());
+    entry.set_log_index(partition->log_index());
   }
   return replicas;
 }
@@ -208,6 +209,8 @@ ServerCounters DataPlane::Counters(bool may_be_old) {
       MutexLock lock(replica->last_figures_mu);
       figures = replica->last_figures;
     }
+    sum.set_kept_replicas(sum.kept_replicas() + figures.is_kept);
+    sum.set_kept_bytes(sum.kept_bytes() + figures.kept_bytes);
     const PartitionCounters& counters = figures.counters;
     sum.set_pushes_applied(sum.pushes_applied() + counters.pushes_applied);
     sum.set_pushes_deduplicated(sum.pushes_deduplicated() + figures.pushes_deduplicated);
@@ -260,7 +263,8 @@ absl::StatusOr<FingerprintResponse> DataPlane::Fingerprint(uint64_t epoch) {
   for (const auto& replica : view->replicas) {
     if (replica == nullptr) continue;
     MutexLock lock(replica->mu);
-    if (replica->partition == nullptr || replica->role == ReplicaRole::kLearner) continue;
+    if (replica->role != ReplicaRole::kPrimary && replica->role != ReplicaRole::kBackup) continue;
+    if (replica->partition == nullptr) continue;
     ReplicaFingerprint& entry = *response.add_replicas();
     entry.set_partition(replica->index);
     entry.set_primary(replica->role == ReplicaRole::kPrimary);

@@ -12,6 +12,8 @@ namespace {
 
 // A server that is asked to end waits so long to hear what it has.
 constexpr std::chrono::milliseconds kRoutingGrace{500};
+// After a confirmation that the scheduler has refused or not answered.
+constexpr std::chrono::milliseconds kConfirmationPause{50};
 
 }  // namespace
 
@@ -36,6 +38,7 @@ NodeLink::Events ServerNode::Events() {
   events.routing = [this](const RoutingTable& routing) {
     data_plane_.AdoptRouting(routing);
     if (data_plane_.IsRouted()) routed_ = true;
+    ConfirmRouting();
   };
   events.job_state = [this](JobState state, const std::string& failure) {
     MutexLock lock(mu_);
@@ -51,6 +54,26 @@ NodeLink::Events ServerNode::Events() {
     news_.disowned = why;
   };
   return events;
+}
+
+void ServerNode::ConfirmRouting() {
+  const uint64_t epoch = data_plane_.EpochToConfirm();
+  if (epoch == 0) return;
+  {
+    MutexLock lock(mu_);
+    if (confirming_ || clock_.Now() < next_confirmation_) return;
+    confirming_ = true;
+  }
+  link_.ConfirmRouting(epoch, [this, epoch](const absl::Status& status) {
+    if (status.ok()) data_plane_.OnConfirmed(epoch);
+    {
+      MutexLock lock(mu_);
+      confirming_ = false;
+      if (!status.ok()) next_confirmation_ = clock_.Now() + kConfirmationPause;
+    }
+    // There may be a newer one by now.
+    if (status.ok()) ConfirmRouting();
+  });
 }
 
 MonotonicTime ServerNode::LeaseUntil() const {
@@ -75,6 +98,11 @@ absl::Status ServerNode::Start(const std::string& address) {
 void ServerNode::Register(MonotonicTime deadline) {
   member_ = false;
   routed_ = false;
+  {
+    // Answers of a former incarnation do not come any more.
+    MutexLock lock(mu_);
+    confirming_ = false;
+  }
   RegisterRequest request;
   request.set_role(SERVER_ROLE);
   request.set_address(address_);
@@ -163,6 +191,8 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
 
 std::optional<absl::Status> ServerNode::Tick() {
   data_plane_.Tick();
+  // A routing may have come from a peer, or a confirmation have been refused.
+  if (member_) ConfirmRouting();
   News news;
   {
     MutexLock lock(mu_);

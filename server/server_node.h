@@ -87,6 +87,8 @@ class ServerNode {
   };
 
   NodeLink::Events Events();
+  // Has the scheduler confirm the routing that this server acts by, if that is needed and it has not been asked already.
+  void ConfirmRouting();
   // Until when the roles hold.
   MonotonicTime LeaseUntil() const;
   void Register(MonotonicTime deadline);
@@ -129,6 +131,9 @@ class ServerNode {
   mutable Mutex mu_;
   News news_ PAWL_GUARDED_BY(mu_);
   bool draining_ PAWL_GUARDED_BY(mu_) = false;
+  // The scheduler has been asked to confirm a routing.
+  bool confirming_ PAWL_GUARDED_BY(mu_) = false;
+  MonotonicTime next_confirmation_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();
 };
 
 }  // namespace pawl

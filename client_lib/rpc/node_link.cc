@@ -24,6 +24,7 @@ constexpr std::chrono::seconds kRoutingAttempt{10};
 // An answer that comes later than the lease lasts is worth nothing; with this many unanswered ones no more are sent
 // until some have ended.
 constexpr int kMaxHeartbeatsUnderWay = 16;
+constexpr std::chrono::milliseconds kConfirmAttempt{1000};
 constexpr std::chrono::milliseconds kGoodbyeAttempt{500};
 // What a scheduler that says nothing about them is taken to mean.
 constexpr std::chrono::milliseconds kDefaultHeartbeatInterval{200};
@@ -99,6 +100,25 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     // Not here: the caller may be in an event.
     channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), life] { self->Beat(life); });
     routing_channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), life] { self->PollRouting(life, 0); });
+  }
+
+  void ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done) {
+    ConfirmRoutingRequest request;
+    uint64_t life;
+    {
+      MutexLock lock(mu_);
+      if (closed_ || !started_) return;
+      life = life_;
+      request.set_node(registration_.node());
+      request.set_incarnation(registration_.incarnation());
+    }
+    request.set_epoch(epoch);
+    channel_.Call("/pawl.Scheduler/ConfirmRouting", EncodeSmall(request), kConfirmAttempt,
+                  [self = shared_from_this(), life, done = std::move(done)](absl::Status status, IncomingMessage) mutable {
+                    if (!self->BeginEvent(life)) return;
+                    done(std::move(status));
+                    self->EndEvent();
+                  });
   }
 
   void Close() {
@@ -474,6 +494,9 @@ void NodeLink::Register(RegisterRequest request, MonotonicTime deadline, Registe
 }
 
 void NodeLink::Start() { state_->Start(); }
+void NodeLink::ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done) {
+  state_->ConfirmRouting(epoch, std::move(done));
+}
 void NodeLink::Close() { state_->Close(); }
 NodeLink::Identity NodeLink::identity() const { return state_->identity(); }
 MonotonicTime NodeLink::lease_until() const { return state_->lease_until(); }

@@ -76,6 +76,10 @@ class NodeLink {
   // called since.
   void Start();
 
+  // Asks the scheduler to confirm that this node acts by the routing of `epoch`, once. `done` runs as an event, unless the
+  // life ends before. REQUIRES: Start was called.
+  void ConfirmRouting(uint64_t epoch, absl::AnyInvocable<void(absl::Status)> done);
+
   // Stops, says good-bye unless the scheduler has disowned this node, and waits shortly for the answer and as long as it
   // takes for an event that is running. Not to be called by an event. Idempotent. The owner shuts the channel down.
   void Close();

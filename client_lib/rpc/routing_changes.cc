@@ -15,7 +15,8 @@ bool NamesOnly(int servers, uint32_t primary, const PartitionReplicas& replicas)
   const auto is_known = [servers](uint32_t server) { return server < static_cast<uint32_t>(servers); };
   return (primary == kNoPrimary || is_known(primary)) &&
          std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
-         std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known);
+         std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known) &&
+         std::all_of(replicas.keepers().begin(), replicas.keepers().end(), is_known);
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ bool NamesOnlyItsServers(const RoutingTable& routing) {
   if (!std::all_of(routing.primary().begin(), routing.primary().end(), is_known_or_none)) return false;
   return std::all_of(routing.replicas().begin(), routing.replicas().end(), [&](const PartitionReplicas& replicas) {
     return std::all_of(replicas.backups().begin(), replicas.backups().end(), is_known) &&
-           std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known);
+           std::all_of(replicas.learners().begin(), replicas.learners().end(), is_known) &&
+           std::all_of(replicas.keepers().begin(), replicas.keepers().end(), is_known);
   });
 }
 
@@ -69,6 +70,7 @@ void Hosting::Begin(uint64_t job_id, const PartitionOptions& options, std::strin
   MutexLock adoption(adoption_mu_);
   MutexLock lock(mu_);
   former_promise_ = promise;
+  confirmed_ = 0;
   auto view = std::make_shared<View>(*view_);
   view->job_id = job_id;
   view->options = options;
@@ -145,6 +147,12 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     return false;
   }
   const MonotonicTime promised_until = EndPromises(routing.epoch());
+  uint64_t confirmed;
+  {
+    MutexLock lock(mu_);
+    confirmed = confirmed_;
+  }
+  view->confirm_since = 0;
   size_t primaries = 0;
   size_t backups = 0;
   size_t kept = 0;
@@ -179,9 +187,9 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       replica->ordered_since = 0;
       replica->unrecorded_index = 0;
     }
-    if (role == ReplicaRole::kDropped && routing.primary(p) == kNoPrimary && replica->partition != nullptr) {
-      role = ReplicaRole::kHeld;
-    }
+    const bool is_kept = routing.primary(p) == kNoPrimary || Contains(wanted.keepers(), self);
+    const bool has_data = replica->partition != nullptr || replica->former != nullptr;
+    if (role == ReplicaRole::kDropped && is_kept && has_data) role = ReplicaRole::kHeld;
     // Its primary follows a newer routing, which is on its way here, and counts on what it has sent by that.
     if (role == ReplicaRole::kDropped && replica->addressed_epoch > routing.epoch()) {
       ++kept;
@@ -195,21 +203,21 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       replica->followers.clear();
     }
     // A learner begins with nothing.
-    if ((was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary && role != ReplicaRole::kHeld) ||
-        (was == ReplicaRole::kHeld && role == ReplicaRole::kLearner)) {
-      replica->partition = nullptr;
+    if ((was == ReplicaRole::kPrimary || was == ReplicaRole::kHeld) && role == ReplicaRole::kLearner) {
+      replica->former = std::move(replica->partition);
       replica->durable_index = 0;
       replica->ordered_since = 0;
-      if (log_ != nullptr) log_->Drop(p);
     }
+    if (role == ReplicaRole::kHeld && replica->partition == nullptr) replica->partition = std::move(replica->former);
     // What it made as the primary nobody has sent it.
     if (was == ReplicaRole::kPrimary && replica->partition != nullptr) {
       replica->unrecorded_index = replica->partition->log_index();
     }
     if (role == ReplicaRole::kDropped) {
       replica->TakeAll(stale);
-      if (log_ != nullptr && was != ReplicaRole::kPrimary) log_->Drop(p);
+      if (log_ != nullptr) log_->Drop(p);
       replica->partition = nullptr;
+      replica->former = nullptr;
       replica = nullptr;
       continue;
     }
@@ -219,8 +227,11 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     if (role == ReplicaRole::kBackup && routing.primary(p) == kNoPrimary) {
       replica->without_primary_since = since.has_value() ? since : clock_.Now();
     }
+    replica->unconfirmed_since = 0;
     if (role != ReplicaRole::kPrimary) continue;
     ++primaries;
+    view->confirm_since = std::max<uint64_t>(view->confirm_since, wanted.confirm_since());
+    if (wanted.confirm_since() > confirmed) replica->unconfirmed_since = wanted.confirm_since();
     if (was != ReplicaRole::kPrimary) {
       replica->inherited_since = std::exchange(replica->ordered_since, wanted.primary_since());
       replica->inherited_index = replica->partition == nullptr ? 0 : replica->partition->log_index();
@@ -259,6 +270,29 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
                  routing.epoch(), kept);
   }
   return true;
+}
+
+uint64_t Hosting::EpochToConfirm() const {
+  MutexLock lock(mu_);
+  return view_->confirm_since > confirmed_ && view_->adopted_in == view_->incarnation ? view_->epoch : 0;
+}
+
+void Hosting::OnConfirmed(uint64_t epoch, std::vector<std::shared_ptr<WaitingCall>>& ready) {
+  // No routing is adopted meanwhile: it would not know of it.
+  MutexLock adoption(adoption_mu_);
+  std::shared_ptr<const View> view;
+  {
+    MutexLock lock(mu_);
+    confirmed_ = std::max(confirmed_, epoch);
+    view = view_;
+  }
+  for (const std::shared_ptr<Replica>& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    MutexLock lock(replica->mu);
+    if (replica->unconfirmed_since == 0 || replica->unconfirmed_since > epoch) continue;
+    replica->unconfirmed_since = 0;
+    replica->TakeReady(ready);
+  }
 }
 
 absl::StatusOr<std::shared_ptr<const TableSchema>> Hosting::LearnTable(const TableSpec& spec) {

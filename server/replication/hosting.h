@@ -35,10 +35,12 @@ inline constexpr size_t kMaxTakeoversTold = 1024;
 // Invariants:
 // 1. A replica becomes primary without data only as the first one since its partition began (PartitionReplicas.began),
 //    or in the first routing that this process hears of: nothing was acknowledged without it.
-// 2. A primary that another one replaces keeps nothing: what it had not replicated never happened.
-// 3. What a replica has is kept as long as its partition has no primary: it may be the last one, to be named when
-//    this server registers again.
-// 4. What a follower has taken by a routing that has not reached this server is not dropped for an older one.
+// 2. A replica keeps its data as long as the routing names this server as a keeper, or the partition has no primary: it may
+//    be the last one, to be named when this server registers again.
+// 3. A learner keeps the files that it had until its snapshot takes their place.
+// 4. A primary acknowledges nothing while the routing wants a confirmation (PartitionReplicas.confirm_since) that the
+//    scheduler has not given to this incarnation.
+// 5. What a follower has taken by a routing that has not reached this server is not dropped for an older one.
 class Hosting {
  public:
   using Tables = absl::btree_map<uint32_t, std::shared_ptr<const TableSchema>>;
@@ -59,6 +61,8 @@ class Hosting {
     std::vector<std::shared_ptr<Replica>> replicas;  // by partition; null: not hosted
     // All that some replica here has, or may soon.
     Tables tables;
+    // The last PartitionReplicas.confirm_since of the partitions whose primary this server is.
+    uint64_t confirm_since = 0;
 
     // The replica that is hosted here, in whatever role; null if none is.
     Replica* Find(uint32_t partition) const { return partition < replicas.size() ? replicas[partition].get() : nullptr; }
@@ -82,6 +86,11 @@ class Hosting {
   // be resumed without locks. REQUIRES: Begin.
   bool AdoptRouting(const RoutingTable& routing, std::vector<std::shared_ptr<WaitingCall>>& ready,
                     std::vector<std::shared_ptr<WaitingCall>>& stale);
+
+  // The epoch that the scheduler is to confirm; 0: none.
+  uint64_t EpochToConfirm() const;
+  // It has confirmed that this server, in this incarnation, acts by `epoch`. `ready`: as above.
+  void OnConfirmed(uint64_t epoch, std::vector<std::shared_ptr<WaitingCall>>& ready);
 
   // The table, from now on among `tables`. ALREADY_EXISTS for another spec under its id, RESOURCE_EXHAUSTED,
   // INVALID_ARGUMENT.
@@ -119,6 +128,8 @@ class Hosting {
   uint64_t refused_epoch_ PAWL_GUARDED_BY(adoption_mu_) = 0;
   mutable Mutex mu_;
   std::shared_ptr<const View> view_ PAWL_GUARDED_BY(mu_);
+  // The last routing epoch for which the scheduler has confirmed this incarnation.
+  uint64_t confirmed_ PAWL_GUARDED_BY(mu_) = 0;
   MonotonicDuration former_promise_ PAWL_GUARDED_BY(mu_) = MonotonicDuration::zero();
   // Of the routing that is being adopted, or was last.
   uint64_t adopting_ PAWL_GUARDED_BY(mu_) = 0;

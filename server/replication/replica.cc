@@ -21,6 +21,7 @@ ABSL_ATTRIBUTE_NOINLINE ReplicationLane::Entry CopyOf(const ReplicationLane::Ent
 }  // namespace
 
 uint64_t Replica::CommitIndex() const {
+  if (unconfirmed_since != 0) return 0;
   uint64_t index = logs ? std::min(durable_index, partition->log_index()) : partition->log_index();
   for (const Follower& follower : followers) {
     if (follower.counts) index = std::min(index, follower.acked);
@@ -81,10 +82,25 @@ Follower* Replica::FindFollower(const std::string& node, uint64_t incarnation) {
 }
 
 ReplicaFigures Replica::Figures() {
+  const Partition* const kept = role == ReplicaRole::kHeld ? partition.get() : former.get();
+  if (kept != nullptr) {
+    ReplicaFigures figures;
+    figures.is_kept = true;
+    figures.kept_bytes = kept->parameter_bytes();
+    return figures;
+  }
   // A backup's are its primary's.
   if (!HasDataAsPrimary()) return {};
-  return {partition->counters(),  pushes_deduplicated,          staleness_max,        keys_pulled,
-          partition->row_count(), partition->parameter_bytes(), partition->CutStep(), /*is_primary=*/true};
+  ReplicaFigures figures;
+  figures.counters = partition->counters();
+  figures.pushes_deduplicated = pushes_deduplicated;
+  figures.staleness_max = staleness_max;
+  figures.keys_pulled = keys_pulled;
+  figures.rows = partition->row_count();
+  figures.parameter_bytes = partition->parameter_bytes();
+  figures.step = partition->CutStep();
+  figures.is_primary = true;
+  return figures;
 }
 
 void Replica::TakeReady(std::vector<std::shared_ptr<WaitingCall>>& ready) {

@@ -31,13 +31,16 @@ struct ReplicaFigures {
   uint64_t parameter_bytes = 0;
   uint64_t step = 0;
   bool is_primary = false;
+  // Kept for others, not in sync (PartitionReplicas.keepers).
+  bool is_kept = false;
+  uint64_t kept_bytes = 0;
 };
 
 enum class ReplicaRole {
   kPrimary,
   kBackup,
   kLearner,
-  // Serves nothing: the partition has no primary, and this server may be the last that has its data.
+  // Serves nothing and keeps what it has: there is no other server yet that is known to have it.
   kHeld,
   // Not hosted here any more: whoever still has the object finds this.
   kDropped,
@@ -70,6 +73,8 @@ struct Replica {
   ReplicaRole role PAWL_GUARDED_BY(mu) = ReplicaRole::kLearner;
   // Null: a learner before its snapshot.
   std::unique_ptr<Partition> partition PAWL_GUARDED_BY(mu);
+  // Of a learner that has not got its snapshot yet: what this server had before. Its files are in the log until then.
+  std::unique_ptr<Partition> former PAWL_GUARDED_BY(mu);
   // The routing epoch at which the present primary, which may be this one, became it.
   uint64_t primary_since PAWL_GUARDED_BY(mu) = 0;
   // Of a follower: the newest routing epoch by which its primary has asked it something, or sent it something that was not
@@ -88,6 +93,8 @@ struct Replica {
   MonotonicTime serves_from PAWL_GUARDED_BY(mu) = MonotonicTime::min();
   // Of a backup: since when the partition has no primary; nullopt: it has one.
   std::optional<MonotonicTime> without_primary_since PAWL_GUARDED_BY(mu);
+  // Of a primary: PartitionReplicas.confirm_since, until the scheduler has confirmed that. 0: confirmed.
+  uint64_t unconfirmed_since PAWL_GUARDED_BY(mu) = 0;
   std::vector<Follower> followers PAWL_GUARDED_BY(mu);
   uint64_t durable_index PAWL_GUARDED_BY(mu) = 0;
   // Of a primary: to be taken; null if there is none.
@@ -114,8 +121,9 @@ struct Replica {
   // Not the role alone: a primary may have nothing yet.
   bool HasDataAsPrimary() const PAWL_REQUIRES(mu) { return role == ReplicaRole::kPrimary && partition != nullptr; }
 
-  // The changes up to this one are durable here and on every follower that counts. Falls when a learner begins to count,
-  // which is told of only when it has what was acknowledged before. REQUIRES: partition != nullptr.
+  // The changes up to this one are durable here and on every follower that counts; none, while the scheduler has not
+  // confirmed that no other server counts. Falls when a learner begins to count, which is told of only when it has what was
+  // acknowledged before. REQUIRES: partition != nullptr.
   uint64_t CommitIndex() const PAWL_REQUIRES(mu);
 
   // What a follower that counts gets has the memory of `entry`; what others get is a copy.

@@ -331,6 +331,7 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   replica->ordered_since = replica->primary_since;
   replica->unrecorded_index = partition->log_index();
   replica->partition = std::move(partition);
+  replica->former = nullptr;
   return absl::OkStatus();
 }
 

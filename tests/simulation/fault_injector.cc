@@ -29,6 +29,7 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.pauses) kinds_.push_back(&FaultInjector::Pause);
   if (schedule.partitions_network) kinds_.push_back(&FaultInjector::CutNetwork);
   if (schedule.disturbs_network) kinds_.push_back(&FaultInjector::DisturbNetwork);
+  if (schedule.loses_disks) kinds_.push_back(&FaultInjector::LoseDisk);
 }
 
 void FaultInjector::Start() {
@@ -202,6 +203,41 @@ void FaultInjector::CutNetwork() {
     loop_.Note(absl::StrCat("site ", site, " is no longer cut off"));
     for (const auto& [from, to] : cuts) network_.SetCut(from, to, false);
     if (is_server) disturbed_.erase(disturbed_.find(server));
+  });
+}
+
+bool FaultInjector::IsRedundant() {
+  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  if (!routing.has_value() || routing->servers_size() != cluster_.servers()) return false;
+  for (int server = 0; server < cluster_.servers(); ++server) {
+    if (cluster_.server(server) == nullptr || !cluster_.server(server)->serving()) return false;
+  }
+  for (int partition = 0; partition < routing->primary_size(); ++partition) {
+    const PartitionReplicas& replicas = routing->replicas(partition);
+    if (routing->primary(partition) >= static_cast<uint32_t>(routing->servers_size())) return false;
+    if (replicas.backups_size() + 1u < schedule_.replicas || replicas.confirm_since() != 0) return false;
+  }
+  return true;
+}
+
+void FaultInjector::LoseDisk() {
+  if (!IsRedundant()) return;
+  const int lost = RandomServer();
+  Note(absl::StrCat("server ", lost, " is killed, and its disk is gone"));
+  disturbed_.insert(lost);
+  cluster_.KillServer(lost);
+  cluster_.WipeDisk(lost);
+  // Some are replaced, others only when the storm is over.
+  if (random_.Chance(0.7)) StartServerIn(lost);
+  const int other = RandomServer();
+  if (other == lost || random_.Chance(0.3)) return;
+  Note(absl::StrCat("at the same moment server ", other, " is killed"));
+  disturbed_.insert(other);
+  cluster_.KillServer(other);
+  if (random_.Chance(0.5)) return StartServerIn(other);
+  In(milliseconds(20), milliseconds(100), [this, other] {
+    disturbed_.erase(disturbed_.find(other));
+    if (cluster_.server_life(other) == nullptr) cluster_.StartServer(other);
   });
 }
 

@@ -42,8 +42,11 @@ class FaultInjector {
   void Pause();
   void CutNetwork();
   void DisturbNetwork();
+  void LoseDisk();
 
   bool MayDisturbServer(int server);
+  // All servers serve, and every partition has all replicas that the job wants.
+  bool IsRedundant();
   void PauseLife(const std::shared_ptr<Life>& life);
   // After a time of low to high.
   void In(MonotonicDuration low, MonotonicDuration high, std::function<void()> action);

@@ -22,6 +22,7 @@ std::string Schedule::ToString() const {
   if (pauses) absl::StrAppend(&text, " pauses,");
   if (partitions_network) absl::StrAppend(&text, " partitions,");
   if (disturbs_network) absl::StrAppend(&text, " losses,");
+  if (loses_disks) absl::StrAppend(&text, " lost disks,");
   text.pop_back();
   return text;
 }
@@ -72,6 +73,7 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.partitions_network = random.Chance(0.4);
   schedule.disturbs_network = random.Chance(0.4);
   schedule.faults_at_begin = random.Chance(0.3);
+  schedule.loses_disks = random.Chance(0.3) && schedule.durability != MEMORY && schedule.replicas > 1;
   return schedule;
 }
 

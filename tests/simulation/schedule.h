@@ -45,6 +45,8 @@ struct Schedule {
   bool pauses = false;
   bool partitions_network = false;
   bool disturbs_network = false;
+  // One at a time, while every partition has all of its replicas; another server may die at the same moment.
+  bool loses_disks = false;
 
   uint32_t ranks() const { return static_cast<uint32_t>(workers) * ranks_per_worker; }
   Job ToJob() const;

@@ -33,6 +33,8 @@ class SimulatedCluster {
   // What is alive is killed before.
   void StartServer(int index);
   void KillServer(int index);
+  // REQUIRES: it is dead.
+  void WipeDisk(int index) { servers_[index].disk = SimulatedDisk(); }
   // As SIGTERM does.
   void DrainServer(int index);
 

@@ -162,6 +162,7 @@ void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& 
   if (rpc == "/pawl.Scheduler/Register") return parked(&Coordinator::Register);
   if (rpc == "/pawl.Scheduler/GetRouting") return parked(&Coordinator::GetRouting);
   if (rpc == "/pawl.Scheduler/CreateTable") return parked(&Coordinator::CreateTable);
+  if (rpc == "/pawl.Scheduler/ConfirmRouting") return parked(&Coordinator::ConfirmRouting);
   if (rpc == "/pawl.Scheduler/Goodbye") return parked(&Coordinator::Goodbye);
   if (rpc == "/pawl.Scheduler/Heartbeat") {
     const auto answer = coordinator.Heartbeat(MustParse<HeartbeatRequest>(request));
