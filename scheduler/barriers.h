@@ -21,7 +21,8 @@ inline constexpr size_t kMaxOpenBarriers = 256;
 // Barriers that are over and still known, for parties whose answer was lost; the oldest are forgotten.
 inline constexpr size_t kMaxClosedBarriers = 4096;
 inline constexpr size_t kMaxBarrierNameBytes = 128;
-inline constexpr uint32_t kMaxBarrierParties = 4096;
+// All ranks of a job.
+inline constexpr uint32_t kMaxBarrierParties = 16384;
 
 // Knows who has arrived where. Counts parties, not messages: a party that asks again counts once,
 // and one that died is known by name. Not thread-safe.

@@ -29,7 +29,7 @@ TEST(BarriersTest, ImpossibleNumbersAreRefused) {
   EXPECT_EQ(barriers.Arrive("", 1, 0, "n").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(barriers.Arrive(std::string(129, 'x'), 1, 0, "n").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(barriers.Arrive("b", 0, 0, "n").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(barriers.Arrive("b", 4097, 0, "n").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(barriers.Arrive("b", kMaxBarrierParties + 1, 0, "n").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(barriers.Arrive("b", 2, 2, "n").status().code(), absl::StatusCode::kInvalidArgument);
   ASSERT_TRUE(barriers.Arrive("b", 2, 0, "n").ok());
   EXPECT_EQ(barriers.Arrive("b", 3, 1, "n").status().code(), absl::StatusCode::kInvalidArgument);

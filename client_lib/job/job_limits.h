@@ -10,8 +10,8 @@
 namespace pawl {
 
 inline constexpr size_t kMaxJobNameBytes = 64;
-// Every partition keeps a clock and a push window for each.
-inline constexpr uint32_t kMaxLogicalWorkers = 1024;
+// Every partition keeps 32 bytes for each, and a push window while it pushes.
+inline constexpr uint32_t kMaxLogicalWorkers = 16384;
 inline constexpr uint32_t kMaxBatchSize = 1u << 24;
 inline constexpr uint32_t kMaxEpochs = 1000000;
 inline constexpr uint32_t kMaxStaleness = 1u << 20;

@@ -13,7 +13,9 @@ Partition::Partition(uint32_t index, const PartitionOptions& options)
     : index_(index),
       options_(options),
       workers_(options.logical_workers),
-      step_sum_(options.logical_workers, options.consistency.backup_workers() > 0) {}
+      step_sum_(options.logical_workers, options.consistency.backup_workers() > 0) {
+  CountAll();
+}
 
 uint64_t Partition::row_count() const {
   uint64_t rows = 0;
@@ -103,7 +105,7 @@ absl::StatusOr<PushWindow::Answer> Partition::LookUp(const Sender& sender, uint6
       return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " pushes for step ", sender.step,
                                                         " but has not ended step ", worker.clock));
     }
-    answer = worker.window.Look(ordinal);
+    answer = WindowOf(worker).Look(ordinal);
   } else if (const auto found = clients_.find(sender.number);
              found != clients_.end() && found->second.incarnation == sender.incarnation) {
     answer = found->second.window.Look(ordinal);
@@ -155,7 +157,10 @@ absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordin
   PushWindow::Answer answer = PushWindow::Answer::kDuplicate;
   if (is_worker) {
     Worker& worker = workers_[sender.number];
-    if (sender.step == worker.clock) answer = worker.window.Take(ordinal);
+    if (sender.step == worker.clock) {
+      if (worker.window == nullptr) worker.window = std::make_unique<PushWindow>();
+      answer = worker.window->Take(ordinal);
+    }
     if (answer == PushWindow::Answer::kNew) worker.incarnation = sender.incarnation;
   } else {
     Client& client = clients_[sender.number];
@@ -172,7 +177,8 @@ absl::StatusOr<PushOutcome> Partition::Take(const Sender& sender, uint64_t ordin
     }
     counters_.keys_pushed += gradient.keys.size() / sizeof(uint64_t);
     // The table outlives the sum: tables are never dropped.
-    step_sum_.Add(sender.number, ordinal, part.shared_table(), std::move(gradient));
+    step_sum_.Add(sender.number, ordinal, part.shared_table(), std::move(gradient),
+                  [this](uint32_t rank) { return HasEnded(rank); });
   } else {
     counters_.keys_pushed += gradient.keys.size() / sizeof(uint64_t);
     part.Apply(is_worker ? sender.step : min_clock_, 1.0f, gradient);
@@ -195,22 +201,18 @@ absl::Status Partition::CheckEndStep(const Sender& sender, std::optional<uint64_
                                                       " but has not ended step ", worker.clock));
   }
   const bool is_sync = options_.consistency.mode() == SYNC;
-  if (segments.has_value() && (worker.window.contiguous() < *segments || (is_sync && worker.window.count() != *segments))) {
-    return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " ends step ", sender.step,
-                                                      " after ", *segments, " segments for partition ", index_,
-                                                      ", which has taken ", worker.window.count(), ", those below ordinal ",
-                                                      worker.window.contiguous(), " without a gap"));
+  const PushWindow& window = WindowOf(worker);
+  if (segments.has_value() && (window.contiguous() < *segments || (is_sync && window.count() != *segments))) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "logical worker ", sender.number, " ends step ", sender.step, " after ", *segments, " segments for partition ",
+        index_, ", which has taken ", window.count(), ", those below ordinal ", window.contiguous(), " without a gap"));
   }
-  if ((is_sync || !segments.has_value()) && worker.window.has_gap()) {
+  if ((is_sync || !segments.has_value()) && window.has_gap()) {
     return absl::FailedPreconditionError(absl::StrCat("logical worker ", sender.number, " ends step ", sender.step,
-                                                      " but its push with ordinal ", worker.window.contiguous(),
+                                                      " but its push with ordinal ", window.contiguous(),
                                                       " has not arrived"));
   }
   return absl::OkStatus();
-}
-
-size_t Partition::EndedWorkers() const {
-  return std::count_if(workers_.begin(), workers_.end(), [&](const Worker& worker) { return worker.clock > version_; });
 }
 
 bool Partition::EndClosesStep(const Sender& sender) const {
@@ -219,7 +221,7 @@ bool Partition::EndClosesStep(const Sender& sender) const {
 }
 
 bool Partition::EndsCloseStep(size_t ends) const {
-  return options_.consistency.mode() == SYNC && EndedWorkers() + ends >= NeededWorkers();
+  return options_.consistency.mode() == SYNC && ended_ + ends >= NeededWorkers();
 }
 
 absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> segments) {
@@ -228,31 +230,33 @@ absl::Status Partition::EndStep(const Sender& sender, std::optional<uint64_t> se
   if (sender.step < worker.clock) return absl::OkStatus();
   ++log_index_;
   worker.incarnation = sender.incarnation;
+  Uncount(worker);
   worker.clock = sender.step + 1;
-  worker.window = PushWindow();
+  worker.window = nullptr;
+  Count(worker);
   UpdateMinClock();
-  if (options_.consistency.mode() == SYNC) {
-    if (sender.step == version_) step_sum_.End(sender.number);
+  if (options_.consistency.mode() == SYNC && sender.step == version_) {
+    ++ended_;
+    step_sum_.RanksHaveEnded([this](uint32_t rank) { return HasEnded(rank); });
     CloseSteps();
   }
   return absl::OkStatus();
 }
 
 void Partition::CloseSteps() {
-  for (;;) {
-    const size_t ended = EndedWorkers();
-    if (ended < NeededWorkers()) return;
-    const float scale = 1.0f / static_cast<float>(ended);
-    const uint64_t dropped = step_sum_.Close([&](const TableSchema& table, uint64_t key, const float* sum) {
+  const auto has_ended = [this](uint32_t rank) { return HasEnded(rank); };
+  while (ended_ >= NeededWorkers()) {
+    const float scale = 1.0f / static_cast<float>(ended_);
+    const uint64_t dropped = step_sum_.Close(has_ended, [&](const TableSchema& table, uint64_t key, const float* sum) {
       MutableTable(table.id()).ApplyRow(version_, scale, key, sum);
     });
     counters_.pushes_applied -= dropped;
     counters_.pushes_late += dropped;
     ++version_;
+    // Those that have ended the next step too stay.
+    if (const auto at = clocks_.find(version_); at != clocks_.end()) ended_ -= at->second;
     // Who has nothing to push here may be ahead.
-    for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
-      if (workers_[rank].clock > version_) step_sum_.End(rank);
-    }
+    step_sum_.RanksHaveEnded(has_ended);
   }
 }
 
@@ -265,6 +269,7 @@ absl::StatusOr<uint64_t> Partition::TakeOver(uint32_t rank, uint64_t incarnation
   if (worker.released) {
     worker.released = false;
     worker.counts_from = min_clock_;
+    Count(worker);
     // With all of them released it had stayed behind this rank's clock.
     UpdateMinClock();
   }
@@ -284,19 +289,44 @@ absl::Status Partition::Release(uint32_t rank, uint64_t incarnation) {
   }
   ++log_index_;
   worker.incarnation = incarnation;
+  if (!worker.released) Uncount(worker);
   worker.released = true;
   UpdateMinClock();
   return absl::OkStatus();
 }
 
-std::optional<uint64_t> Partition::LowestClock() const {
-  std::optional<uint64_t> lowest;
+const PushWindow& Partition::WindowOf(const Worker& worker) const {
+  static const PushWindow none;
+  return worker.window == nullptr ? none : *worker.window;
+}
+
+void Partition::Count(const Worker& worker) {
+  ++clocks_[worker.Counted()];
+  if (worker.IsExempt()) ++exempt_clocks_[worker.clock];
+}
+
+void Partition::Uncount(const Worker& worker) {
+  const auto take = [](absl::btree_map<uint64_t, uint32_t>& counts, uint64_t clock) {
+    const auto at = counts.find(clock);
+    if (--at->second == 0) counts.erase(at);
+  };
+  take(clocks_, worker.Counted());
+  if (worker.IsExempt()) take(exempt_clocks_, worker.clock);
+}
+
+void Partition::CountAll() {
+  clocks_.clear();
+  exempt_clocks_.clear();
+  ended_ = 0;
   for (const Worker& worker : workers_) {
-    if (worker.released) continue;
-    const uint64_t counted = std::max(worker.clock, worker.counts_from);
-    lowest = std::min(lowest.value_or(counted), counted);
+    if (!worker.released) Count(worker);
+    ended_ += worker.clock > version_;
   }
-  return lowest;
+}
+
+std::optional<uint64_t> Partition::LowestClock() const {
+  if (clocks_.empty()) return std::nullopt;
+  return clocks_.begin()->first;
 }
 
 void Partition::UpdateMinClock() {
@@ -316,11 +346,25 @@ bool Partition::CanPull(uint64_t step) const {
 }
 
 uint64_t Partition::Staleness(uint32_t rank, uint64_t step) const {
-  // The bound is the promise of this mode: to break it is worse than to stop.
+  // The bound is the promise of these modes: to break it is worse than to stop. Backup workers may be behind it.
   if (!CanPull(step)) std::abort();
-  const uint64_t behind = options_.consistency.mode() == SYNC ? version_ : min_clock_;
+  const bool is_sync = options_.consistency.mode() == SYNC;
+  const uint64_t bound = options_.consistency.staleness();
+  if (options_.consistency.mode() == BOUNDED || (is_sync && options_.consistency.backup_workers() == 0)) {
+    const size_t count = std::min<size_t>(kCheckedRanks, workers_.size());
+    for (size_t i = 0; i < count; ++i) {
+      const Worker& other = workers_[(step * kCheckedRanks + rank + i) % workers_.size()];
+      if (!other.IsExempt() && other.clock + (is_sync ? 0 : bound) < step) std::abort();
+    }
+  }
+  const uint64_t behind = is_sync ? version_ : min_clock_;
   const bool is_its_step = step <= workers_[rank].clock + 1;
   return is_its_step && step > behind ? step - behind : 0;
+}
+
+bool Partition::ExceedsBound(uint64_t step) const {
+  return options_.consistency.mode() == BOUNDED && !exempt_clocks_.empty() &&
+         exempt_clocks_.begin()->first + options_.consistency.staleness() < step;
 }
 
 void Partition::Pull(uint32_t table, const ByteView& keys, char* out) const { FindTable(table)->Read(keys, out); }
@@ -333,7 +377,7 @@ absl::Status Partition::ReopenStep() {
   if (options_.consistency.mode() != SYNC) return absl::OkStatus();
   const bool has_gradients =
       step_sum_.key_count() > 0 || std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
-        return worker.clock >= version_ && worker.window.count() > 0;
+        return worker.clock >= version_ && WindowOf(worker).count() > 0;
       });
   if (has_gradients) {
     return absl::FailedPreconditionError(absl::StrCat("partition ", index_, " has gradients of step ", version_,
@@ -343,13 +387,14 @@ absl::Status Partition::ReopenStep() {
   for (Worker& worker : workers_) {
     changed |= worker.clock != version_;
     worker.clock = version_;
-    worker.window = PushWindow();
+    worker.window = nullptr;
   }
   if (!changed) return absl::OkStatus();
   ++log_index_;
+  CountAll();
   UpdateMinClock();
   // Nothing is in it but who had ended.
-  step_sum_.Close([](const TableSchema&, uint64_t, const float*) {});
+  step_sum_.Close([](uint32_t) { return false; }, [](const TableSchema&, uint64_t, const float*) {});
   return absl::OkStatus();
 }
 

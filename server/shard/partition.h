@@ -2,6 +2,7 @@
 #ifndef PAWL_SERVER_SHARD_PARTITION_H_
 #define PAWL_SERVER_SHARD_PARTITION_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,6 +22,8 @@ namespace pawl {
 
 // The scheduler gives a job fewer.
 inline constexpr size_t kMaxTablesOfPartition = 4096;
+// Whose clocks a pull is checked against.
+inline constexpr uint32_t kCheckedRanks = 16;
 
 // What of the job matters to a partition; the same in all of them and in all replicas.
 struct PartitionOptions {
@@ -146,8 +149,12 @@ class Partition {
   void Pull(uint32_t table, const ByteView& keys, char* out) const;
   void Lend(uint32_t table, const ByteView& keys, std::vector<BlockLoan>& loans) const;
   // How many steps a pull of logical worker `rank` at `step` is ahead of the slowest one; 0 for a step that
-  // is not the worker's. Crashes if the mode's bound is broken. REQUIRES: CanPull(step).
+  // is not the worker's. Crashes if the mode's bound is broken, by the clocks of kCheckedRanks logical workers themselves:
+  // each pull looks at other ones. REQUIRES: CanPull(step).
   uint64_t Staleness(uint32_t rank, uint64_t step) const;
+  // BOUNDED: whether a pull for `step`, which CanPull allows, lacks gradients of more than `staleness` steps ago: of ranks
+  // that came back after they had been released, and have not caught up with the others yet.
+  bool ExceedsBound(uint64_t step) const;
 
   // Keeps the present weights aside as the best ones. `step`: the steps behind them, which grow through restores too.
   // Nothing happens unless it is a later one than that of those kept.
@@ -169,16 +176,25 @@ class Partition {
  private:
   friend class PartitionLoader;
   friend class PartitionSaver;
+  // Of a test: breaks what the partition keeps.
+  friend class PartitionSaboteur;
 
+  // There may be 16,384 of them in each of 65,536 partitions: kept small.
   struct Worker {
+    // What its clock counts as for min_clock().
+    uint64_t Counted() const { return std::max<uint64_t>(clock, counts_from); }
+    // Others are not held to its clock.
+    bool IsExempt() const { return released || clock < counts_from; }
+
     uint64_t incarnation = 0;
     uint64_t clock = 0;
     // As what the clock counts at least: min_clock() when it came back from being released.
-    uint64_t counts_from = 0;
-    bool released = false;
-    // The ordinals of step `clock`.
-    PushWindow window;
+    uint64_t counts_from : 63 = 0;
+    uint64_t released : 1 = 0;
+    // The ordinals of step `clock`; null: none.
+    std::unique_ptr<PushWindow> window;
   };
+  static_assert(sizeof(Worker) <= 32);
   struct Client {
     uint64_t incarnation = 0;
     PushWindow window;
@@ -190,14 +206,19 @@ class Partition {
   absl::Status CheckSender(const Sender& sender) const;
   // Logical workers that close a SYNC step.
   size_t NeededWorkers() const { return workers_.size() - options_.consistency.backup_workers(); }
-  // Those that have ended step `version_`.
-  size_t EndedWorkers() const;
+  bool HasEnded(uint32_t rank) const { return workers_[rank].clock > version_; }
+  const PushWindow& WindowOf(const Worker& worker) const;
   // What it would be to its sender's window; the error if it is not the sender's to push now.
   absl::StatusOr<PushWindow::Answer> LookUp(const Sender& sender, uint64_t ordinal) const;
   // RESOURCE_EXHAUSTED or UNAVAILABLE, see Push, for a push that is new.
   absl::Status CheckRoom(const Sender& sender, uint32_t table, const ByteView& keys, size_t value_bytes,
                          const PushesAhead& ahead) const;
   void CloseSteps();
+  // `worker`, which is not released, counts from now on as it is; not any more.
+  void Count(const Worker& worker);
+  void Uncount(const Worker& worker);
+  // All of them, after the workers have changed in another way.
+  void CountAll();
   void UpdateMinClock();
   // Of those that are not released.
   std::optional<uint64_t> LowestClock() const;
@@ -207,6 +228,11 @@ class Partition {
 
   absl::btree_map<uint32_t, TablePart> tables_;  // by id
   std::vector<Worker> workers_;                  // by rank
+  // How many of those that are not released count as at which clock, so that the end of a step looks at no other rank.
+  absl::btree_map<uint64_t, uint32_t> clocks_;
+  // The same of those that came back and have not caught up, by their real clocks. Mostly empty.
+  absl::btree_map<uint64_t, uint32_t> exempt_clocks_;
+  size_t ended_ = 0;  // those for which HasEnded
   absl::btree_map<uint32_t, Client> clients_;
   uint64_t min_clock_ = 0;
   uint64_t version_ = 0;

@@ -1,6 +1,11 @@
 // How much a partition keeps: rows, early gradients, and the messages that those came in.
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -115,6 +120,53 @@ TEST(PartitionLimits, WhatIsAddedUpLeavesRoomForTheNextMessage) {
   EXPECT_TRUE(first.expired());
   EXPECT_FALSE(push(2).expired());
 }
+
+#if !defined(PAWL_ASAN) && !defined(PAWL_TSAN)
+constexpr uint32_t kManyRanks = 10000;
+
+TEST(PartitionLimits, ARankWithoutOpenPushesCostsAtMost32Bytes) {
+  constexpr uint32_t kPartitions = 16;
+  for (const uint32_t backup : {0, 1}) {
+    const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+    std::deque<Partition> partitions;
+    for (uint32_t i = 0; i < kPartitions; ++i) partitions.push_back(MakePartition(Options(SYNC, kManyRanks, 0, backup)));
+    // Nor does one that has pushed and ended its step.
+    for (Partition& partition : partitions) {
+      for (uint32_t rank = 0; rank < kManyRanks; ++rank) {
+        ASSERT_TRUE(partition.Push(Worker(rank, 0), 0, kRows, MakeGradient({1}, {1, 1})).ok());
+      }
+      for (uint32_t rank = 0; rank < kManyRanks; ++rank) {
+        ASSERT_TRUE(partition.EndStep(Worker(rank, 0), std::nullopt).ok());
+      }
+      ASSERT_EQ(partition.version(), 1u);
+    }
+    const size_t bytes = mallinfo2().uordblks + mallinfo2().hblkhd - before;
+    // Besides the ranks: the partition itself, its tables and the row.
+    constexpr size_t kRest = size_t{640} << 10;
+    EXPECT_LE(bytes / kPartitions, size_t{32} * kManyRanks + kRest) << backup;
+  }
+}
+
+TEST(PartitionLimits, TheEndOfAStepTakesNoLongerWithAHundredTimesTheRanks) {
+  const auto nanoseconds_an_end = [](ConsistencyMode mode, uint32_t backup, uint32_t ranks) {
+    Partition partition(0, Options(mode, ranks, 3, backup));
+    double best = 1e9;
+    for (uint64_t step = 0; step < 5 * kManyRanks / ranks; ++step) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (uint32_t rank = 0; rank < ranks; ++rank) EXPECT_TRUE(partition.EndStep(Worker(rank, step), 0).ok());
+      const std::chrono::duration<double, std::nano> took = std::chrono::steady_clock::now() - begin;
+      best = std::min(best, took.count() / ranks);
+    }
+    return best;
+  };
+  for (const auto& [mode, backup] : {std::pair(SYNC, 0u), std::pair(SYNC, 2u), std::pair(BOUNDED, 0u)}) {
+    const double few = nanoseconds_an_end(mode, backup, kManyRanks / 100);
+    const double many = nanoseconds_an_end(mode, backup, kManyRanks);
+    // Looking at every rank, it took a hundred times as long.
+    EXPECT_LT(many, 20 * few) << ConsistencyMode_Name(mode) << ", " << backup << " backup workers";
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace pawl

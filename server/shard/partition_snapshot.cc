@@ -68,7 +68,7 @@ class PartitionSaver {
       Number<uint64_t>(worker.clock);
       Number<uint64_t>(worker.counts_from);
       Number<uint8_t>(worker.released);
-      Window(worker.window);
+      Window(partition.WindowOf(worker));
     }
     Number<uint32_t>(partition.clients_.size());
     for (const auto& [number, client] : partition.clients_) {
@@ -172,7 +172,10 @@ class PartitionSaver {
 
   void Sum(const StepSum& sum) {
     Number<uint64_t>(sum.key_count_);
-    for (const StepSum::Rank& rank : sum.ranks_) {
+    const StepSum::Rank none;
+    for (uint32_t number = 0; number < sum.ranks_; ++number) {
+      const auto open = sum.open_.find(number);
+      const StepSum::Rank& rank = open == sum.open_.end() ? none : open->second;
       Number<uint64_t>(rank.next_ordinal);
       Number<uint32_t>(rank.early.size());
       for (const auto& [ordinal, staged] : rank.early) {
@@ -317,12 +320,20 @@ class PartitionLoader {
     for (Partition::Worker& worker : partition_.workers_) {
       PAWL_RETURN_IF_ERROR(Number(worker.incarnation, "incarnation"));
       PAWL_RETURN_IF_ERROR(Number(worker.clock, "clock"));
-      PAWL_RETURN_IF_ERROR(Number(worker.counts_from, "counts_from"));
-      PAWL_RETURN_IF_ERROR(Flag(worker.released, "released"));
+      uint64_t counts_from;
+      bool released;
+      PAWL_RETURN_IF_ERROR(Number(counts_from, "counts_from"));
+      PAWL_RETURN_IF_ERROR(Flag(released, "released"));
+      if (counts_from > partition_.min_clock_) return Damaged("a clock counts from beyond min_clock");
+      worker.counts_from = counts_from;
+      worker.released = released;
       if (is_sync && (worker.released || worker.counts_from > 0)) return Damaged("a released logical worker in SYNC");
       ahead += worker.clock > partition_.version_;
-      PAWL_RETURN_IF_ERROR(Window(worker.window));
+      PushWindow window;
+      PAWL_RETURN_IF_ERROR(Window(window));
+      if (window.count() > 0) worker.window = std::make_unique<PushWindow>(window);
     }
+    partition_.CountAll();
     // The rest of the partition relies on both.
     if (is_sync ? ahead >= partition_.NeededWorkers() : partition_.version_ > 0) {
       return Damaged("the version is not that of the clocks");
@@ -450,16 +461,16 @@ class PartitionLoader {
   absl::Status Sum() {
     StepSum& sum = partition_.step_sum_;
     PAWL_RETURN_IF_ERROR(Number(sum.key_count_, "key_count"));
-    for (size_t i = 0; i < sum.ranks_.size(); ++i) {
-      StepSum::Rank& rank = sum.ranks_[i];
-      rank.ended = partition_.workers_[i].clock > partition_.version_;
+    for (uint32_t number = 0; number < sum.ranks_; ++number) {
+      StepSum::Rank rank;
       uint32_t early;
       PAWL_RETURN_IF_ERROR(Number(rank.next_ordinal, "next_ordinal"));
       PAWL_RETURN_IF_ERROR(Number(early, "number of early gradients"));
       for (; early > 0; --early) PAWL_RETURN_IF_ERROR(Early(sum, rank));
+      if (rank.next_ordinal > 0 || !rank.early.empty()) sum.open_.emplace_hint(sum.open_.end(), number, std::move(rank));
     }
     if (!sum.sum_at_close_) {
-      while (sum.first_open_rank_ < sum.ranks_.size() && sum.ranks_[sum.first_open_rank_].ended) ++sum.first_open_rank_;
+      while (sum.first_open_rank_ < sum.ranks_ && partition_.HasEnded(sum.first_open_rank_)) ++sum.first_open_rank_;
     }
     uint32_t tables;
     PAWL_RETURN_IF_ERROR(Number(tables, "number of sums"));

@@ -68,6 +68,37 @@ TEST(PartitionSuccession, NobodyWaitsForAReleasedLogicalWorker) {
   EXPECT_EQ(partition.min_clock(), 9u);
 }
 
+TEST(PartitionSuccession, PullsBeyondTheBoundOfARankThatCameBackAreTold) {
+  Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/1));
+  const auto run_to = [&](uint32_t rank, uint64_t clock, uint64_t incarnation) {
+    while (partition.clock(rank) < clock) {
+      ASSERT_TRUE(partition.EndStep(Worker(rank, partition.clock(rank), incarnation), 0).ok());
+    }
+  };
+  run_to(1, 3, 1);
+  ASSERT_TRUE(partition.Release(1, 1).ok());
+  run_to(0, 10, 1);
+  ASSERT_TRUE(partition.CanPull(11));
+  EXPECT_FALSE(partition.ExceedsBound(11)) << "it has no host, and nobody waits for it";
+  EXPECT_EQ(*partition.TakeOver(1, 2), 3u);
+  EXPECT_TRUE(partition.CanPull(11));
+  EXPECT_FALSE(partition.ExceedsBound(4));
+  EXPECT_TRUE(partition.ExceedsBound(5));
+  EXPECT_TRUE(partition.ExceedsBound(11));
+  EXPECT_EQ(partition.Staleness(0, 11), 1u);
+  run_to(1, 9, 2);
+  EXPECT_TRUE(partition.ExceedsBound(11));
+  run_to(1, 10, 2);
+  EXPECT_FALSE(partition.ExceedsBound(11));
+  // Gone once more while it catches up.
+  ASSERT_TRUE(partition.Release(1, 2).ok());
+  run_to(0, 20, 1);
+  EXPECT_EQ(*partition.TakeOver(1, 3), 10u);
+  EXPECT_TRUE(partition.ExceedsBound(21));
+  ASSERT_TRUE(partition.Release(1, 3).ok());
+  EXPECT_FALSE(partition.ExceedsBound(21));
+}
+
 TEST(PartitionSuccession, TheFirstToComeBackWaitsForNoneThatIsStillReleased) {
   Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/3));
   for (uint64_t step = 0; step < 10; ++step) ASSERT_TRUE(partition.EndStep(Worker(0, step), 0).ok());

@@ -132,6 +132,27 @@ TEST(Partition, APushOfAnEndedStepIsADuplicate) {
   EXPECT_EQ(Row(partition, 5), (Floats{9, 9}));
 }
 
+}  // namespace
+
+class PartitionSaboteur {
+ public:
+  // As if min_clock were computed wrongly.
+  static void SetMinClock(Partition& partition, uint64_t clock) { partition.min_clock_ = clock; }
+};
+
+namespace {
+
+TEST(Partition, ABoundThatTheClocksThemselvesBreakCrashesThePull) {
+  for (const uint32_t ranks : {2u, 100u}) {
+    Partition partition = MakePartition(Options(BOUNDED, ranks, /*staleness=*/2));
+    for (uint32_t rank = 0; rank < ranks; ++rank) ASSERT_TRUE(partition.EndStep(Worker(rank, 0), 0).ok());
+    PartitionSaboteur::SetMinClock(partition, 7);
+    ASSERT_TRUE(partition.CanPull(4)) << "it believes min_clock";
+    EXPECT_DEATH(partition.Staleness(0, 4), "");
+    EXPECT_EQ(partition.Staleness(0, 3), 0u);
+  }
+}
+
 TEST(Partition, BoundedPullsWaitForTheSlowest) {
   Partition partition = MakePartition(Options(BOUNDED, 2, /*staleness=*/2));
   EXPECT_TRUE(partition.CanPull(2));

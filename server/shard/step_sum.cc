@@ -20,15 +20,16 @@ ABSL_ATTRIBUTE_NOINLINE Gradient CopyOf(const Gradient& gradient) {
 
 }  // namespace
 
-StepSum::StepSum(uint32_t ranks, bool sum_at_close) : sum_at_close_(sum_at_close), ranks_(ranks) {}
+StepSum::StepSum(uint32_t ranks, bool sum_at_close) : ranks_(ranks), sum_at_close_(sum_at_close) {}
 
-void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table, Gradient gradient) {
+void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table, Gradient gradient,
+                  HasEnded has_ended) {
   key_count_ += gradient.keys.size() / sizeof(uint64_t);
   staged_bytes_ += gradient.keys.size() + gradient.values.size();
   const size_t owner_bytes = std::exchange(gradient.owner_bytes, 0);
-  std::map<uint64_t, Staged>& early = ranks_[rank].early;
+  std::map<uint64_t, Staged>& early = open_[rank].early;
   early.emplace(ordinal, Staged{std::move(table), std::move(gradient)});
-  if (!sum_at_close_) FoldPrefix();
+  if (!sum_at_close_) FoldPrefix(has_ended);
   const auto left = early.find(ordinal);
   if (left == early.end()) return;
   // Memory of its own: a copy would take as much.
@@ -42,27 +43,27 @@ void StepSum::Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSc
   left->second.gradient = CopyOf(left->second.gradient);
 }
 
-void StepSum::End(uint32_t rank) {
-  ranks_[rank].ended = true;
-  if (!sum_at_close_) FoldPrefix();
+void StepSum::RanksHaveEnded(HasEnded has_ended) {
+  if (!sum_at_close_) FoldPrefix(has_ended);
 }
 
-void StepSum::FoldPrefix() {
-  while (first_open_rank_ < ranks_.size()) {
-    Rank& rank = ranks_[first_open_rank_];
-    while (!rank.early.empty() && rank.early.begin()->first == rank.next_ordinal) {
-      Fold(rank.early.begin()->second);
-      rank.early.erase(rank.early.begin());
-      ++rank.next_ordinal;
+void StepSum::FoldPrefix(HasEnded has_ended) {
+  for (; first_open_rank_ < ranks_; ++first_open_rank_) {
+    if (const auto open = open_.find(first_open_rank_); open != open_.end()) {
+      Rank& rank = open->second;
+      while (!rank.early.empty() && rank.early.begin()->first == rank.next_ordinal) {
+        Fold(rank.early.begin()->second);
+        rank.early.erase(rank.early.begin());
+        ++rank.next_ordinal;
+      }
     }
-    if (!rank.ended) return;
-    ++first_open_rank_;
+    if (!has_ended(first_open_rank_)) return;
   }
 }
 
-void StepSum::FoldAtClose() {
-  for (Rank& rank : ranks_) {
-    if (!rank.ended) continue;
+void StepSum::FoldAtClose(HasEnded has_ended) {
+  for (auto& [number, rank] : open_) {
+    if (!has_ended(number)) continue;
     for (const auto& [ordinal, staged] : rank.early) Fold(staged);
     rank.early.clear();
   }
@@ -95,21 +96,19 @@ void StepSum::Fold(const Staged& staged) {
 
 bool StepSum::MustTake(uint32_t rank, size_t needed) const {
   if (!sum_at_close_) return rank == first_open_rank_;
-  if (!ranks_[rank].early.empty()) return true;
-  size_t begun = 0;
-  for (const Rank& other : ranks_) begun += !other.early.empty();
-  return begun < needed;
+  // All that has come is kept until the close.
+  return open_.contains(rank) || open_.size() < needed;
 }
 
 uint64_t StepSum::Clear() {
   uint64_t dropped = 0;
-  for (const Rank& rank : ranks_) dropped += rank.early.size();
+  for (const auto& [number, rank] : open_) dropped += rank.early.size();
   sums_.clear();
   first_open_rank_ = 0;
   key_count_ = 0;
   staged_bytes_ = 0;
   kept_message_bytes_ = 0;
-  for (Rank& rank : ranks_) rank = Rank();
+  open_.clear();
   return dropped;
 }
 

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/btree_map.h"
+#include "absl/functional/function_ref.h"
 #include "server/shard/gradient.h"
 #include "server/shard/row_store.h"
 
@@ -26,14 +26,19 @@ inline constexpr size_t kMaxKeptMessageBytes = size_t{8} << 20;
 // keeps nothing but it is kept as it is.
 //
 // With backup workers it is not known before the close whose gradients count, so all are kept until then.
+//
+// The owner knows which ranks have ended the step, so that no more gradients of theirs come, and is asked. A rank without
+// gradients costs nothing here, and a step costs O(ranks) in all its calls together.
 class StepSum {
  public:
+  using HasEnded = absl::FunctionRef<bool(uint32_t rank)>;
+
   StepSum(uint32_t ranks, bool sum_at_close);
 
   // REQUIRES: the rank has not ended, the (rank, ordinal) is new.
-  void Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table, Gradient gradient);
-  // No more gradients of this rank will come.
-  void End(uint32_t rank);
+  void Add(uint32_t rank, uint64_t ordinal, std::shared_ptr<const TableSchema> table, Gradient gradient, HasEnded has_ended);
+  // A rank has ended the step, or the step has begun and some may have ended it before.
+  void RanksHaveEnded(HasEnded has_ended);
 
   // Rows that the step can create at most, for the limit on rows.
   uint64_t key_count() const { return key_count_; }
@@ -47,8 +52,8 @@ class StepSum {
   // visit(table, key, const float* sum) for every row that has a gradient, each once
   // (rows do not depend on each other, so their order does not matter), and empties the sum.
   template <typename Visit>
-  uint64_t Close(Visit visit) {
-    FoldAtClose();
+  uint64_t Close(HasEnded has_ended, Visit visit) {
+    FoldAtClose(has_ended);
     for (const auto& entry : sums_) {
       const Sum& sum = entry.second;
       sum.rows.ForEach([&](uint64_t key, const float* row) { visit(*sum.table, key, row); });
@@ -65,8 +70,8 @@ class StepSum {
     // owner_bytes: those that count in kept_message_bytes_; 0 if it was copied, or has memory of its own.
     Gradient gradient;
   };
+  // One that has pushed in this step.
   struct Rank {
-    bool ended = false;
     uint64_t next_ordinal = 0;  // to be added up
     std::map<uint64_t, Staged> early;
   };
@@ -75,13 +80,14 @@ class StepSum {
     RowStore rows;
   };
 
-  void FoldPrefix();
-  void FoldAtClose();
+  void FoldPrefix(HasEnded has_ended);
+  void FoldAtClose(HasEnded has_ended);
   void Fold(const Staged& staged);
   uint64_t Clear();
 
+  const uint32_t ranks_;
   const bool sum_at_close_;
-  std::vector<Rank> ranks_;
+  absl::btree_map<uint32_t, Rank> open_;  // by rank
   uint32_t first_open_rank_ = 0;
   uint64_t key_count_ = 0;
   size_t staged_bytes_ = 0;

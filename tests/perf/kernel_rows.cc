@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "client_lib/base/partitioner.h"
 #include "google/protobuf/text_format.h"
 #include "server/optimizer/update_rule.h"
+#include "server/shard/partition.h"
 
 namespace pawl {
 namespace {
@@ -44,6 +46,39 @@ double Rate(double seconds, double bytes, Pass pass) {
     elapsed = Seconds(Clock::Real().Now() - begin);
   } while (elapsed < seconds);
   return bytes * passes / elapsed;
+}
+
+// Ends of a SYNC step in 256 partitions, by 10,000 ranks that push nothing, beside those by 100.
+BenchRow StepEndRow(double seconds) {
+  constexpr uint32_t kPartitions = 256;
+  const auto ends_a_second = [&](uint32_t ranks) {
+    PartitionOptions options;
+    options.partitions = kPartitions;
+    options.logical_workers = ranks;
+    options.consistency.set_mode(SYNC);
+    std::deque<Partition> partitions;
+    for (uint32_t index = 0; index < kPartitions; ++index) partitions.emplace_back(index, options);
+    const MonotonicTime begin = Clock::Real().Now();
+    double elapsed = 0;
+    uint64_t ends = 0;
+    for (uint64_t step = 0; elapsed < seconds; ++step) {
+      for (uint32_t rank = 0; rank < ranks && elapsed < seconds; ++rank) {
+        for (Partition& partition : partitions) {
+          if (!partition.EndStep({Sender::Kind::kLogicalWorker, rank, 1, step}, 0).ok()) std::abort();
+        }
+        ends += kPartitions;
+        elapsed = Seconds(Clock::Real().Now() - begin);
+      }
+    }
+    return static_cast<double>(ends) / elapsed;
+  };
+  BenchRow row;
+  row.name = "kernel step end, 10,000 ranks";
+  row.unit = "M/s";
+  row.value = 1e-6 * ends_a_second(10000);
+  row.limit_name = "100 ranks";
+  row.limit = 1e-6 * ends_a_second(100);
+  return row;
 }
 
 }  // namespace
@@ -85,6 +120,7 @@ std::vector<BenchRow> RunKernelRows(double seconds_a_row) {
     row.limit = 1e-9 * memcpy_rate;
     rows.push_back(row);
   }
+  rows.push_back(StepEndRow(seconds_a_row));
   return rows;
 }
 
