@@ -180,7 +180,11 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
     set.set_leaving(kNoPrimary);
     set.set_primary_since(placement.epoch());
     if (partition < routing.replicas_size()) set.set_began(routing.replicas(partition).began());
-    for (const std::string& server : in_sync) set.add_holders(numbers.at(server));
+    for (const std::string& server : in_sync) {
+      set.add_last_in_sync(numbers.at(server));
+      set.add_keepers(numbers.at(server));
+    }
+    set.set_keepers_since(placement.epoch());
   }
   if (!missing.empty()) {
     return absl::FailedPreconditionError(

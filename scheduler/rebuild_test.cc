@@ -63,7 +63,7 @@ RebuildOptions Options() {
 }
 
 std::vector<uint32_t> LastInSync(const SchedulerState& state, int partition) {
-  const auto& servers = state.placement().partitions(partition).holders();
+  const auto& servers = state.placement().partitions(partition).last_in_sync();
   return {servers.begin(), servers.end()};
 }
 

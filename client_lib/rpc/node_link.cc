@@ -113,12 +113,13 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       request.set_incarnation(registration_.incarnation());
     }
     request.set_epoch(epoch);
-    channel_.Call("/pawl.Scheduler/ConfirmRouting", EncodeSmall(request), kConfirmAttempt,
-                  [self = shared_from_this(), life, done = std::move(done)](absl::Status status, IncomingMessage) mutable {
-                    if (!self->BeginEvent(life)) return;
-                    done(std::move(status));
-                    self->EndEvent();
-                  });
+    routing_channel_.Call("/pawl.Scheduler/ConfirmRouting", EncodeSmall(request), kConfirmAttempt,
+                          [self = shared_from_this(), life, done = std::move(done)](absl::Status status,
+                                                                                    IncomingMessage) mutable {
+                            if (!self->BeginEvent(life, kRoutingEvent)) return;
+                            done(std::move(status));
+                            self->EndEvent(kRoutingEvent);
+                          });
   }
 
   void Close() {
