@@ -20,6 +20,7 @@ Membership::Options MembershipOptions(const Coordinator::Options& options) {
   Membership::Options membership;
   membership.job_id = options.job_id;
   membership.lease = options.lease;
+  membership.silence = std::chrono::duration_cast<MonotonicDuration>(options.heartbeat_interval * kHeartbeatsOfSilence);
   membership.logical_workers = options.job.logical_workers();
   return membership;
 }
@@ -28,6 +29,7 @@ ReplicaDirector::Options DirectorOptions(const Coordinator::Options& options) {
   ReplicaDirector::Options director;
   director.partitions = options.job.partitions();
   director.replicas = std::max(options.job.replicas(), 1u);
+  director.min_in_sync = std::max(options.job.min_in_sync(), 1u);
   director.durable = options.job.durability() != MEMORY;
   director.recovery_timeout = options.recovery_timeout;
   director.lease = options.lease;

@@ -16,6 +16,7 @@
 #include "client_lib/base/simulated_clock.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/rpc/routing_changes.h"
+#include "client_lib/rpc/transport.h"
 #include "gtest/gtest.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/fake_servers.h"
@@ -220,10 +221,16 @@ class CoordinatorFixture : public testing::Test {
     nodes_.push_back(node);
   }
 
-  // Another process takes up the node, with these partitions from its data directory; the former one is dead.
+  // Another process takes up the node, with these partitions from its data directory; the former one is dead. Returns when
+  // the scheduler is convinced of that.
   absl::StatusOr<RegisterResponse> ComeBack(const std::string& name, const std::vector<uint32_t>& recovered = {}) {
     const RegisterRequest request = Return(name, ++nonce_, recovered);
+    Kill(name);
     absl::StatusOr<RegisterResponse> response = Register(request);
+    while (absl::IsUnavailable(response.status()) && response.status().GetPayload(kPushbackPayloadUrl).has_value()) {
+      Pass(kTickInterval);
+      response = Register(request);
+    }
     if (response.ok()) Add(request, *response);
     return response;
   }

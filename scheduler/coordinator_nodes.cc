@@ -104,6 +104,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   const Node* const known = membership_.FindByName(request.node());
   const bool was_draining = known != nullptr && known->draining;
   const uint64_t had_adopted = known == nullptr ? 0 : known->adopted_epoch;
+  const bool could_write = known != nullptr && known->disk_failure.empty();
   const absl::StatusOr<Node*> found =
       membership_.Heartbeat(request, told_.routing == nullptr ? 0 : told_.routing->epoch(), running_.Now());
   if (absl::IsAborted(found.status()) && !gate_.all_saved()) {
@@ -121,7 +122,8 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
     StartIfAllAreThere();
   }
   if (node->role == SERVER_ROLE && director_.placed() && !state_.over()) {
-    replan_ = replan_ || node->draining != was_draining || node->adopted_epoch != had_adopted;
+    replan_ = replan_ || node->draining != was_draining || node->adopted_epoch != had_adopted ||
+              node->disk_failure.empty() != could_write;
     if (director_.NoteFigures(*node, request, running_.Now())) gate_.Changed();
     bool changed = director_.LearnersHaveCaughtUp(*node, request, membership_);
     changed = director_.DropSilent(*node, request, membership_, running_.Now()) || changed;
@@ -138,6 +140,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   response.set_routing_epoch(told_.routing == nullptr ? 0 : told_.routing->epoch());
   response.set_job_state(told_.state);
   response.set_failure(told_.reason);
+  response.set_challenge(node->newcomer);
   return response;
 }
 

@@ -41,6 +41,8 @@ inline constexpr std::chrono::seconds kFiguresSaveInterval{10};
 inline constexpr std::chrono::seconds kPruneInterval{10};
 // The placement is looked at so often though nothing has happened: partitions may have become hot.
 inline constexpr std::chrono::seconds kReplanInterval{1};
+// A server that misses so many heartbeats may be replaced by its next incarnation: two, and some time for the third.
+inline constexpr double kHeartbeatsOfSilence = 2.5;
 // A pause of less is none: the owner's thread may come late.
 inline constexpr std::chrono::milliseconds kShortestPause{200};
 

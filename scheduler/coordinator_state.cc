@@ -65,6 +65,11 @@ GetStatusResponse Coordinator::Status() const {
     if (node->role == SERVER_ROLE) {
       *shown.mutable_server() = node->counters;
       shown.set_zone(node->zone);
+      if (!node->gone && !node->disk_failure.empty()) {
+        shown.mutable_disk_failure()->set_reason(node->disk_failure);
+        shown.mutable_disk_failure()->set_lasts_ms(static_cast<uint32_t>(
+            std::chrono::duration_cast<std::chrono::milliseconds>(now - node->disk_failed_at).count()));
+      }
       shown.set_standby(!node->gone && director_.StandsBy(*node));
       if (!end_.counters.has_value() && !node->gone) AddCounters(node->counters, *status.mutable_counters());
       if (const auto it = replicas_of_incarnation.find(node->incarnation); it != replicas_of_incarnation.end()) {
@@ -98,6 +103,9 @@ GetStatusResponse Coordinator::Status() const {
   }
   status.set_steps(steps.value_or(0));
   *status.mutable_moves() = director_.Moves(now);
+  if (!state_.over()) {
+    for (PushWait& wait : director_.PushWaits()) *status.add_push_waits() = std::move(wait);
+  }
   // What is shown of the nodes is as it was told.
   if (told_.routing == nullptr || told_.routing->epoch() != director_.epoch()) status.mutable_moves()->set_at_rest(false);
   *status.mutable_scale() = scale_;

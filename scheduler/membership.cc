@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client_lib/base/bounded_text.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/transport.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -63,6 +65,32 @@ bool IsRepeated(const RegisterRequest& request, const Node& node) {
   return request.process_nonce() == node.process_nonce && request.registration() == node.registration;
 }
 
+absl::Status Membership::CheckIsSilent(uint64_t newcomer, Node& server, MonotonicTime now) const {
+  if (newcomer != server.newcomer) {
+    server.newcomer = newcomer;
+    server.newcomer_since = now;
+    server.newcomer_is_refused = false;
+  }
+  if (server.newcomer_is_refused) {
+    absl::Status status = absl::AlreadyExistsError(absl::StrCat(
+        NodeText(server), ", incarnation ", server.incarnation,
+        ", is alive and sends heartbeats: this process has a copy of ", server.name,
+        "'s data directory. Start it with an empty --data_dir to add a server, or end ", server.name, " first"));
+    status.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
+    return status;
+  }
+  // One that this scheduler has never heard may not have found it yet.
+  const MonotonicTime heard = server.heard_of ? server.last_heard : std::min(server.last_heard, server.newcomer_since);
+  const MonotonicDuration left = heard + options_.silence - now;
+  if (left <= MonotonicDuration::zero()) return absl::OkStatus();
+  absl::Status status = absl::UnavailableError(absl::StrCat(NodeText(server), ", incarnation ", server.incarnation,
+                                                            ", may still be alive: it is replaced once it has ",
+                                                            "sent no heartbeat for ", Seconds(options_.silence), " s"));
+  const int64_t milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(left).count() + 1;
+  status.SetPayload(kPushbackPayloadUrl, absl::Cord(absl::StrCat(milliseconds)));
+  return status;
+}
+
 absl::Status Membership::CheckRoom(Role role) const {
   const size_t present = Present(role).size();
   if (role == SERVER_ROLE && present >= options_.max_servers) {
@@ -114,6 +142,9 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
       Node& node = nodes_.at(by_name_.at(before->name));
       node.last_heard = now;
       return Registration{&node, false};
+    }
+    if (request.role() == SERVER_ROLE && !before->gone && request.process_nonce() != before->process_nonce) {
+      PAWL_RETURN_IF_ERROR(CheckIsSilent(request.process_nonce(), nodes_.at(by_name_.at(before->name)), now));
     }
   }
   if (request.role() == SERVER_ROLE) {
@@ -196,12 +227,23 @@ absl::StatusOr<Node*> Membership::Heartbeat(const HeartbeatRequest& request, uin
   if (request.has_worker()) PAWL_RETURN_IF_ERROR(CheckProgress(request.worker()));
   node->last_heard = now;
   node->heard_of = true;
+  if (request.challenge() != 0 && request.challenge() == node->newcomer) node->newcomer_is_refused = true;
   if (node->role == SERVER_ROLE) {
     if (request.has_server()) {
       node->counters = request.server();
       node->counters.DiscardUnknownFields();
     }
     node->draining = request.draining() || node->told_to_leave;
+    if (request.has_disk_failure()) {
+      if (node->disk_failure.empty()) {
+        node->disk_failed_at = now - std::chrono::milliseconds(request.disk_failure().lasts_ms());
+        spdlog::warn("{}: its log cannot be written: {}", NodeText(*node), request.disk_failure().reason());
+      }
+      node->disk_failure = BoundedText(request.disk_failure().reason(), kMaxFailureBytes);
+      if (node->disk_failure.empty()) node->disk_failure = "unknown";
+    } else if (!std::exchange(node->disk_failure, "").empty()) {
+      spdlog::info("{}: its log can be written again", NodeText(*node));
+    }
     if (request.routing_epoch() > node->adopted_epoch || node->adopted_epoch >= newest_epoch) node->adopted_at = now;
     node->adopted_epoch = std::max(node->adopted_epoch, request.routing_epoch());
   }

@@ -55,6 +55,9 @@ struct Node {
   bool told_to_leave = false;
   // On its way out, told or by itself; a server is to be relieved of its replicas.
   bool draining = false;
+  // SERVER_ROLE: why its log cannot be written, and since when; empty: it can.
+  std::string disk_failure;
+  MonotonicTime disk_failed_at;
   // Has sent a heartbeat in this life. A server that writes a log has written down who it is before that.
   bool heard_of = false;
   // SERVER_ROLE: the routing epoch that it acts by, and when it last adopted one or had none to adopt.
@@ -66,6 +69,11 @@ struct Node {
   WorkerProgress progress;
   // What the node did in its earlier lives.
   WorkerProgress earlier;
+  // SERVER_ROLE: the process that wants to be the next incarnation, by its nonce; 0: there is none. Since when it does, and
+  // whether this incarnation was heard to live since.
+  uint64_t newcomer = 0;
+  MonotonicTime newcomer_since;
+  bool newcomer_is_refused = false;
 };
 
 // "server-1 (host pid 123, 127.0.0.1:4321)"
@@ -87,6 +95,8 @@ class Membership {
   struct Options {
     uint64_t job_id = 0;
     MonotonicDuration lease = std::chrono::seconds(1);
+    // A server that sends no heartbeat for so long may be replaced by its next incarnation: some heartbeat intervals.
+    MonotonicDuration silence = std::chrono::milliseconds(500);
     uint32_t max_servers = kMaxServers;
     uint32_t max_workers = kMaxWorkers;
     // The job's ranks.
@@ -103,8 +113,9 @@ class Membership {
     bool returned = false;
     std::optional<Node> former = std::nullopt;
   };
-  // INVALID_ARGUMENT for an impossible request, ALREADY_EXISTS for another server's address,
-  // RESOURCE_EXHAUSTED beyond the limits. ABORTED for a registration that comes after a later one of that node.
+  // INVALID_ARGUMENT for an impossible request, ALREADY_EXISTS for another server's address and for a copy of a server that
+  // lives, UNAVAILABLE while it is not known whether that lives, RESOURCE_EXHAUSTED beyond the limits. ABORTED for a
+  // registration that comes after a later one of that node.
   absl::StatusOr<Registration> Register(const RegisterRequest& request, MonotonicTime now);
 
   // What Register(request) would take up again: the process's node, or the one that it names; nullptr if none.
@@ -152,6 +163,8 @@ class Membership {
   void Restore(const StoredMembership& stored, MonotonicTime now);
 
  private:
+  // OK if the server, which has not been declared dead, can be replaced by the process.
+  absl::Status CheckIsSilent(uint64_t newcomer, Node& server, MonotonicTime now) const;
   absl::Status CheckRoom(Role role) const;
   // For a new node. A client that joins again gets the number that it had, if nobody has it.
   absl::StatusOr<uint32_t> NextNumber(const RegisterRequest& request);

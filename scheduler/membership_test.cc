@@ -2,8 +2,11 @@
 
 #include <string>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/simulated_clock.h"
+#include "client_lib/rpc/transport.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -36,7 +39,12 @@ RegisterRequest Returning(RegisterRequest request, uint32_t life) {
 }
 
 Membership::Options Options() {
-  return {.job_id = 77, .lease = milliseconds(1000), .max_servers = 2, .max_workers = 3, .logical_workers = 4};
+  return {.job_id = 77,
+          .lease = milliseconds(1000),
+          .silence = milliseconds(0),
+          .max_servers = 2,
+          .max_workers = 3,
+          .logical_workers = 4};
 }
 
 class MembershipTest : public testing::Test {
@@ -214,6 +222,89 @@ TEST_F(MembershipTest, ProcessThatNamesItsNodeEndsThatNodesFormerLife) {
   EXPECT_EQ(back->node->number, 0u);
   EXPECT_EQ(Beat(first).code(), absl::StatusCode::kAborted);
   EXPECT_EQ(membership_.PresentCount(), 2u);
+}
+
+// Two processes that want to be server-0: the one that was it, and one with the next life of its data directory.
+class NewcomerTest : public MembershipTest {
+ protected:
+  static Membership::Options WithSilence() {
+    Membership::Options options = Options();
+    options.silence = milliseconds(500);
+    return options;
+  }
+  NewcomerTest() : original_(*membership_of_newcomers_.Register(Server(1), clock_.Now())->node) {}
+
+  // As NodeLink sends it: with what the answer to the last one brought.
+  void BeatOfOriginal() {
+    HeartbeatRequest request;
+    request.set_node("server-0");
+    request.set_incarnation(original_.incarnation);
+    request.set_challenge(challenge_);
+    const auto node = membership_of_newcomers_.Heartbeat(request, 0, clock_.Now());
+    ASSERT_TRUE(node.ok()) << node.status();
+    challenge_ = (*node)->newcomer;
+  }
+  absl::Status Newcomer(uint64_t nonce = 2) {
+    return membership_of_newcomers_.Register(Returning(Server(nonce), 2), clock_.Now()).status();
+  }
+
+  Membership membership_of_newcomers_{WithSilence()};
+  const Node original_;
+  uint64_t challenge_ = 0;
+};
+
+TEST_F(NewcomerTest, NextIncarnationIsTakenOnceTheOneBeforeHasBeenSilent) {
+  BeatOfOriginal();
+  clock_.Advance(milliseconds(100));
+  const absl::Status held = Newcomer();
+  EXPECT_TRUE(absl::IsUnavailable(held)) << held;
+  EXPECT_EQ(held.GetPayload(kPushbackPayloadUrl), absl::Cord("401"));
+  clock_.Advance(milliseconds(401));
+  EXPECT_TRUE(Newcomer().ok());
+  EXPECT_EQ(membership_of_newcomers_.FindByName("server-0")->process_nonce, 2u);
+}
+
+TEST_F(NewcomerTest, OneThatHasBeenSilentForLongIsReplacedAtOnce) {
+  BeatOfOriginal();
+  clock_.Advance(milliseconds(600));
+  EXPECT_TRUE(Newcomer().ok());
+}
+
+TEST_F(NewcomerTest, CopyOfALivingServersDataDirectoryIsRefusedForGood) {
+  BeatOfOriginal();
+  EXPECT_TRUE(absl::IsUnavailable(Newcomer()));
+  clock_.Advance(milliseconds(200));
+  BeatOfOriginal();
+  EXPECT_TRUE(absl::IsUnavailable(Newcomer())) << "that heartbeat may have been under way";
+  clock_.Advance(milliseconds(200));
+  BeatOfOriginal();
+  const absl::Status refused = Newcomer();
+  EXPECT_TRUE(absl::IsAlreadyExists(refused)) << refused;
+  EXPECT_EQ(refused.GetPayload(kPushbackPayloadUrl), absl::Cord(kNeverAgain));
+  EXPECT_TRUE(absl::StrContains(refused.message(), "server-0 (host pid 1, 127.0.0.1:4001), incarnation 1")) << refused;
+  EXPECT_TRUE(absl::IsUnavailable(Newcomer(3))) << "another process is not refused for this one";
+}
+
+TEST_F(NewcomerTest, LateHeartbeatsOfADeadServerRefuseNobody) {
+  BeatOfOriginal();
+  EXPECT_TRUE(absl::IsUnavailable(Newcomer()));
+  challenge_ = 0;
+  clock_.Advance(milliseconds(200));
+  BeatOfOriginal();
+  challenge_ = 0;
+  clock_.Advance(milliseconds(200));
+  BeatOfOriginal();
+  clock_.Advance(milliseconds(500));
+  EXPECT_TRUE(Newcomer().ok());
+}
+
+TEST_F(NewcomerTest, ServerThatARestartedSchedulerHasNotHeardHasTimeToFindIt) {
+  BeatOfOriginal();
+  Membership next(WithSilence());
+  next.Restore(membership_of_newcomers_.Save(), clock_.Now() + milliseconds(2000));
+  EXPECT_TRUE(absl::IsUnavailable(next.Register(Returning(Server(2), 2), clock_.Now()).status()));
+  clock_.Advance(milliseconds(500));
+  EXPECT_TRUE(next.Register(Returning(Server(2), 2), clock_.Now()).ok());
 }
 
 TEST_F(MembershipTest, RestartedServerMayHaveItsFormerAddress) {

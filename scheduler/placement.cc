@@ -69,6 +69,13 @@ void Keep(ServerNumber server, uint64_t epoch, ReplicaSet& set) {
   set.keepers_since = epoch;
 }
 
+void LeaveInSync(ServerNumber backup, uint64_t epoch, ReplicaSet& set) {
+  Erase(backup, set.backups);
+  Add(backup, set.fallbacks);
+  Keep(backup, epoch, set);
+  NoteInSyncChanged(epoch, set);
+}
+
 void Promote(ReplicaSet& set, uint64_t epoch) {
   set.primary = set.backups.front();
   set.backups.erase(set.backups.begin());
@@ -189,7 +196,9 @@ bool CaughtUp(uint32_t partition, ServerNumber primary, ServerNumber learner, ui
   set.learners.erase(it);
   set.backups.push_back(learner);
   Add(learner, set.last_in_sync);
+  Erase(learner, set.fallbacks);
   Erase(learner, set.keepers);
+  if (!set.IsUnconfirmed()) set.confirm_since = 0;
   ++placement.epoch;
   return true;
 }
@@ -201,11 +210,9 @@ std::set<ServerNumber> DropSilent(ServerNumber primary, const std::set<ServerNum
   for (ReplicaSet& set : placement.partitions) {
     if (set.primary != primary || adopted_epoch < set.primary_since) continue;
     for (const ServerNumber server : silent) {
-      if (Erase(server, set.backups)) {
+      if (Contains(set.backups, server)) {
         dropped.insert(server);
-        Add(server, set.fallbacks);
-        Keep(server, epoch, set);
-        NoteInSyncChanged(epoch, set);
+        LeaveInSync(server, epoch, set);
       }
       if (std::erase_if(set.learners, [&](const ReplicaSet::Learner& learner) { return learner.server == server; }) > 0) {
         dropped.insert(server);
@@ -217,11 +224,11 @@ std::set<ServerNumber> DropSilent(ServerNumber primary, const std::set<ServerNum
   return dropped;
 }
 
-Confirmation Confirm(ServerNumber server, uint64_t epoch, Placement& placement) {
+Confirmation Confirm(ServerNumber server, uint64_t epoch, uint32_t min_in_sync, Placement& placement) {
   Confirmation confirmation;
   for (ReplicaSet& set : placement.partitions) {
     if (set.primary != server || !set.IsUnconfirmed()) continue;
-    if (set.confirm_since > epoch) {
+    if (set.confirm_since > epoch || set.in_sync() < min_in_sync) {
       confirmation.complete = false;
       continue;
     }
@@ -243,7 +250,7 @@ bool ReleaseKeepers(const std::vector<PlacementServer>& servers, uint32_t replic
     if (set.primary == kNoServer || set.IsUnconfirmed()) continue;
     changed |= set.confirm_since != 0;
     set.confirm_since = 0;
-    if (set.keepers.empty() || 1 + set.backups.size() < replicas) continue;
+    if (set.keepers.empty() || set.in_sync() < replicas) continue;
     if (!std::all_of(set.last_in_sync.begin(), set.last_in_sync.end(),
                      [&](ServerNumber server) { return acts_by(server, set.keepers_since); })) {
       continue;

@@ -35,7 +35,7 @@ struct ReplicaSet {
   // Every acknowledged push is on each of these servers: the primary, the backups, `yielding`, and those that were in sync
   // before, until the primary has confirmed that it knows of their departure. Any of them may become primary.
   std::vector<ServerNumber> last_in_sync;
-  // Of last_in_sync: present with their data, but not in sync.
+  // Of last_in_sync: present with their data, but not in sync. One may be a learner too, and keeps what it has meanwhile.
   std::vector<ServerNumber> fallbacks;
   // Not in sync any more; they keep their files until the partition has enough other replicas (ReleaseKeepers).
   std::vector<ServerNumber> keepers;
@@ -54,6 +54,7 @@ struct ReplicaSet {
   bool Learns(ServerNumber server) const;
   // last_in_sync has servers that are not in sync.
   bool IsUnconfirmed() const;
+  uint32_t in_sync() const { return static_cast<uint32_t>(backups.size()) + (primary != kNoServer ? 1 : 0); }
   // No server can serve it: one of last_in_sync must come back with its data.
   bool Waits() const;
 };
@@ -77,6 +78,8 @@ struct PlacementServer {
   // It serves at once what it becomes primary of. One that has just come back may have promised otherwise in its former
   // life, and waits for a lease.
   bool settled = true;
+  // Its log can be written.
+  bool writes = true;
 };
 
 // All functions are pure but for `placement`, and return whether they have changed it. Invariants, whatever
@@ -125,8 +128,8 @@ struct Confirmation {
   bool complete = true;
 };
 // `server`, in its present incarnation, acts by `epoch`: of the partitions whose primary it is by then, only those in sync
-// count as last_in_sync from now on.
-Confirmation Confirm(ServerNumber server, uint64_t epoch, Placement& placement);
+// count as last_in_sync from now on. Not where they are fewer than `min_in_sync`: nothing is acknowledged there.
+Confirmation Confirm(ServerNumber server, uint64_t epoch, uint32_t min_in_sync, Placement& placement);
 
 // Where `replicas` servers are in sync, confirmed, and all of them act by the epoch at which the last keeper was added or a
 // later one, the keepers may delete their files.
@@ -148,6 +151,8 @@ std::vector<uint32_t> ReleaseServer(ServerNumber server, bool needed, Placement&
 // The first backup is primary from `epoch` on. What others have learned from its predecessor is void. A primary that has
 // yielded is a fallback.
 void Promote(ReplicaSet& set, uint64_t epoch);
+// The backup, which is there, is not in sync any more.
+void LeaveInSync(ServerNumber backup, uint64_t epoch, ReplicaSet& set);
 // The server is not in sync any more, and keeps its files.
 void Keep(ServerNumber server, uint64_t epoch, ReplicaSet& set);
 

@@ -44,7 +44,7 @@ inline int Settle(const std::vector<PlacementServer>& servers, uint32_t replicas
     std::vector<PlacementServer> present = servers;
     for (PlacementServer& server : present) server.adopted_epoch = placement.epoch;
     changed = PlacementStep(present, replicas, true, placement);
-    for (const PlacementServer& server : present) changed |= Confirm(server.number, placement.epoch, placement).changed;
+    for (const PlacementServer& server : present) changed |= Confirm(server.number, placement.epoch, 1, placement).changed;
     for (uint32_t p = 0; p < placement.partitions.size(); ++p) {
       const ReplicaSet set = placement.partitions[p];
       for (const ReplicaSet::Learner& learner : set.learners) {

@@ -19,7 +19,7 @@ class Stepper {
           Placement& placement)
       : target_(target), silent_(silent), placement_(placement), epoch_(placement.epoch + 1) {
     for (const PlacementServer& server : servers) {
-      standings_[server.number] = {.draining = server.draining, .settled = server.settled};
+      standings_[server.number] = {.draining = server.draining, .settled = server.settled, .writes = server.writes};
     }
     for (const ReplicaSet& set : placement.partitions) {
       handovers_ += set.yielding != kNoServer;
@@ -31,6 +31,9 @@ class Stepper {
   }
 
   bool Step() {
+    for (ReplicaSet& set : placement_.partitions) {
+      if (set.primary != kNoServer) LeaveUnwritable(set);
+    }
     for (size_t p = 0; p < placement_.partitions.size(); ++p) {
       ReplicaSet& set = placement_.partitions[p];
       const std::vector<ServerNumber>& wanted = target_.partitions[p];
@@ -57,6 +60,7 @@ class Stepper {
   struct Standing {
     bool draining = false;
     bool settled = true;
+    bool writes = true;
     uint32_t learns = 0;
     // Learners whose primary it is.
     uint32_t feeds = 0;
@@ -77,6 +81,32 @@ class Stepper {
     const bool drains = At(set.primary).draining || std::any_of(set.backups.begin(), set.backups.end(),
                                                                 [&](ServerNumber server) { return At(server).draining; });
     return drains ? Urgency::kDrain : Urgency::kBalance;
+  }
+
+  void LeaveUnwritable(ReplicaSet& set) {
+    const auto writes = [&](ServerNumber server) { return At(server).writes; };
+    if (At(set.primary).writes) {
+      for (const ServerNumber backup : std::vector<ServerNumber>(set.backups)) {
+        if (writes(backup)) continue;
+        LeaveInSync(backup, epoch_, set);
+        changed_ = true;
+      }
+      return;
+    }
+    const auto successor = std::find_if(set.backups.begin(), set.backups.end(), writes);
+    if (successor == set.backups.end() || handovers_ >= kMaxHandovers) return;
+    HandOver(successor, set);
+  }
+
+  // REQUIRES: fewer than kMaxHandovers do.
+  void HandOver(std::vector<ServerNumber>::iterator successor, ReplicaSet& set) {
+    std::iter_swap(set.backups.begin(), successor);
+    set.yielding = set.primary;
+    set.primary = kNoServer;
+    set.primary_since = epoch_;
+    set.leaving = kNoServer;
+    ++handovers_;
+    changed_ = true;
   }
 
   void DropLearners(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
@@ -105,13 +135,7 @@ class Stepper {
     if (Contains(wanted, set.primary) || handovers_ >= kMaxHandovers) return;
     // Meanwhile nobody would serve the partition; the primary that it has does.
     if (!At(wanted.front()).settled) return;
-    std::iter_swap(set.backups.begin(), std::find(set.backups.begin(), set.backups.end(), wanted.front()));
-    set.yielding = set.primary;
-    set.primary = kNoServer;
-    set.primary_since = epoch_;
-    set.leaving = kNoServer;
-    ++handovers_;
-    changed_ = true;
+    HandOver(std::find(set.backups.begin(), set.backups.end(), wanted.front()), set);
   }
 
   // Whether all that are wanted are in sync or learn.
@@ -119,8 +143,6 @@ class Stepper {
     bool all = true;
     for (const ServerNumber server : wanted) {
       if (set.InSync(server) || set.Learns(server) || silent_.contains({set.primary, server})) continue;
-      // It is needed as it is until the primary has confirmed that it is not in sync.
-      if (Contains(set.last_in_sync, server)) continue;
       if (At(set.primary).feeds >= kMaxLearnersPerServer || At(server).learns >= kMaxLearnersPerServer) {
         all = false;
         continue;

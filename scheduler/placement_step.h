@@ -39,7 +39,8 @@ struct MovesLeft {
 // first backup.
 bool CompleteHandovers(const std::vector<PlacementServer>& servers, Placement& placement);
 
-// Lets as many learners begin and as many primaries hand over as may at one time, first where replicas are missing, then
+// Where a server in sync cannot write its log and another one can, the former leaves, as the primary by handing over. Then
+// lets as many learners begin and as many primaries hand over as may at one time, first where replicas are missing, then
 // where servers drain, then for balance; and drops what is superfluous. The number of replicas in sync never falls below
 // what it is or is to be. A living primary hands over only to who is settled, and no learner begins that does not hear its
 // primary. REQUIRES: `servers` has the primary, backups and learners of every set, ascending; the target is of these

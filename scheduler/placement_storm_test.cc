@@ -164,7 +164,7 @@ class Storm {
   void ConfirmOf(ServerNumber s) {
     Node& node = nodes_[s];
     if (!node.known) return;
-    if (Confirm(s, node.adopted, placement_).complete) node.confirmed = std::max(node.confirmed, node.adopted);
+    if (Confirm(s, node.adopted, 1, placement_).complete) node.confirmed = std::max(node.confirmed, node.adopted);
   }
 
   void Learn(uint32_t p) {

@@ -98,8 +98,8 @@ TEST(PlacementTest, OfAllThatDiedTogetherTheFirstOneBackIsPrimary) {
   ASSERT_TRUE(RecoverServer(1, {0, 1}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, 1u);
   Placement unconfirmed = placement;
-  Confirm(1, placement.epoch, placement);
-  Confirm(2, placement.epoch, placement);
+  Confirm(1, placement.epoch, 1, placement);
+  Confirm(2, placement.epoch, 1, placement);
   EXPECT_FALSE(RecoverServer(0, {0, 2}, false, placement).changed) << "what it has may be old by now";
   EXPECT_EQ(placement.partitions[0].primary, 1u);
   RecoverServer(0, {0, 2}, false, unconfirmed);
@@ -124,22 +124,51 @@ TEST(PlacementTest, ServerThatIsBackBeforeItsSuccessorHasConfirmedTakesOverWhenT
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
   ASSERT_TRUE(RecoverServer(0, {0}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, 1u);
-  EXPECT_FALSE(PlacementStep(AllAt({0, 1}, placement.epoch), 2, true, placement)) << "as a learner it would begin anew";
+  ASSERT_TRUE(PlacementStep(AllAt({0, 1}, placement.epoch), 2, true, placement));
+  EXPECT_TRUE(placement.partitions[0].Learns(0)) << "it keeps what it has meanwhile";
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, 0u);
+  EXPECT_TRUE(placement.partitions[0].learners.empty());
+}
+
+TEST(PlacementTest, WhereTooFewAreInSyncToAcknowledgeNothingIsConfirmed) {
+  Placement placement = First({0, 1, 2}, 1, 2);
+  ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
+  RemoveServers({1}, {}, placement);
+  EXPECT_FALSE(Confirm(0, placement.epoch, 2, placement).complete);
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1})) << "1 has everything, whatever becomes of 0";
+  Placement without = placement;
+  ASSERT_TRUE(PlacementStep(AllAt({0, 2}, placement.epoch), 2, true, placement));
+  ASSERT_TRUE(CaughtUp(0, 0, 2, placement.epoch, placement));
+  EXPECT_TRUE(Confirm(0, placement.epoch, 2, placement).complete);
+  EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 2}));
+  RemoveServers({0}, {}, without);
+  RecoverServer(0, {}, false, without);
+  RecoverServer(1, {0}, false, without);
+  EXPECT_EQ(without.partitions[0].primary, 1u);
+}
+
+TEST(PlacementTest, ServerThatIsInSyncAgainNeedsNoConfirmation) {
+  Placement placement = First({0, 1}, 1, 2);
+  RemoveServers({1}, {}, placement);
+  RecoverServer(1, {0}, false, placement);
+  ASSERT_TRUE(PlacementStep(AllAt({0, 1}, placement.epoch), 2, true, placement));
+  ASSERT_TRUE(CaughtUp(0, 0, 1, placement.epoch, placement));
+  EXPECT_EQ(placement.partitions[0].confirm_since, 0u);
+  EXPECT_TRUE(placement.partitions[0].fallbacks.empty());
 }
 
 TEST(PlacementTest, OneThatDiedBeforeTheLastConfirmedThatCannotBePrimary) {
   Placement placement = First({0, 1}, 1, 2);
   ASSERT_TRUE(RemoveServers({0}, {}, placement));
   const uint64_t alone = placement.epoch;
-  EXPECT_FALSE(Confirm(1, alone - 1, placement).complete) << "it has not heard that it is the primary";
+  EXPECT_FALSE(Confirm(1, alone - 1, 1, placement).complete) << "it has not heard that it is the primary";
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1}));
-  EXPECT_FALSE(Confirm(0, alone, placement).changed) << "it is not the primary";
-  EXPECT_TRUE(Confirm(1, alone, placement).complete);
+  EXPECT_FALSE(Confirm(0, alone, 1, placement).changed) << "it is not the primary";
+  EXPECT_TRUE(Confirm(1, alone, 1, placement).complete);
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{1}));
   EXPECT_EQ(placement.epoch, alone);
-  EXPECT_FALSE(Confirm(1, alone, placement).changed);
+  EXPECT_FALSE(Confirm(1, alone, 1, placement).changed);
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
   EXPECT_FALSE(RecoverServer(0, {0}, false, placement).changed);
   EXPECT_TRUE(placement.partitions[0].Waits());
@@ -150,9 +179,9 @@ TEST(PlacementTest, ConfirmationOfALossDoesNotCoverTheNextOne) {
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
   const uint64_t first = placement.epoch;
   ASSERT_TRUE(RemoveServers({2}, {}, placement));
-  EXPECT_FALSE(Confirm(0, first, placement).complete) << "it still waits for 2, not for 1";
+  EXPECT_FALSE(Confirm(0, first, 1, placement).complete) << "it still waits for 2, not for 1";
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0, 1, 2}));
-  EXPECT_TRUE(Confirm(0, placement.epoch, placement).complete);
+  EXPECT_TRUE(Confirm(0, placement.epoch, 1, placement).complete);
   EXPECT_EQ(placement.partitions[0].last_in_sync, (Servers{0}));
 }
 
@@ -171,7 +200,7 @@ TEST(PlacementTest, FilesAreKeptUntilAllWantedReplicasHaveConfirmedThatTheyHaveT
   ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
   RemoveServers({1}, {}, placement);
   EXPECT_EQ(placement.partitions[0].keepers, (Servers{1}));
-  Confirm(0, placement.epoch, placement);
+  Confirm(0, placement.epoch, 1, placement);
   EXPECT_TRUE(ReleaseKeepers(AllAt({0, 2}, placement.epoch), 2, placement)) << "the confirmation is told";
   EXPECT_EQ(placement.partitions[0].confirm_since, 0u);
   EXPECT_EQ(placement.partitions[0].keepers, (Servers{1})) << "0 is the only one that has it";
@@ -264,7 +293,7 @@ TEST(PlacementTest, PrimaryHandsOverOnlyWhenItHasHeardThatItIsNone) {
   EXPECT_EQ(placement.partitions[0].primary, 1u);
   EXPECT_EQ(placement.partitions[0].primary_since, handed_over + 1);
   EXPECT_EQ(placement.partitions[0].fallbacks, (Servers{0})) << "1 may be dead by now";
-  Confirm(1, placement.epoch, placement);
+  Confirm(1, placement.epoch, 1, placement);
   ReleaseKeepers(AllAt({0, 1}, placement.epoch), 1, placement);
   EXPECT_TRUE(HoldsNothing(0, placement));
 }
@@ -313,7 +342,7 @@ TEST(PlacementTest, PrimaryWhoseSuccessorDiesBeforeItHasHandedOverIsPrimaryAgain
   ASSERT_TRUE(RemoveServers({1}, {}, placement));
   EXPECT_EQ(placement.partitions[0].primary, 0u) << "it may still answer pulls: nobody else can be";
   EXPECT_EQ(placement.partitions[0].primary_since, placement.epoch);
-  Confirm(0, placement.epoch, placement);
+  Confirm(0, placement.epoch, 1, placement);
   EXPECT_FALSE(RecoverServer(1, {0}, false, placement).changed);
   EXPECT_EQ(placement.partitions[0].primary, 0u);
 }
@@ -351,11 +380,41 @@ TEST(PlacementTest, DrainedServerEndsWithNothingAndRedundancyIsKept) {
         CaughtUp(p, set.primary, learner.server, placement.epoch, placement);
       }
     }
-    for (const ServerNumber server : {0u, 1u, 2u}) Confirm(server, placement.epoch, placement);
+    for (const ServerNumber server : {0u, 1u, 2u}) Confirm(server, placement.epoch, 1, placement);
   }
   EXPECT_TRUE(HoldsNothing(1, placement));
   Settle(servers, 2, placement);
   ExpectEven(Loads(placement), {0, 2});
+}
+
+TEST(PlacementTest, PrimaryThatCannotWriteHandsOverAtOnceAndBackupsThatCannotLeave) {
+  Placement placement = First({0, 1, 2}, 3, 2);
+  ASSERT_EQ(SetBackups(placement, 0), (Servers{1}));
+  ASSERT_EQ(SetBackups(placement, 2), (Servers{0}));
+  // 2 has nothing of partition 0 yet; waiting until it has would stop all pushes.
+  std::vector<PlacementServer> servers = {{0, true, 1}, {1, false, 1}, {2, false, 1}};
+  servers[0].writes = false;
+  ASSERT_TRUE(PlacementStep(servers, 2, true, placement));
+  EXPECT_EQ(placement.partitions[0].yielding, 0u);
+  EXPECT_EQ(placement.partitions[2].primary, 2u);
+  EXPECT_TRUE(SetBackups(placement, 2).empty());
+  EXPECT_EQ(placement.partitions[2].fallbacks, (Servers{0})) << "what it has is still needed";
+  servers[0].adopted_epoch = placement.epoch;
+  ASSERT_TRUE(PlacementStep(servers, 2, true, placement));
+  EXPECT_EQ(placement.partitions[0].primary, 1u);
+  EXPECT_FALSE(placement.partitions[0].InSync(0));
+}
+
+TEST(PlacementTest, PrimaryThatCannotWriteStaysWhereNoOtherCan) {
+  Placement placement = First({0, 1}, 2, 2);
+  std::vector<PlacementServer> servers = {{0, true, 1}, {1, true, 1}};
+  for (PlacementServer& server : servers) server.writes = false;
+  EXPECT_FALSE(PlacementStep(servers, 2, true, placement));
+  EXPECT_EQ(placement.partitions[0].primary, 0u);
+  Placement alone = First({0, 1}, 1, 1);
+  servers[1] = {1, false, 1};
+  ASSERT_TRUE(PlacementStep(servers, 1, true, alone));
+  EXPECT_TRUE(alone.partitions[0].Learns(1)) << "it is read from all the same";
 }
 
 TEST(PlacementTest, LastServerCannotBeDrained) {

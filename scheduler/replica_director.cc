@@ -191,7 +191,7 @@ std::string ReplicaDirector::HowGone(ServerNumber server) const {
 
 Confirmation ReplicaDirector::Confirm(const Node& server, uint64_t epoch) {
   if (!placed()) return {};
-  return pawl::Confirm(server.number, epoch, placement_);
+  return pawl::Confirm(server.number, epoch, options_.min_in_sync, placement_);
 }
 
 absl::StatusOr<uint32_t> ReplicaDirector::ReleaseKept(const Node& server, bool force, std::optional<std::string>& loss) {
@@ -219,7 +219,10 @@ std::vector<PlacementServer> ReplicaDirector::Present(const std::vector<const No
   std::vector<PlacementServer> present;
   uint32_t active = 0;
   for (const Node* server : servers) {
-    present.push_back({server->number, server->draining, server->adopted_epoch, server->zone});
+    const bool writes = server->disk_failure.empty();
+    // One that cannot write is to have nothing.
+    present.push_back({server->number, server->draining || !writes, server->adopted_epoch, server->zone});
+    present.back().writes = writes;
     active += !server->draining && members.contains(server->number);
   }
   standing_by_.clear();
@@ -339,6 +342,28 @@ MovesStatus ReplicaDirector::Moves(MonotonicTime now) const {
   }
   progress_.Fill(now, status);
   return status;
+}
+
+std::vector<PushWait> ReplicaDirector::PushWaits() const {
+  std::map<PushWaitReason, std::vector<uint32_t>> waiting;
+  for (uint32_t partition = 0; partition < placement_.partitions.size(); ++partition) {
+    const ReplicaSet& set = placement_.partitions[partition];
+    if (set.primary == kNoServer) {
+      waiting[NO_PRIMARY].push_back(partition);
+    } else if (set.in_sync() < options_.min_in_sync) {
+      waiting[TOO_FEW_IN_SYNC].push_back(partition);
+    } else if (set.IsUnconfirmed()) {
+      waiting[ROUTING_NOT_CONFIRMED].push_back(partition);
+    }
+  }
+  std::vector<PushWait> waits;
+  for (const auto& [reason, partitions] : waiting) {
+    PushWait& wait = waits.emplace_back();
+    wait.set_reason(reason);
+    wait.set_partitions(static_cast<uint32_t>(partitions.size()));
+    wait.set_text(PartitionsText(partitions));
+  }
+  return waits;
 }
 
 void ReplicaDirector::AddEvent(EventKind kind, ServerNumber server, ServerNumber from, uint32_t partition,

@@ -37,6 +37,7 @@ class ReplicaDirector {
   struct Options {
     uint32_t partitions = 1;
     uint32_t replicas = 1;
+    uint32_t min_in_sync = 1;
     // Servers write their replicas down: one that died may bring them back.
     bool durable = true;
     // How long a partition waits for that.
@@ -101,6 +102,8 @@ class ReplicaDirector {
   // Takes note of what a server says of its partitions; returns whether there is an event.
   bool NoteFigures(const Node& server, const HeartbeatRequest& report, MonotonicTime now);
   MovesStatus Moves(MonotonicTime now) const;
+  // Why pushes to some partitions wait; empty if none do.
+  std::vector<PushWait> PushWaits() const;
   // All replicas are where they are to be, as of the last Step.
   bool AtRest() const;
 

@@ -89,7 +89,7 @@ DataPlane::~DataPlane() { Close(absl::UnavailableError("the server is going away
 void DataPlane::Begin(const RegisterResponse& registration) {
   const std::chrono::milliseconds lease(registration.lease_ms());
   hosting_.Begin(registration.job_id(), PartitionOptionsOf(registration.job(), options_.max_rows_per_partition),
-                 registration.node(), registration.incarnation(), lease);
+                 registration.job().min_in_sync(), registration.node(), registration.incarnation(), lease);
   receiver_.SetPromise(lease);
   MutexLock lock(closed_mu_);
   lease_ = lease;

@@ -21,6 +21,7 @@
 #include "proto/scheduler.pb.h"
 #include "proto/server_control.pb.h"
 #include "server/byte_reservation.h"
+#include "server/disk_watch.h"
 #include "server/replication/change_log.h"
 #include "server/replication/helper_threads.h"
 #include "server/replication/hosting.h"
@@ -252,6 +253,7 @@ class DataPlane final : public RequestHandler {
   // What the next heartbeat says.
   HeartbeatRequest report_ PAWL_GUARDED_BY(report_mu_);
   MonotonicTime next_report_ PAWL_GUARDED_BY(report_mu_) = MonotonicTime::min();
+  DiskWatch disk_ PAWL_GUARDED_BY(report_mu_);
   // The partition of which it told last.
   size_t next_told_ PAWL_GUARDED_BY(report_mu_) = 0;
 

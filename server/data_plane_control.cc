@@ -46,6 +46,7 @@ void DataPlane::FillHeartbeat(HeartbeatRequest& request) const {
   *request.mutable_partitions() = report_.partitions();
   *request.mutable_takeovers() = report_.takeovers();
   *request.mutable_silent() = report_.silent();
+  if (report_.has_disk_failure()) *request.mutable_disk_failure() = report_.disk_failure();
   request.set_routing_epoch(report_.routing_epoch());
 }
 
@@ -74,7 +75,19 @@ void DataPlane::PrepareReport() {
     for (SilentServer& server : replicator_->SilentFor(patience)) *report.add_silent() = std::move(server);
   }
   for (Takeover& takeover : hosting_.Takeovers()) *report.add_takeovers() = std::move(takeover);
+  bool waits_for_log = false;
+  uint64_t durable = 0;
+  for (const auto& replica : view->replicas) {
+    if (replica == nullptr) continue;
+    const ReplicaFigures last = replica->LastFigures();
+    waits_for_log = waits_for_log || last.waits_for_log;
+    durable += last.durable_index;
+  }
+  const absl::Status room = log_ == nullptr ? absl::OkStatus() : log_->CheckRoom(0);
+  const MonotonicTime now = clock_.Now();
   MutexLock lock(report_mu_);
+  disk_.Note(room, waits_for_log, durable, now);
+  if (const auto failure = disk_.Failure(now)) *report.mutable_disk_failure() = *failure;
   AddPartitionFigures(*view, report);
   report_ = std::move(report);
 }

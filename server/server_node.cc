@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/rpc/retry.h"
 #include "server/shard/partition_options.h"
 #include "spdlog/spdlog.h"
 
@@ -209,7 +210,8 @@ std::optional<absl::Status> ServerNode::Tick() {
       }
       if (job_id_ == 0 && absl::IsNotFound(status) && KeepsToItsJob()) return RefuseToDiscard(status.message());
       // To start it again would not help, but set it against the one that is there.
-      if (absl::IsAborted(status)) return absl::InvalidArgumentError(absl::StrCat("--data_dir: ", status.message()));
+      if (absl::IsAborted(status) || IsFinal(status))
+        return absl::InvalidArgumentError(absl::StrCat("--data_dir: ", status.message()));
       return status;
     }
     if (absl::Status status = Join(**news.registered); !status.ok()) return status;

@@ -186,6 +186,7 @@ void FillDefaults(Job& job, uint32_t workers) {
   }
   if (job.micro_batches() == 0) job.set_micro_batches(1);
   if (job.replicas() == 0) job.set_replicas(1);
+  if (job.min_in_sync() == 0) job.set_min_in_sync(1);
   if (job.durability() == DURABILITY_UNSPECIFIED) job.set_durability(LOG);
   if (job.has_checkpoint() && job.checkpoint().keep() == 0) job.mutable_checkpoint()->set_keep(3);
   if (!job.has_model()) return;

@@ -433,6 +433,10 @@ absl::Status ValidateReplication(const Job& job, uint32_t servers) {
   if (job.replicas() > kMaxReplicas) {
     return Invalid("replicas is ", job.replicas(), "; at most ", kMaxReplicas, " are possible");
   }
+  if (job.min_in_sync() > std::max(job.replicas(), 1u)) {
+    return Invalid("min_in_sync is ", job.min_in_sync(), ", but replicas is ", std::max(job.replicas(), 1u),
+                   ": no push could ever be acknowledged; lower it to at most that, or raise replicas");
+  }
   if (servers != 0 && job.replicas() > servers) {
     return Invalid("replicas is ", job.replicas(), ", but there are ", servers,
                    " servers, and each replica of a partition needs one of its own; start more servers or lower it");

@@ -142,6 +142,8 @@ TEST(JobValidationTest, ImpossibleValuesOfTheJobAreNamed) {
   ExpectRefused({"name=two words"}, "name is 'two words'");
   ExpectRefused({"logical_workers=1025"}, "logical_workers is 1025");
   ExpectRefused({"partitions=65537"}, "partitions is 65537");
+  ExpectRefused({"min_in_sync=2"}, "min_in_sync is 2, but replicas is 1");
+  ExpectRefused({"replicas=2", "min_in_sync=3"}, "lower it to at most that, or raise replicas");
   ExpectRefused({"batch_size=0"}, "batch_size is 0");
   ExpectRefused({"batch_size=3"}, "batch_size is 3");
   ExpectRefused({"epochs=1000001"}, "epochs is 1000001");

@@ -5,6 +5,7 @@
 #include <future>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/futures.h"
 #include "client_lib/base/mutex.h"
@@ -39,7 +40,7 @@ bool IsFull(const absl::Status& status) { return absl::IsResourceExhausted(statu
 
 // It is refused for the sake of another one that may be dead, or this one's earlier life: its address is another node's, or
 // its rank. The scheduler knows when the lease has run out.
-bool MayBeOfTheDead(const absl::Status& status) { return absl::IsAlreadyExists(status); }
+bool MayBeOfTheDead(const absl::Status& status) { return absl::IsAlreadyExists(status) && !IsFinal(status); }
 // Longer than any sensible lease: who has an address or a rank for so long lives.
 constexpr std::chrono::seconds kOthersLeaseLimit{30};
 
@@ -271,12 +272,14 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       FinishRegistration(attempts->life, std::move(response));
       return;
     }
-    const MonotonicDuration delay = Backoff(attempts->retries, RandomNumber());
+    const MonotonicDuration delay = PushbackOf(status, Backoff(attempts->retries, RandomNumber()));
     const bool of_the_dead = MayBeOfTheDead(status) && sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
     if (of_the_dead && !attempts->taken_since.has_value()) attempts->taken_since = sent;
     if (!(IsPassing(status) || IsFull(status) || of_the_dead) || clock_.Now() >= attempts->deadline - delay) {
-      FinishRegistration(attempts->life, absl::Status(status.code(), absl::StrCat("registering with the scheduler at ",
-                                                                                  scheduler_, ": ", status.message())));
+      absl::Status refused(status.code(),
+                           absl::StrCat("registering with the scheduler at ", scheduler_, ": ", status.message()));
+      if (IsFinal(status)) refused.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
+      FinishRegistration(attempts->life, std::move(refused));
       return;
     }
     if (IsOver(attempts->life)) return;
@@ -312,6 +315,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       request.set_node(registration_.node());
       request.set_incarnation(registration_.incarnation());
       request.set_job_id(registration_.job_id());
+      request.set_challenge(challenge_);
       interval = registration_.heartbeat_interval_ms() > 0 ? std::chrono::milliseconds(registration_.heartbeat_interval_ms())
                                                            : kDefaultHeartbeatInterval;
       timeout = lease_;
@@ -352,6 +356,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       --heartbeats_under_way_;
       if (status.ok()) {
         if (response.lease_ms() > 0) lease_ = std::chrono::milliseconds(response.lease_ms());
+        challenge_ = response.challenge();
         RenewLease(sent);
         // Answers may overtake each other; the job's state only goes forward.
         state_changed = response.job_state() > job_state_ && !IsEnd(job_state_);
@@ -481,6 +486,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   std::shared_ptr<const RoutingTable> routing_ PAWL_GUARDED_BY(mu_);
   int heartbeats_under_way_ PAWL_GUARDED_BY(mu_) = 0;
   bool told_to_leave_ PAWL_GUARDED_BY(mu_) = false;
+  // HeartbeatResponse.challenge of the last answer.
+  uint64_t challenge_ PAWL_GUARDED_BY(mu_) = 0;
 };
 
 NodeLink::NodeLink(ControlChannel& channel, const Clock& clock, std::string scheduler, Events events,

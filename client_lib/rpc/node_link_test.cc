@@ -8,10 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "client_lib/base/futures.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/simulated_clock.h"
 #include "client_lib/rpc/control_channel.h"
+#include "client_lib/rpc/retry.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -269,6 +271,58 @@ TEST_F(NodeLinkTest, WhatBelongsToOneThatLivesIsNotAskedForForEver) {
   }
   ASSERT_TRUE(IsReady(registered));
   EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(NodeLinkTest, ARegistrationThatCanNeverSucceedIsNotRepeated) {
+  auto registered = Register(RegisterRequest(), MonotonicTime::max());
+  absl::Status refused = absl::AlreadyExistsError("server-3 is alive");
+  refused.SetPayload(kPushbackPayloadUrl, absl::Cord(kNeverAgain));
+  channel_.Refuse(kRegister, refused);
+  ASSERT_TRUE(IsReady(registered));
+  const absl::Status status = registered.get().status();
+  EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
+  EXPECT_TRUE(IsFinal(status));
+}
+
+TEST_F(NodeLinkTest, ARegistrationIsRepeatedWhenTheSchedulerSays) {
+  auto registered = Register(RegisterRequest(), MonotonicTime::max());
+  absl::Status held = absl::UnavailableError("server-3 may be alive");
+  held.SetPayload(kPushbackPayloadUrl, absl::Cord("400"));
+  channel_.Refuse(kRegister, held);
+  channel_.Advance(milliseconds(399));
+  EXPECT_EQ(channel_.Waiting(kRegister), 0u);
+  channel_.Advance(milliseconds(1));
+  EXPECT_EQ(channel_.Waiting(kRegister), 1u);
+}
+
+TEST_F(NodeLinkTest, AHeartbeatBringsBackTheChallengeOfTheLastAnswer) {
+  RegisterAndStart();
+  HeartbeatResponse challenged = Running();
+  challenged.set_challenge(77);
+  channel_.Answer(kHeartbeat, challenged);
+  channel_.Advance(kInterval);
+  HeartbeatRequest sent;
+  ASSERT_TRUE(sent.ParseFromString(channel_.Take(kHeartbeat).bytes));
+  EXPECT_EQ(sent.challenge(), 77u);
+}
+
+TEST_F(NodeLinkTest, AConfirmationOfAFormerIncarnationIsNotHeard) {
+  RegisterAndStart();
+  std::vector<absl::Status> confirmed;
+  link_.ConfirmRouting(9, [&](absl::Status status) { confirmed.push_back(std::move(status)); });
+  ScriptedChannel::Sent call = channel_.Take("/pawl.Scheduler/ConfirmRouting");
+  ConfirmRoutingRequest request;
+  ASSERT_TRUE(request.ParseFromString(call.bytes));
+  EXPECT_EQ(request.node(), "server-3");
+  EXPECT_EQ(request.incarnation(), 5u);
+  EXPECT_EQ(request.epoch(), 9u);
+  call.done(absl::OkStatus(), Message(ConfirmRoutingResponse()));
+  EXPECT_EQ(confirmed.size(), 1u);
+  link_.ConfirmRouting(10, [&](absl::Status status) { confirmed.push_back(std::move(status)); });
+  ScriptedChannel::Sent late = channel_.Take("/pawl.Scheduler/ConfirmRouting");
+  RegisterAndStart(6);
+  late.done(absl::OkStatus(), Message(ConfirmRoutingResponse()));
+  EXPECT_EQ(confirmed.size(), 1u);
 }
 
 TEST_F(NodeLinkTest, EachRegistrationOfAProcessSaysThatItIsALaterOne) {

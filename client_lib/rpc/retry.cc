@@ -21,6 +21,18 @@ bool IsUnanswered(const absl::Status& error) {
   return absl::IsUnavailable(error) || absl::IsDeadlineExceeded(error) || absl::IsCancelled(error);
 }
 
+MonotonicDuration PushbackOf(const absl::Status& error, MonotonicDuration otherwise) {
+  const absl::optional<absl::Cord> pushback = error.GetPayload(kPushbackPayloadUrl);
+  uint32_t milliseconds;
+  if (!pushback || !absl::SimpleAtoi(std::string(*pushback), &milliseconds)) return otherwise;
+  return std::min<MonotonicDuration>(std::chrono::milliseconds(milliseconds), kMaxPushback);
+}
+
+bool IsFinal(const absl::Status& error) {
+  const absl::optional<absl::Cord> pushback = error.GetPayload(kPushbackPayloadUrl);
+  return pushback.has_value() && *pushback == kNeverAgain;
+}
+
 bool IsPassing(const absl::Status& error) {
   return IsUnanswered(error) || (absl::IsResourceExhausted(error) && error.GetPayload(kPushbackPayloadUrl).has_value());
 }

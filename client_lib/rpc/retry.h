@@ -68,6 +68,12 @@ MonotonicDuration Backoff(int retries, uint64_t random);
 // its time (DEADLINE_EXCEEDED), or who was asked is ending (CANCELLED).
 bool IsUnanswered(const absl::Status& error);
 
+// The time that it asks for by a pushback, or `otherwise`.
+MonotonicDuration PushbackOf(const absl::Status& error, MonotonicDuration otherwise);
+
+// Whether it says that the same can never succeed (kNeverAgain).
+bool IsFinal(const absl::Status& error);
+
 // Whether the same may succeed when it is tried again: it is unanswered, or there is no room now, and that is said so
 // (RESOURCE_EXHAUSTED with a pushback, as while a disk is full).
 bool IsPassing(const absl::Status& error);

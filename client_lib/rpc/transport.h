@@ -18,6 +18,8 @@ enum class Method { kPush, kPull, kEndStep, kTakeOver, kReplicate, kInstallSnaps
 inline constexpr char kRoutingPayloadUrl[] = "type.pawl/pawl.RoutingTable";
 // The payload of a RESOURCE_EXHAUSTED status that says after how many milliseconds to try again (decimal digits).
 inline constexpr char kPushbackPayloadUrl[] = "type.pawl/retry-pushback-ms";
+// As a pushback: not at all.
+inline constexpr char kNeverAgain[] = "-1";
 
 // Thread-safe. Implementations: GrpcTransport (sockets), InProcessTransport (tests,
 // calls a handler directly), FaultyTransport (tests, loses and repeats messages).

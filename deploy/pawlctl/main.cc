@@ -194,6 +194,16 @@ const std::vector<CommandSpec>& Commands() {
        .flags = {"node", "force", "wait", "scheduler", "timeout", "json"},
        .argument = "node",
        .bare_flags = {{"wait", "10m"}}},
+      {.name = "release_kept",
+       .summary = "have a server delete the replicas that it keeps",
+       .help = "A server that is not in sync any more keeps its replicas until their partitions have as many others as the\n"
+               "job wants (pawlctl status shows them). This gives them up sooner, for room on its disk; the server may be\n"
+               "gone. Refused where no other server is known to have every acknowledged push, but for --force, which loses\n"
+               "those pushes and ends the job.\n"
+               "\n"
+               "  pawlctl release_kept server-1",
+       .flags = {"node", "force", "scheduler", "timeout", "json"},
+       .argument = "node"},
       {.name = "events",
        .summary = "what has happened: who came and went, and which partitions moved",
        .help = "Prints the last events, the oldest first. --json: one JSON object a line.\n"
@@ -363,6 +373,10 @@ int Dispatch(const std::string& command, const CommandLine& line) {
   if (command == "drain") {
     if (absl::GetFlag(FLAGS_node).empty()) return UsageError("drain: which node? pawlctl drain server-1");
     return DrainCommand(options, absl::GetFlag(FLAGS_node), absl::GetFlag(FLAGS_force), until_done);
+  }
+  if (command == "release_kept") {
+    if (absl::GetFlag(FLAGS_node).empty()) return UsageError("release_kept: which server? pawlctl release_kept server-1");
+    return ReleaseKeptCommand(options, absl::GetFlag(FLAGS_node), absl::GetFlag(FLAGS_force));
   }
   if (command == "events") return EventsCommand(options, absl::GetFlag(FLAGS_follow));
   if (command == "status") return StatusCommand(options);

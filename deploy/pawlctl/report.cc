@@ -39,7 +39,8 @@ Json CountersJson(const ServerCounters& counters) {
           {"pushes_late", counters.pushes_late()},         {"requests_refused", counters.requests_refused()},
           {"staleness_max", counters.staleness_max()},     {"rows", counters.rows()},
           {"parameter_bytes", counters.parameter_bytes()}, {"waiting_calls", counters.waiting_calls()},
-          {"keys_pulled", counters.keys_pulled()},         {"keys_pushed", counters.keys_pushed()}};
+          {"keys_pulled", counters.keys_pulled()},         {"keys_pushed", counters.keys_pushed()},
+          {"kept_replicas", counters.kept_replicas()},     {"kept_bytes", counters.kept_bytes()}};
 }
 
 Json EvaluationJson(const EvaluationResult& result) {
@@ -113,6 +114,19 @@ std::string RedundancyText(const Job& job, const RoutingTable& routing) {
   if (redundancy.without_primary > 0) absl::StrAppend(&text, "; ", redundancy.without_primary, " have no primary now");
   if (redundancy.learners > 0) absl::StrAppend(&text, "; ", redundancy.learners, " being made");
   return text;
+}
+
+std::string PushWaitText(const Job& job, const PushWait& wait) {
+  switch (wait.reason()) {
+    case NO_PRIMARY:
+      return absl::StrCat("to ", wait.text(), ": no server can serve them at the moment");
+    case TOO_FEW_IN_SYNC:
+      return absl::StrCat("to ", wait.text(), ": min_in_sync is ", job.min_in_sync(), ", and fewer replicas are in sync");
+    case ROUTING_NOT_CONFIRMED:
+      return absl::StrCat("to ", wait.text(), ": their primaries have not confirmed the routing yet");
+    default:
+      return absl::StrCat("to ", wait.text());
+  }
 }
 
 // What a table is made of: "128 x 64" or "17 a row".
@@ -267,6 +281,17 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
                     draining > 0 ? absl::StrCat("; ", draining, " are leaving") : "",
                     standby > 0 ? absl::StrCat("; ", standby, " servers have nothing and wait for pawlctl scale") : ""));
   if (routing != nullptr) line("replicas", RedundancyText(status.job(), *routing));
+  for (const PushWait& wait : status.push_waits()) line("pushes wait", PushWaitText(status.job(), wait));
+  for (const NodeStatus& node : status.nodes()) {
+    if (!node.has_disk_failure()) continue;
+    line("disk", absl::StrCat(node.node(), " cannot write its log for ",
+                              FormatSeconds(node.disk_failure().lasts_ms() / 1000.0), ": ", node.disk_failure().reason()));
+  }
+  for (const NodeStatus& node : status.nodes()) {
+    if (node.gone() || node.server().kept_replicas() == 0) continue;
+    line("kept", absl::StrCat(node.node(), " keeps ", FormatCount(node.server().kept_replicas()), " replicas, ",
+                              FormatCount(node.server().kept_bytes()), " bytes, until others have them"));
+  }
   const MovesStatus& moves = status.moves();
   if (moves.replicas_left() > 0 || moves.replicas_moved() > 0 || moves.handovers_left() > 0) line("moves", MovesText(moves));
   if (moves.sharing_a_zone() > 0) {
@@ -357,6 +382,11 @@ nlohmann::ordered_json StatusJson(const GetStatusResponse& status, const Routing
                         {"without_primary", redundancy.without_primary},
                         {"learners", redundancy.learners}};
   }
+  Json waits = Json::array();
+  for (const PushWait& wait : status.push_waits()) {
+    waits.push_back({{"reason", PushWaitReason_Name(wait.reason())}, {"partitions", wait.partitions()}});
+  }
+  json["push_waits"] = std::move(waits);
   json["nodes"] = NodesJson(status, routing);
   return json;
 }

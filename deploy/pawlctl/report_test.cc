@@ -155,6 +155,27 @@ TEST(Report, StatusShowsHowWellThePartitionsAreKept) {
             (nlohmann::json{{"wanted", 2}, {"partitions", 3}, {"with_fewer", 2}, {"without_primary", 1}, {"learners", 1}}));
 }
 
+TEST(Report, StatusShowsWhyPushesWaitWhichDiskFailsAndWhatIsKept) {
+  GetStatusResponse status = Status();
+  status.mutable_job()->set_min_in_sync(2);
+  PushWait& wait = *status.add_push_waits();
+  wait.set_reason(TOO_FEW_IN_SYNC);
+  wait.set_partitions(2);
+  wait.set_text("partitions 1, 4");
+  NodeStatus& node = *status.add_nodes();
+  node.set_node("server-7");
+  node.set_role(SERVER_ROLE);
+  node.mutable_server()->set_kept_replicas(3);
+  node.mutable_server()->set_kept_bytes(4096);
+  node.mutable_disk_failure()->set_reason("no space left on device");
+  const std::string text = StatusText(status);
+  EXPECT_NE(text.find("to partitions 1, 4: min_in_sync is 2, and fewer replicas are in sync"), std::string::npos) << text;
+  EXPECT_NE(text.find("server-7 keeps 3 replicas, 4,096 bytes"), std::string::npos) << text;
+  EXPECT_NE(text.find("no space left on device"), std::string::npos) << text;
+  const nlohmann::json json = nlohmann::json::parse(StatusJson(status).dump());
+  EXPECT_EQ(json["push_waits"][0]["reason"], "TOO_FEW_IN_SYNC");
+}
+
 TEST(Report, TablesShowShapeOrRowWidth) {
   ListTablesResponse tables;
   TableSpec& dense = *tables.add_tables();

@@ -129,6 +129,21 @@ int DrainCommand(const ConnectionOptions& options, const std::string& node, bool
   });
 }
 
+int ReleaseKeptCommand(const ConnectionOptions& options, const std::string& node, bool force) {
+  SchedulerConnection scheduler(options.scheduler);
+  ReleaseKeptRequest request;
+  request.set_node(node);
+  request.set_force(force);
+  const absl::StatusOr<ReleaseKeptResponse> released = scheduler.ReleaseKept(request, options.timeout);
+  if (!released.ok()) return Refuse(released.status());
+  if (options.json) {
+    Console().Line(nlohmann::ordered_json({{"node", node}, {"released", released->partitions()}}).dump(2));
+  } else {
+    Console().Line(absl::StrCat(node, " need not keep ", released->partitions(), " replicas any more"));
+  }
+  return kExitDone;
+}
+
 int EventsCommand(const ConnectionOptions& options, bool follow) {
   SignalWaiter signals;
   SchedulerConnection scheduler(options.scheduler);

@@ -15,6 +15,8 @@ namespace pawl {
 
 int ScaleCommand(const ConnectionOptions& options, std::optional<uint32_t> servers, std::optional<uint32_t> workers,
                  std::optional<MonotonicDuration> wait);
+// Has a server delete the replicas that it keeps until others have them.
+int ReleaseKeptCommand(const ConnectionOptions& options, const std::string& node, bool force);
 int DrainCommand(const ConnectionOptions& options, const std::string& node, bool force,
                  std::optional<MonotonicDuration> wait);
 // With `follow`, until the job is over.

@@ -68,6 +68,16 @@ absl::Status SchedulerConnection::Drain(const DrainRequest& request, MonotonicDu
   return ToStatus(stub_->Drain(&context, request, &response));
 }
 
+absl::StatusOr<ReleaseKeptResponse> SchedulerConnection::ReleaseKept(const ReleaseKeptRequest& request,
+                                                                     MonotonicDuration timeout) {
+  grpc::ClientContext context;
+  SetDeadline(context, timeout);
+  ReleaseKeptResponse response;
+  const grpc::Status status = stub_->ReleaseKept(&context, request, &response);
+  if (!status.ok()) return ToStatus(status);
+  return response;
+}
+
 absl::StatusOr<ListEventsResponse> SchedulerConnection::ListEvents(uint64_t after, MonotonicDuration timeout) {
   grpc::ClientContext context;
   SetDeadline(context, timeout);

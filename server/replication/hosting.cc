@@ -65,8 +65,8 @@ absl::Status OfAnotherJob(uint64_t job_id) {
   return absl::NotFoundError(absl::StrCat("job_id ", job_id, " is not that of the job of this server"));
 }
 
-void Hosting::Begin(uint64_t job_id, const PartitionOptions& options, std::string node, uint64_t incarnation,
-                    MonotonicDuration promise) {
+void Hosting::Begin(uint64_t job_id, const PartitionOptions& options, uint32_t min_in_sync, std::string node,
+                    uint64_t incarnation, MonotonicDuration promise) {
   MutexLock adoption(adoption_mu_);
   MutexLock lock(mu_);
   former_promise_ = promise;
@@ -75,6 +75,7 @@ void Hosting::Begin(uint64_t job_id, const PartitionOptions& options, std::strin
   view->job_id = job_id;
   view->options = options;
   view->logs = log_ != nullptr;
+  view->min_in_sync = min_in_sync;
   view->node = std::move(node);
   view->incarnation = incarnation;
   view->replicas.resize(options.partitions);
@@ -91,7 +92,7 @@ void Hosting::AddRecovered(std::unique_ptr<Partition> partition) {
     view = std::make_shared<View>(*view_);
   }
   for (const auto& table : partition->tables()) view->tables[table->id()] = table;
-  auto replica = std::make_shared<Replica>(partition->index(), view->logs);
+  auto replica = std::make_shared<Replica>(partition->index(), view->logs, view->min_in_sync);
   {
     MutexLock replica_lock(replica->mu);
     replica->role = ReplicaRole::kHeld;
@@ -173,7 +174,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
                       routing.epoch(), p);
         continue;
       }
-      replica = std::make_shared<Replica>(p, view->logs);
+      replica = std::make_shared<Replica>(p, view->logs, view->min_in_sync);
       MutexLock replica_lock(replica->mu);
       if (role != ReplicaRole::kLearner) {
         replica->partition = std::make_unique<Partition>(p, view->options);
@@ -205,10 +206,10 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     // A learner begins with nothing.
     if ((was == ReplicaRole::kPrimary || was == ReplicaRole::kHeld) && role == ReplicaRole::kLearner) {
       replica->former = std::move(replica->partition);
-      replica->durable_index = 0;
       replica->ordered_since = 0;
     }
-    if (role == ReplicaRole::kHeld && replica->partition == nullptr) replica->partition = std::move(replica->former);
+    // It may have every acknowledged change: the scheduler knows.
+    if (role != ReplicaRole::kLearner && replica->partition == nullptr) replica->partition = std::move(replica->former);
     // What it made as the primary nobody has sent it.
     if (was == ReplicaRole::kPrimary && replica->partition != nullptr) {
       replica->unrecorded_index = replica->partition->log_index();

@@ -53,6 +53,8 @@ class Hosting {
     uint64_t incarnation = 0;
     PartitionOptions options;
     bool logs = false;
+    // Job.min_in_sync.
+    uint32_t min_in_sync = 1;
     uint64_t epoch = 0;
     // The life in which that routing was adopted.
     uint64_t adopted_in = 0;
@@ -75,7 +77,7 @@ class Hosting {
   void SetLog(ChangeLog* log) { log_ = log; }
 
   // `promise`: what a former process may have promised just before it ended, in whose place this one is.
-  void Begin(uint64_t job_id, const PartitionOptions& options, std::string node, uint64_t incarnation,
+  void Begin(uint64_t job_id, const PartitionOptions& options, uint32_t min_in_sync, std::string node, uint64_t incarnation,
              MonotonicDuration promise);
   // A replica as the log gave it back. REQUIRES: before the first routing, after Begin.
   void AddRecovered(std::unique_ptr<Partition> partition);

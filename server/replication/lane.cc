@@ -107,6 +107,11 @@ std::optional<MonotonicTime> ReplicationLane::FailingSince() const {
   return wanted && failed_tries_ >= kTriesOfTheSilent ? first_try_ : std::nullopt;
 }
 
+std::optional<MonotonicTime> ReplicationLane::SlowSince() const {
+  MutexLock lock(mu_);
+  return queue_.empty() ? std::nullopt : slow_since_;
+}
+
 void ReplicationLane::Send(const ReplicationHeader& header, std::vector<Entry> entries, std::vector<uint32_t> asks) {
   std::vector<ByteView> views;
   views.reserve(entries.size());
@@ -149,6 +154,9 @@ void ReplicationLane::OnAnswer(MonotonicTime sent, absl::Status status, Incoming
       }
       asked.assign(asked_.begin(), asked_.end());
       asked_.clear();
+      const bool is_slow = first_try_.has_value() && clock_.Now() - *first_try_ >= kSlowAnswer;
+      if (!is_slow) slow_since_.reset();
+      if (is_slow && !slow_since_.has_value()) slow_since_ = first_try_;
       first_try_.reset();
       failed_tries_ = 0;
       refusals_ = 0;

@@ -35,6 +35,10 @@ inline constexpr std::chrono::milliseconds kMaxLaneRetryInterval{320};
 // still meanwhile.
 inline constexpr std::chrono::milliseconds kSilentTooLong{2500};
 inline constexpr uint32_t kTriesOfTheSilent = 2;
+// A receiver all of whose answers have taken longer than the first, for as long as the second, holds up what it must
+// acknowledge: it is not waited for any more either.
+inline constexpr std::chrono::milliseconds kSlowAnswer{1000};
+inline constexpr std::chrono::milliseconds kSlowTooLong{10000};
 
 // One request at a time: whatever was appended while it was under way goes into the next one, so that
 // order costs nothing and the load makes the batches. A request that fails is sent again until
@@ -82,6 +86,8 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   void Pump();
   // Since when what has been sent was not taken, if kTriesOfTheSilent have failed.
   std::optional<MonotonicTime> FailingSince() const;
+  // Since when all answers have been slow, if something is under way.
+  std::optional<MonotonicTime> SlowSince() const;
   // Sends a request without entries, for the promise alone, if nothing is under way.
   void Ping();
   // Nothing is sent from now on.
@@ -102,6 +108,7 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   // When the first try of what is under way began, and how many have failed.
   std::optional<MonotonicTime> first_try_ PAWL_GUARDED_BY(mu_);
   uint32_t failed_tries_ PAWL_GUARDED_BY(mu_) = 0;
+  std::optional<MonotonicTime> slow_since_ PAWL_GUARDED_BY(mu_);
   // The last of them that were refusals.
   uint32_t refusals_ PAWL_GUARDED_BY(mu_) = 0;
   // In order; the first `sent_` of them are in the request under way.

@@ -22,6 +22,10 @@ ABSL_ATTRIBUTE_NOINLINE ReplicationLane::Entry CopyOf(const ReplicationLane::Ent
 
 uint64_t Replica::CommitIndex() const {
   if (unconfirmed_since != 0) return 0;
+  if (role == ReplicaRole::kPrimary && min_in_sync > 1) {
+    const auto counts = [](const Follower& follower) { return follower.counts; };
+    if (1 + std::count_if(followers.begin(), followers.end(), counts) < min_in_sync) return 0;
+  }
   uint64_t index = logs ? std::min(durable_index, partition->log_index()) : partition->log_index();
   for (const Follower& follower : followers) {
     if (follower.counts) index = std::min(index, follower.acked);
@@ -82,16 +86,17 @@ Follower* Replica::FindFollower(const std::string& node, uint64_t incarnation) {
 }
 
 ReplicaFigures Replica::Figures() {
+  ReplicaFigures figures;
+  figures.durable_index = durable_index;
+  figures.waits_for_log = logs && partition != nullptr && durable_index < partition->log_index();
   const Partition* const kept = role == ReplicaRole::kHeld ? partition.get() : former.get();
   if (kept != nullptr) {
-    ReplicaFigures figures;
     figures.is_kept = true;
     figures.kept_bytes = kept->parameter_bytes();
     return figures;
   }
   // A backup's are its primary's.
-  if (!HasDataAsPrimary()) return {};
-  ReplicaFigures figures;
+  if (!HasDataAsPrimary()) return figures;
   figures.counters = partition->counters();
   figures.pushes_deduplicated = pushes_deduplicated;
   figures.staleness_max = staleness_max;

@@ -33,6 +33,9 @@ struct ReplicaFigures {
   bool is_primary = false;
   // Kept for others, not in sync (PartitionReplicas.keepers).
   bool is_kept = false;
+  // Changes wait for the log, and how many it has taken.
+  bool waits_for_log = false;
+  uint64_t durable_index = 0;
   uint64_t kept_bytes = 0;
 };
 
@@ -64,10 +67,12 @@ struct Cut {
 //    acknowledged only then, and so is a duplicate of it.
 struct Replica {
   // Logs: changes are durable when `OnDurable` says so; otherwise at once.
-  Replica(uint32_t index, bool logs) : index(index), logs(logs) {}
+  Replica(uint32_t index, bool logs, uint32_t min_in_sync = 1) : index(index), logs(logs), min_in_sync(min_in_sync) {}
 
   const uint32_t index;
   const bool logs;
+  // A primary acknowledges nothing that fewer replicas have, itself among them.
+  const uint32_t min_in_sync;
 
   Mutex mu;
   ReplicaRole role PAWL_GUARDED_BY(mu) = ReplicaRole::kLearner;
@@ -121,9 +126,9 @@ struct Replica {
   // Not the role alone: a primary may have nothing yet.
   bool HasDataAsPrimary() const PAWL_REQUIRES(mu) { return role == ReplicaRole::kPrimary && partition != nullptr; }
 
-  // The changes up to this one are durable here and on every follower that counts; none, while the scheduler has not
-  // confirmed that no other server counts. Falls when a learner begins to count, which is told of only when it has what was
-  // acknowledged before. REQUIRES: partition != nullptr.
+  // The changes up to this one are durable here and on every follower that counts; none, while there are too few of those or
+  // the scheduler has not confirmed that no other server counts. Falls when a learner begins to count, which is told of only
+  // when it has what was acknowledged before. REQUIRES: partition != nullptr.
   uint64_t CommitIndex() const PAWL_REQUIRES(mu);
 
   // What a follower that counts gets has the memory of `entry`; what others get is a copy.

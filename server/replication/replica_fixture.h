@@ -105,6 +105,7 @@ class ReplicaTest : public testing::Test {
     registration.set_incarnation(incarnation);
     registration.set_lease_ms(kLease.count());
     *registration.mutable_job() = TheJob();
+    registration.mutable_job()->set_min_in_sync(min_in_sync_);
     plane_->Begin(registration);
   }
 
@@ -124,6 +125,8 @@ class ReplicaTest : public testing::Test {
     uint64_t since = 1;
     uint64_t learners_since = 0;
     uint64_t began = 0;
+    std::vector<uint32_t> keepers = {};
+    uint64_t confirm_since = 0;
   };
   // All servers are in the life of `incarnation`.
   static RoutingTable Routing(uint64_t epoch, const std::vector<Roles>& roles, uint64_t incarnation = 1) {
@@ -142,6 +145,8 @@ class ReplicaTest : public testing::Test {
       PartitionReplicas& replicas = *routing.add_replicas();
       replicas.set_primary_since(of.since);
       replicas.set_began(of.began);
+      replicas.set_confirm_since(of.confirm_since);
+      for (const uint32_t keeper : of.keepers) replicas.add_keepers(keeper);
       for (const uint32_t backup : of.backups) replicas.add_backups(backup);
       for (const uint32_t learner : of.learners) {
         replicas.add_learners(learner);
@@ -298,6 +303,7 @@ class ReplicaTest : public testing::Test {
   SimulatedClock clock_;
   HeldTransport transport_;
   DataPlaneOptions options_;
+  uint32_t min_in_sync_ = 1;
   std::unique_ptr<HeldLog> log_;
   std::unique_ptr<DataPlane> plane_;
 };

@@ -256,6 +256,134 @@ TEST_F(ReplicaRolesTest, ASnapshotIsLoadedAndWrittenAsItsPiecesCameAndCountsUnti
   EXPECT_TRUE((*Send(Method::kInstallSnapshot, other))->ok());
 }
 
+TEST_F(ReplicaRolesTest, AKeeperKeepsWhatItHasUntilTheRoutingNamesItNoMore) {
+  log_ = std::make_unique<HeldLog>();
+  std::vector<uint32_t> dropped;
+  log_->on_drop = [&](uint32_t partition) { dropped.push_back(partition); };
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0}, {.primary = 1, .backups = {0}}}));
+  EXPECT_FALSE(plane_->HostsNothing());
+  plane_->AdoptRouting(Routing(2, {{.primary = 1, .since = 2, .keepers = {0}, .confirm_since = 2}}));
+  EXPECT_EQ(plane_->ReplicasWithData().size(), 2u);
+  EXPECT_TRUE(plane_->Served().empty());
+  EXPECT_FALSE(plane_->HostsNothing()) << "it may be needed: server-1 has not confirmed";
+  plane_->Tick();
+  EXPECT_EQ(Heartbeat().server().kept_replicas(), 2u);
+  plane_->AdoptRouting(Routing(3, {{.primary = 1, .since = 2, .keepers = {0}}}));
+  EXPECT_EQ(plane_->ReplicasWithData().size(), 2u);
+  EXPECT_TRUE(plane_->HostsNothing()) << "it may end, and leaves its files where they are";
+  EXPECT_TRUE(dropped.empty());
+  plane_->AdoptRouting(Routing(4, {{.primary = 1, .since = 2}}));
+  EXPECT_TRUE(plane_->ReplicasWithData().empty());
+  EXPECT_EQ(dropped, (std::vector<uint32_t>{0, 1}));
+}
+
+TEST_F(ReplicaRolesTest, AKeeperThatIsMadeThePrimaryAgainHasWhatItHad) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+  ASSERT_TRUE(Create().ok());
+  plane_->AdoptRouting(Routing(2, {{.primary = 1, .since = 2, .keepers = {0}, .confirm_since = 2}}));
+  plane_->AdoptRouting(Routing(3, {{.primary = 0, .since = 3}}));
+  EXPECT_EQ(plane_->Served(), (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 1u);
+}
+
+TEST_F(ReplicaRolesTest, ALearnerKeepsTheFilesThatItHadUntilItsSnapshotHasCome) {
+  log_ = std::make_unique<HeldLog>();
+  log_->on_drop = [](uint32_t partition) { ADD_FAILURE() << "partition " << partition << " is deleted"; };
+  int saved = 0;
+  log_->on_save = [&](const ByteView&) { ++saved; };
+  Begin();
+  auto former = EmptyPartition(0);
+  former->KeepBest(1);
+  plane_->AddRecovered(std::move(former));
+  plane_->AdoptRouting(Routing(3, {{.primary = 1, .learners = {0}, .since = 2, .learners_since = 3}, {.primary = 1}}));
+  ASSERT_EQ(plane_->ReplicasWithData().size(), 1u);
+  EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 1u);
+  EXPECT_TRUE(plane_->Hold(0).has_value()) << "the log may be compacted meanwhile";
+  ReplicateRequest change = BestKept(1, 3, 2, 2);
+  EXPECT_TRUE((*Send(Method::kReplicate, change))->ok());
+  EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 1u) << "its changes are of another order";
+  auto primarys = EmptyPartition(0);
+  for (uint64_t step = 1; step <= 3; ++step) primarys->KeepBest(step);
+  InstallSnapshotRequest snapshot = WholeSnapshot(1, 2, *primarys);
+  snapshot.mutable_header()->set_epoch(3);
+  const absl::Status installed = **Send(Method::kInstallSnapshot, snapshot);
+  EXPECT_TRUE(installed.ok()) << installed;
+  EXPECT_EQ(saved, 1);
+  EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 3u);
+}
+
+TEST_F(ReplicaRolesTest, ALearnerWithoutItsSnapshotThatIsMadeThePrimaryHasWhatItHad) {
+  Begin();
+  auto former = EmptyPartition(0);
+  former->KeepBest(1);
+  plane_->AddRecovered(std::move(former));
+  plane_->AdoptRouting(Routing(3, {{.primary = 1, .learners = {0}, .since = 2, .learners_since = 3}, {.primary = 1}}));
+  plane_->AdoptRouting(Routing(4, {{.primary = 0, .since = 4, .began = 1}, {.primary = 1}}));
+  clock_.Advance(kLease);
+  EXPECT_EQ(plane_->Served(), std::vector<uint32_t>{0});
+  EXPECT_EQ(plane_->ReplicasWithData()[0].log_index(), 1u);
+}
+
+TEST_F(ReplicaRolesTest, APrimaryAcknowledgesNothingBeforeTheRoutingIsConfirmed) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0}}));
+  ASSERT_TRUE(Create().ok());
+  EXPECT_EQ(plane_->EpochToConfirm(), 0u);
+  plane_->AdoptRouting(Routing(5, {{.primary = 0, .confirm_since = 4}, {.primary = 0}}));
+  EXPECT_EQ(plane_->EpochToConfirm(), 5u);
+  const auto waits = Send(Method::kPush, EmptyPush(0, 5));
+  EXPECT_FALSE(waits->has_value());
+  const auto other = Send(Method::kPush, EmptyPush(1, 5));
+  ASSERT_TRUE(other->has_value());
+  EXPECT_TRUE((*other)->ok()) << **other;
+  plane_->OnConfirmed(3);
+  EXPECT_FALSE(waits->has_value()) << "that was a former routing";
+  plane_->OnConfirmed(5);
+  ASSERT_TRUE(waits->has_value());
+  EXPECT_TRUE((*waits)->ok()) << **waits;
+  EXPECT_EQ(plane_->EpochToConfirm(), 0u);
+  plane_->AdoptRouting(Routing(6, {{.primary = 0, .confirm_since = 4}, {.primary = 0}}));
+  EXPECT_EQ(plane_->EpochToConfirm(), 0u) << "it is confirmed already";
+  // What was confirmed of this incarnation says nothing of the next one.
+  Begin(/*incarnation=*/2);
+  plane_->AdoptRouting(Routing(7, {{.primary = 0, .confirm_since = 4}, {.primary = 0}}, /*incarnation=*/2));
+  EXPECT_EQ(plane_->EpochToConfirm(), 7u);
+}
+
+TEST_F(ReplicaRolesTest, ALossOfAFollowerThatIsNotConfirmedHoldsBackWhatWaitedForIt) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
+  auto done = std::make_shared<bool>(false);
+  plane_->KeepBest(1, 1, [done](const absl::Status&) { *done = true; });
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .confirm_since = 2}}));
+  EXPECT_FALSE(*done);
+  plane_->OnConfirmed(2);
+  EXPECT_TRUE(*done);
+}
+
+TEST_F(ReplicaRolesTest, NothingIsAcknowledgedWhileTooFewAreInSync) {
+  min_in_sync_ = 2;
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
+  auto done = std::make_shared<int>(0);
+  const auto keep = [&](uint64_t step) { plane_->KeepBest(1, step, [done](const absl::Status&) { ++*done; }); };
+  keep(1);
+  ReplicateResponse response;
+  for (uint32_t partition = 0; partition < kPartitions; ++partition) {
+    ReplicaPosition& position = *response.add_positions();
+    position.set_partition(partition);
+    position.set_log_index(1);
+    position.set_ordered_since(1);
+  }
+  transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
+  EXPECT_EQ(*done, 1);
+  plane_->AdoptRouting(Routing(2, {{.primary = 0}}));
+  keep(2);
+  EXPECT_EQ(*done, 1) << "this server alone has it";
+}
+
 TEST_F(ReplicaRolesTest, AfterCloseNothingIsSentAnyMore) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}, .learners = {2}}}));

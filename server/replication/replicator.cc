@@ -224,10 +224,15 @@ std::vector<SilentServer> Replicator::SilentFor(MonotonicDuration duration) cons
       return since.has_value() && now - *since >= duration;
     };
     // A learner counts before it has left the lane of the learners.
+    const bool is_slow =
+        std::any_of(peer.lanes.begin(), peer.lanes.end(), [&](const std::shared_ptr<ReplicationLane>& lane) {
+          const std::optional<MonotonicTime> since = lane->SlowSince();
+          return since.has_value() && now - *since >= kSlowTooLong;
+        });
     const bool is_silent = std::any_of(peer.lanes.begin(), peer.lanes.end(), is_silent_on) || is_silent_on(peer.catch_up);
     const bool fails = peer.installs_fail_since.has_value() && now - *peer.installs_fail_since >= duration &&
                        now - peer.install_failed_at < kFailedInstallCounts;
-    if (!is_silent && !fails) continue;
+    if (!is_silent && !is_slow && !fails) continue;
     SilentServer& entry = silent.emplace_back();
     entry.set_node(server.first);
     entry.set_incarnation(server.second);

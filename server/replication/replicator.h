@@ -85,7 +85,7 @@ class Replicator {
   // Until when the server has promised not to take over; MonotonicTime::min() if it has not.
   MonotonicTime PromisedUntil(const std::string& node, uint64_t incarnation) const;
 
-  // Servers that have taken nothing for that long although there is something to take.
+  // Servers that have taken nothing for that long although there is something to take, or take it too slowly.
   std::vector<SilentServer> SilentFor(MonotonicDuration duration) const;
 
   // Snapshots take what they can get from now on: this server has little time left.

@@ -1,5 +1,10 @@
 // Processes that die while a SYNC job trains and are started again with the same command, where nobody else has what they
 // had: the job goes on, and ends with the bits of a run that nobody disturbed.
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <thread>
+
 #include "tests/integration/disturbed_training_test.h"
 
 namespace pawl {
@@ -29,6 +34,17 @@ TEST_F(RecoveryTest, AllServersAreKilledAtOnceAndComeBackFromTheirLogs) {
     for (const char* server : {"server-0", "server-1", "server-2"}) cluster.node(server).Signal(SIGKILL);
     for (const char* server : {"server-0", "server-1", "server-2"}) ASSERT_TRUE(cluster.Kill(server).ok());
     for (const char* server : {"server-2", "server-0", "server-1"}) Restart(cluster, server);
+  });
+}
+
+// The scheduler takes the server whose disk is gone for alive while the other one is back already.
+TEST_F(RecoveryTest, OfTwoServersThatAreKilledAtOnceOneDiskIsEnough) {
+  ExpectTheSameBits({.servers = 2, .replicas = 2, .durability = "FSYNC"}, [](ProcessCluster& cluster) {
+    for (const char* server : {"server-0", "server-1"}) cluster.node(server).Signal(SIGKILL);
+    for (const char* server : {"server-0", "server-1"}) ASSERT_TRUE(cluster.Kill(server).ok());
+    std::filesystem::remove_all(cluster.folder() + "/server-1");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    Restart(cluster, "server-0");
   });
 }
 

@@ -30,6 +30,8 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.partitions_network) kinds_.push_back(&FaultInjector::CutNetwork);
   if (schedule.disturbs_network) kinds_.push_back(&FaultInjector::DisturbNetwork);
   if (schedule.loses_disks) kinds_.push_back(&FaultInjector::LoseDisk);
+  if (schedule.breaks_disks) kinds_.push_back(&FaultInjector::BreakDisk);
+  if (schedule.copies_disks) kinds_.push_back(&FaultInjector::CopyDisk);
 }
 
 void FaultInjector::Start() {
@@ -38,6 +40,7 @@ void FaultInjector::Start() {
 
 void FaultInjector::End() {
   ended_ = true;
+  cluster_.KillCopy();
   Note("the storm is over");
   network_.HealAll();
   network_.faults() = NetworkFaults();
@@ -56,6 +59,8 @@ void FaultInjector::Next() {
   const bool begins = schedule_.faults_at_begin && loop_.elapsed() < kBegin;
   const MonotonicDuration mean = begins ? kFaultIntervalAtBegin : MonotonicDuration(schedule_.fault_interval);
   In(MonotonicDuration::zero(), 2 * mean, [this] {
+    // Were its original dead, the copy would be taken for it, with what it had when it was made.
+    cluster_.KillCopy();
     (this->*kinds_[random_.Below(kinds_.size())])();
     Next();
   });
@@ -221,7 +226,11 @@ bool FaultInjector::IsRedundant() {
 }
 
 void FaultInjector::LoseDisk() {
-  if (!IsRedundant()) return;
+  const bool redundant = IsRedundant();
+  if (redundant) disk_is_lost_ = false;
+  // What two servers have at every acknowledgement one disk does not take away, whoever else is dead at the moment.
+  if (!redundant && (schedule_.min_in_sync < 2 || disk_is_lost_)) return;
+  disk_is_lost_ = true;
   const int lost = RandomServer();
   Note(absl::StrCat("server ", lost, " is killed, and its disk is gone"));
   disturbed_.insert(lost);
@@ -239,6 +248,32 @@ void FaultInjector::LoseDisk() {
     disturbed_.erase(disturbed_.find(other));
     if (cluster_.server_life(other) == nullptr) cluster_.StartServer(other);
   });
+}
+
+void FaultInjector::BreakDisk() {
+  if (broken_disk_ >= 0) return;
+  broken_disk_ = RandomServer();
+  const bool full = random_.Chance(0.5);
+  Note(absl::StrCat("the disk of server ", broken_disk_, full ? " is full" : " hangs"));
+  cluster_.BreakDisk(broken_disk_, full, !full);
+  In(milliseconds(500), milliseconds(random_.Chance(0.5) ? 5000 : 60000), [this] { MendDisk(); });
+}
+
+void FaultInjector::MendDisk() {
+  if (broken_disk_ < 0) return;
+  loop_.Note(absl::StrCat("the disk of server ", broken_disk_, " is good again"));
+  cluster_.BreakDisk(std::exchange(broken_disk_, -1), /*full=*/false, /*hangs=*/false);
+}
+
+void FaultInjector::CopyDisk() {
+  // The original must be heard.
+  const NetworkFaults& faults = network_.faults();
+  if (!disturbed_.empty() || !paused_.empty() || cluster_.scheduler().life() == nullptr || network_.AnyCut()) return;
+  if (faults.lose_request > 0 || faults.lose_reply > 0 || faults.slow > 0) return;
+  const int server = RandomServer();
+  if (cluster_.server(server) == nullptr || !cluster_.server(server)->serving()) return;
+  Note(absl::StrCat("a copy of server ", server, "'s disk is started as a server"));
+  cluster_.StartCopy(server);
 }
 
 void FaultInjector::DisturbNetwork() {

@@ -27,6 +27,8 @@ class FaultInjector {
   void Start();
   // No more faults; what is dead or paused goes on, the network is as good as new.
   void End();
+  // The disk that was left as it was by End is good again.
+  void MendDisk();
 
   uint64_t faults() const { return faults_; }
 
@@ -43,6 +45,8 @@ class FaultInjector {
   void CutNetwork();
   void DisturbNetwork();
   void LoseDisk();
+  void BreakDisk();
+  void CopyDisk();
 
   bool MayDisturbServer(int server);
   // All servers serve, and every partition has all replicas that the job wants.
@@ -69,6 +73,10 @@ class FaultInjector {
   // Servers that are dead, paused, draining or cut off.
   std::multiset<int> disturbed_;
   uint64_t network_period_ = 0;
+  // The server whose disk is broken; -1: none.
+  int broken_disk_ = -1;
+  // A disk was lost since all replicas were there.
+  bool disk_is_lost_ = false;
 };
 
 }  // namespace pawl

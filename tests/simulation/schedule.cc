@@ -9,11 +9,11 @@ namespace pawl {
 
 std::string Schedule::ToString() const {
   std::string text =
-      absl::StrCat("seed ", seed, ": ", servers, " servers, ", replicas, " replicas, ", partitions, " partitions, ",
-                   Durability_Name(durability), ", ", ConsistencyMode_Name(consistency.mode()), "(", consistency.staleness(),
-                   "), ", workers, " x ", ranks_per_worker, " ranks, ", steps, " steps, ", clients, " clients, ", pushes,
-                   " pushes, lease ", lease.count(), " ms, storm ", storm.count(), " ms, a fault every ",
-                   fault_interval.count(), " ms:", faults_at_begin ? " at the begin," : "");
+      absl::StrCat("seed ", seed, ": ", servers, " servers, ", replicas, " replicas, ", min_in_sync, " of them in sync, ",
+                   partitions, " partitions, ", Durability_Name(durability), ", ", ConsistencyMode_Name(consistency.mode()),
+                   "(", consistency.staleness(), "), ", workers, " x ", ranks_per_worker, " ranks, ", steps, " steps, ",
+                   clients, " clients, ", pushes, " pushes, lease ", lease.count(), " ms, storm ", storm.count(),
+                   " ms, a fault every ", fault_interval.count(), " ms:", faults_at_begin ? " at the begin," : "");
   if (kills_servers) absl::StrAppend(&text, " kills of servers,");
   if (kills_all_servers) absl::StrAppend(&text, " of all at once,");
   if (kills_scheduler) absl::StrAppend(&text, " of the scheduler,");
@@ -23,6 +23,8 @@ std::string Schedule::ToString() const {
   if (partitions_network) absl::StrAppend(&text, " partitions,");
   if (disturbs_network) absl::StrAppend(&text, " losses,");
   if (loses_disks) absl::StrAppend(&text, " lost disks,");
+  if (breaks_disks) absl::StrAppend(&text, " broken disks,");
+  if (copies_disks) absl::StrAppend(&text, " copied disks,");
   text.pop_back();
   return text;
 }
@@ -35,6 +37,7 @@ Job Schedule::ToJob() const {
   job.set_logical_workers(ranks());
   job.set_partitions(partitions);
   job.set_replicas(replicas);
+  job.set_min_in_sync(min_in_sync);
   job.set_durability(durability);
   FillDefaults(job, 0);
   return job;
@@ -74,6 +77,9 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.disturbs_network = random.Chance(0.4);
   schedule.faults_at_begin = random.Chance(0.3);
   schedule.loses_disks = random.Chance(0.3) && schedule.durability != MEMORY && schedule.replicas > 1;
+  schedule.min_in_sync = random.Chance(0.3) ? static_cast<uint32_t>(random.Between(1, schedule.replicas)) : 1;
+  schedule.copies_disks = random.Chance(0.2) && schedule.durability != MEMORY;
+  schedule.breaks_disks = random.Chance(0.2) && schedule.durability != MEMORY && schedule.replicas > schedule.min_in_sync;
   return schedule;
 }
 

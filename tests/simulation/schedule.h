@@ -16,6 +16,7 @@ struct Schedule {
 
   int servers = 2;
   uint32_t replicas = 1;
+  uint32_t min_in_sync = 1;
   uint32_t partitions = 4;
   Durability durability = MEMORY;
   Consistency consistency;
@@ -47,6 +48,10 @@ struct Schedule {
   bool disturbs_network = false;
   // One at a time, while every partition has all of its replicas; another server may die at the same moment.
   bool loses_disks = false;
+  // One at a time is full or hangs; the last one until all work is done.
+  bool breaks_disks = false;
+  // Started as servers beside the living originals.
+  bool copies_disks = false;
 
   uint32_t ranks() const { return static_cast<uint32_t>(workers) * ranks_per_worker; }
   Job ToJob() const;

@@ -53,20 +53,31 @@ SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, S
       random_(random),
       options_(std::move(options)),
       scheduler_(loop, network, random, options_),
-      servers_(options_.servers) {
-  for (ServerProcess& server : servers_) {
-    server.clock = std::make_unique<MachineClock>(loop_, random.Between(std::chrono::hours(0), std::chrono::hours(9)));
+      servers_(options_.servers + 1) {
+  for (int server = 0; server < servers(); ++server) {
+    servers_[server].clock =
+        std::make_unique<MachineClock>(loop_, random.Between(std::chrono::hours(0), std::chrono::hours(9)));
   }
+  servers_[servers()].clock = std::make_unique<MachineClock>(loop_, std::chrono::hours(0));
 }
 
 SimulatedCluster::~SimulatedCluster() {
+  KillCopy();
   for (int server = 0; server < servers(); ++server) KillServer(server);
 }
 
-void SimulatedCluster::StartServer(int index) {
+void SimulatedCluster::StartServer(int index) { StartProcess(index, SiteOfServer(index)); }
+
+void SimulatedCluster::StartCopy(int index) {
+  KillCopy();
+  servers_[servers()].disk = servers_[index].disk;
+  StartProcess(servers(), SiteOfServer(index));
+}
+
+void SimulatedCluster::StartProcess(int index, int site) {
   KillServer(index);
   ServerProcess& server = servers_[index];
-  server.life = std::make_shared<Life>(absl::StrCat("server ", index), SiteOfServer(index));
+  server.life = std::make_shared<Life>(absl::StrCat("server ", index), site);
   server.draining = false;
   const std::string address = absl::StrCat("s", index, ":", 7000 + server.lives++);
   server.channel = std::make_unique<SimulatedControlChannel>(network_, loop_, server.life, kSchedulerAddress);
@@ -123,6 +134,8 @@ void SimulatedCluster::ServerHasEnded(int index, const absl::Status& how) {
   // Not here: its own code is on the stack.
   loop_.Schedule(MonotonicDuration::zero(), servers_[index].life, "end of the process", [this, index] {
     KillServer(index);
+    // Whoever has started the copy has been told.
+    if (index == servers()) return;
     loop_.Schedule(kRestartPause, nullptr, "supervisor", [this, index] {
       if (servers_[index].life == nullptr) StartServer(index);
     });

@@ -25,7 +25,7 @@ class SimulatedCluster {
   SimulatedCluster(const SimulatedCluster&) = delete;
   SimulatedCluster& operator=(const SimulatedCluster&) = delete;
 
-  int servers() const { return static_cast<int>(servers_.size()); }
+  int servers() const { return options_.servers; }
   static int SiteOfServer(int server) { return 1 + server; }
 
   SimulatedScheduler& scheduler() { return scheduler_; }
@@ -33,8 +33,21 @@ class SimulatedCluster {
   // What is alive is killed before.
   void StartServer(int index);
   void KillServer(int index);
-  // REQUIRES: it is dead.
-  void WipeDisk(int index) { servers_[index].disk = SimulatedDisk(); }
+  // Nothing is on it any more. REQUIRES: the server is dead.
+  void WipeDisk(int index) {
+    const SimulatedDisk& before = servers_[index].disk;
+    SimulatedDisk disk;
+    disk.full = before.full;
+    disk.hangs = before.hangs;
+    servers_[index].disk = std::move(disk);
+  }
+  void BreakDisk(int index, bool full, bool hangs) {
+    servers_[index].disk.full = full;
+    servers_[index].disk.hangs = hangs;
+  }
+  // Starts another process on the server's machine, with a copy of its disk as it is now; in place of the last copy.
+  void StartCopy(int index);
+  void KillCopy() { KillServer(servers()); }
   // As SIGTERM does.
   void DrainServer(int index);
 
@@ -54,6 +67,7 @@ class SimulatedCluster {
     bool draining = false;
   };
 
+  void StartProcess(int index, int site);
   void TickServer(int index, const std::shared_ptr<Life>& life);
   void ServerHasEnded(int index, const absl::Status& how);
 
@@ -62,6 +76,7 @@ class SimulatedCluster {
   SeededRandom& random_;
   const ClusterOptions options_;
   SimulatedScheduler scheduler_;
+  // The last one is the copy.
   std::vector<ServerProcess> servers_;
 };
 

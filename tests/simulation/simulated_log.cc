@@ -21,7 +21,7 @@ SimulatedLog::SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& r
 }
 
 SimulatedLog::~SimulatedLog() {
-  if (!queue_.empty()) Write(random_.Below(queue_.size() + 1));
+  if (!queue_.empty() && !disk_.full && !disk_.hangs) Write(random_.Below(queue_.size() + 1));
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<Partition>>> SimulatedLog::Recover(const PartitionOptions& options) {
@@ -68,6 +68,10 @@ absl::Status SimulatedLog::Start(Events events) {
   return absl::OkStatus();
 }
 
+absl::Status SimulatedLog::CheckRoom(uint64_t) const {
+  return disk_.full ? absl::ResourceExhaustedError("the disk is full") : absl::OkStatus();
+}
+
 void SimulatedLog::Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void>) {
   if (!started_) return;
   uint64_t& last = last_[partition];
@@ -79,6 +83,7 @@ void SimulatedLog::Append(uint32_t partition, uint64_t index, const ByteView& en
 }
 
 absl::Status SimulatedLog::SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) {
+  if (disk_.full || disk_.hangs) return absl::UnavailableError("the disk cannot be written");
   // A slow disk.
   if (random_.Chance(0.05)) return absl::UnavailableError("the end of the replica before is not durable yet");
   if (last_[partition] > 0) Drop(partition);
@@ -108,6 +113,7 @@ void SimulatedLog::ScheduleWrite() {
   const MonotonicDuration most = std::chrono::milliseconds(random_.Chance(0.005) ? 200 : 2);
   loop_.Schedule(random_.Between(std::chrono::microseconds(20), most), life_, "disk", [this] {
     writing_ = false;
+    if (disk_.full || disk_.hangs) return ScheduleWrite();
     Write(queue_.size());
   });
 }

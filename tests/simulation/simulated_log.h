@@ -31,6 +31,9 @@ struct SimulatedDisk {
   std::optional<NodeIdentity> identity;
   // That have had it.
   uint32_t lives = 0;
+  // Nothing is written, and that is said; nothing is written, and nothing is said.
+  bool full = false;
+  bool hangs = false;
   std::map<uint32_t, StoredPartition> partitions;
 };
 
@@ -50,7 +53,7 @@ class SimulatedLog final : public NodeLog {
   absl::Status Start(Events events) override;
   void Stop() override {}
 
-  absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
+  absl::Status CheckRoom(uint64_t) const override;
   void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) override;
   absl::Status SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) override;
   void Drop(uint32_t partition) override;

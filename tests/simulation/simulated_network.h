@@ -58,6 +58,7 @@ class SimulatedNetwork {
   // What is sent from one site to the other gets lost from now on, or does not.
   void SetCut(int from, int to, bool cut);
   void HealAll() { cuts_.clear(); }
+  bool AnyCut() const { return !cuts_.empty(); }
   bool IsCut(int from, int to) const { return cuts_.contains({from, to}); }
 
   // `done` runs later, in an event of the caller's.

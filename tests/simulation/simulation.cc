@@ -111,6 +111,7 @@ class Simulation {
     const MonotonicDuration limit = loop_.elapsed() + kCalm;
     RunUntil([this] { return std::all_of(senders_.begin(), senders_.end(), [](const auto& s) { return s->finished(); }); },
              limit, "the work is not done");
+    injector_->MendDisk();
     RunUntil([this] { return IsSettled(); }, limit, "the replicas are not all there");
     auditor_ = std::make_unique<SimulatedAuditor>(world_, auditor_site_);
     if (Goes()) auditor_->Start();
