@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "server/shard/partition_snapshot.h"
+#include "server/storage/partition_file.h"
 #include "spdlog/spdlog.h"
 
 namespace pawl {
@@ -272,7 +273,7 @@ absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Par
     part.mark = std::move(cut.mark);
     part.held = std::move(cut.snapshot);
   }
-  absl::StatusOr<CheckpointPart> written = WritePart(store, attempt.id, partition, *part.held);
+  absl::StatusOr<CheckpointPart> written = WritePart(store, attempt.id, partition, *std::move(part.held));
   part.held.reset();
   // A scheduler that died before it could say so has completed it.
   if (attempt.id.of_end && absl::IsAlreadyExists(written.status())) written = PartOfEnd(store, attempt.id, partition);
@@ -282,11 +283,9 @@ absl::Status Checkpointer::Write(const Attempt& attempt, uint32_t partition, Par
 }
 
 absl::StatusOr<CheckpointPart> Checkpointer::WritePart(CheckpointStore& store, const CheckpointId& id, uint32_t partition,
-                                                       const HeldSnapshot& held) {
-  PAWL_ASSIGN_OR_RETURN(const auto writer, store.BeginPart(id, partition, held.log_index));
-  for (const ByteView::Fragment& fragment : held.bytes.fragments()) {
-    PAWL_RETURN_IF_ERROR(writer->Append(absl::string_view(fragment.data(), fragment.size())));
-  }
+                                                       HeldSnapshot held) {
+  PAWL_ASSIGN_OR_RETURN(const auto writer, store.BeginPart(id, partition, held.log_index()));
+  PAWL_RETURN_IF_ERROR(WritePartition(std::move(held), *writer));
   return writer->Commit();
 }
 
@@ -329,8 +328,8 @@ absl::Status Checkpointer::LoadAll(const LoadCheckpointRequest& request) {
 }
 
 absl::Status Checkpointer::LoadOne(const CheckpointStore& store, const CheckpointManifest& manifest, uint32_t partition) {
-  PAWL_ASSIGN_OR_RETURN(const std::string bytes, store.ReadPart(manifest, partition));
-  auto loaded = plane_.LoadSaved(partition, ByteView(bytes.data(), bytes.size()));
+  PAWL_ASSIGN_OR_RETURN(const auto file, store.OpenPart(manifest, partition));
+  auto loaded = plane_.LoadSaved(*file, partition);
   if (!loaded.ok()) return Annotate(loaded.status(), store.PartPath(manifest, partition));
   return plane_.PutInPlace(*std::move(loaded));
 }

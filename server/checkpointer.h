@@ -95,7 +95,7 @@ class Checkpointer {
   // Writes the part unless it is there; of the job's end takes the partition first, which is ABORTED if it has moved.
   absl::Status Write(const Attempt& attempt, uint32_t partition, Part& part);
   absl::StatusOr<CheckpointPart> WritePart(CheckpointStore& store, const CheckpointId& id, uint32_t partition,
-                                           const HeldSnapshot& held);
+                                           HeldSnapshot held);
   absl::Status LoadAll(const LoadCheckpointRequest& request);
   absl::Status LoadOne(const CheckpointStore& store, const CheckpointManifest& manifest, uint32_t partition);
 

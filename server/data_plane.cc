@@ -115,15 +115,17 @@ bool DataPlane::IsRouted() const {
   return view->epoch > 0 && view->adopted_in == view->incarnation;
 }
 
-void DataPlane::OnDurable(uint32_t partition, uint64_t index) {
+bool DataPlane::OnDurable(uint32_t partition, uint64_t index) {
   const auto view = hosting_.view();
-  if (view->Find(partition) == nullptr) return;
-  const std::shared_ptr<Replica>& replica = view->replicas[partition];
-  {
-    MutexLock lock(replica->mu);
-    replica->durable_index = std::max(replica->durable_index, index);
-  }
-  OnAdvanced(replica);
+  if (view->Find(partition) == nullptr) return true;
+  Replica& replica = *view->replicas[partition];
+  std::vector<std::shared_ptr<WaitingCall>> ready;
+  if (!replica.mu.TryLock()) return false;
+  replica.durable_index = std::max(replica.durable_index, index);
+  replica.TakeReady(ready);
+  replica.mu.Unlock();
+  WaitingCalls::GoOn(ready);
+  return true;
 }
 
 std::optional<HeldSnapshot> DataPlane::Hold(uint32_t partition) const {

@@ -30,6 +30,7 @@
 #include "server/replication/replicator.h"
 #include "server/replication/waiting_calls.h"
 #include "server/shard/partition_snapshot.h"
+#include "server/storage/block_file.h"
 
 namespace pawl {
 
@@ -98,7 +99,8 @@ class DataPlane final : public RequestHandler {
   uint64_t EpochToConfirm() const { return hosting_.EpochToConfirm(); }
   void OnConfirmed(uint64_t epoch);
   // Changes of the partition up to `index` are in the log.
-  void OnDurable(uint32_t partition, uint64_t index);
+  // False, and nothing happens, if somebody holds the replica's lock.
+  bool OnDurable(uint32_t partition, uint64_t index);
   // The replica as it is now, to be written down; nothing if it is not here or has no data.
   std::optional<HeldSnapshot> Hold(uint32_t partition) const;
   // Says in a heartbeat how the replicas stood at the last Tick: never waits for work that is being done on one.
@@ -144,7 +146,7 @@ class DataPlane final : public RequestHandler {
   // The partitions whose primary this server is, with the log index of each.
   absl::StatusOr<std::vector<RecoveredReplica>> Primaries(uint64_t epoch) const;
   // A partition as it was saved, made one of this job's.
-  absl::StatusOr<std::unique_ptr<Partition>> LoadSaved(uint32_t partition, const ByteView& snapshot) const;
+  absl::StatusOr<std::unique_ptr<Partition>> LoadSaved(BlockFileReader& file, uint32_t partition) const;
   // Puts a partition in place that nobody has changed yet, and writes it to the log. FAILED_PRECONDITION: somebody has.
   absl::Status PutInPlace(std::unique_ptr<Partition> partition);
 
@@ -194,6 +196,12 @@ class DataPlane final : public RequestHandler {
   absl::Status TooManyBytesWait() const;
   // OK if the log takes a change with so many bytes.
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
+  // How long the push is to wait for the sake of learners (push_brake.h). RESOURCE_EXHAUSTED: it is to come again.
+  absl::StatusOr<MonotonicDuration> BrakePush(const View& view, const PushRequestView& request) const;
+  // Applies the push by `act` when its step has come.
+  void TakeTurn(const View& view, const Sender& sender, const PushRequestView& request,
+                const std::vector<std::shared_ptr<Replica>>& replicas, CallContext context,
+                absl::AnyInvocable<void(absl::Status)> act);
   // What of the push the partitions would refuse.
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
   // `message` keeps the request's memory. The log and the lanes keep `reservation` with what they keep of it: whoever

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "server/data_plane.h"
+#include "server/storage/partition_file.h"
 
 namespace pawl {
 
@@ -98,8 +99,9 @@ absl::StatusOr<std::vector<RecoveredReplica>> DataPlane::Primaries(uint64_t epoc
   return primaries;
 }
 
-absl::StatusOr<std::unique_ptr<Partition>> DataPlane::LoadSaved(uint32_t partition, const ByteView& snapshot) const {
-  PAWL_ASSIGN_OR_RETURN(Partition loaded, LoadPartition(partition, hosting_.view()->options, snapshot));
+absl::StatusOr<std::unique_ptr<Partition>> DataPlane::LoadSaved(BlockFileReader& file, uint32_t partition) const {
+  PAWL_ASSIGN_OR_RETURN(Partition loaded,
+                        LoadPartitionFile(file, PartitionLoader(partition, hosting_.view()->options)));
   PAWL_RETURN_IF_ERROR(loaded.ReopenStep());
   return std::make_unique<Partition>(std::move(loaded));
 }
@@ -109,20 +111,25 @@ absl::Status DataPlane::PutInPlace(std::unique_ptr<Partition> partition) {
   const auto view = hosting_.view();
   const uint32_t index = partition->index();
   PAWL_ASSIGN_OR_RETURN(const auto replica, Find(*view, index));
-  std::string snapshot;
-  if (log_ != nullptr) {
-    SavePartition(*partition, [&](const void* data, size_t size) { snapshot.append(static_cast<const char*>(data), size); });
-  }
-  MutexLock lock(replica->mu);
-  if (!replica->HasDataAsPrimary()) return absl::UnavailableError(absl::StrCat("partition ", index, " has moved"));
-  if (replica->partition->log_index() != 0 || !replica->followers.empty()) {
+  const auto check = [&]() PAWL_REQUIRES(replica->mu) -> absl::Status {
+    if (!replica->HasDataAsPrimary()) return absl::UnavailableError(absl::StrCat("partition ", index, " has moved"));
+    if (replica->partition->log_index() == 0 && replica->followers.empty()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat("partition ", index,
                                                       " has been changed before it was restored: it is at log index ",
                                                       replica->partition->log_index()));
-  }
+  };
   if (log_ != nullptr) {
-    // Under the lock: no later change may be written before it.
-    PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(index, partition->log_index(), ByteView(snapshot.data(), snapshot.size())));
+    {
+      MutexLock lock(replica->mu);
+      PAWL_RETURN_IF_ERROR(check());
+    }
+    // Without the lock, since it takes long. Nobody changes anything before all is restored.
+    PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(index, HoldSnapshot(*partition)));
+  }
+  MutexLock lock(replica->mu);
+  if (const absl::Status status = check(); !status.ok()) {
+    if (log_ != nullptr && replica->partition != nullptr) log_->SaveAgain(index, replica->partition->log_index());
+    return status;
   }
   replica->durable_index = partition->log_index();
   replica->partition = std::move(partition);

@@ -25,15 +25,19 @@ constexpr int kMaxPartitionsTold = 64;
 // them an answer could be too large to send.
 std::optional<PartitionDigest> DigestOf(uint32_t table, Replica* replica) {
   if (replica == nullptr) return std::nullopt;
-  MutexLock lock(replica->mu);
-  if (!replica->HasDataAsPrimary()) return std::nullopt;
-  const TablePart* const part = replica->partition->FindTable(table);
-  if (part == nullptr || part->row_count() == 0) return std::nullopt;
+  HeldTable held;
+  {
+    MutexLock lock(replica->mu);
+    if (!replica->HasDataAsPrimary()) return std::nullopt;
+    const TablePart* const part = replica->partition->FindTable(table);
+    if (part == nullptr || part->row_count() == 0) return std::nullopt;
+    held = part->Hold();
+  }
   PartitionDigest digest;
   digest.set_table(table);
   digest.set_partition(replica->index);
-  digest.set_crc32c(part->Digest());
-  digest.set_rows(part->row_count());
+  digest.set_crc32c(held.Digest());
+  digest.set_rows(held.row_count());
   return digest;
 }
 
@@ -275,14 +279,21 @@ absl::StatusOr<FingerprintResponse> DataPlane::Fingerprint(uint64_t epoch) {
   response.set_routing_epoch(view->epoch);
   for (const auto& replica : view->replicas) {
     if (replica == nullptr) continue;
-    MutexLock lock(replica->mu);
-    if (replica->role != ReplicaRole::kPrimary && replica->role != ReplicaRole::kBackup) continue;
-    if (replica->partition == nullptr) continue;
+    HeldSnapshot held;
+    bool is_primary;
+    {
+      MutexLock lock(replica->mu);
+      if (replica->role != ReplicaRole::kPrimary && replica->role != ReplicaRole::kBackup) continue;
+      if (replica->partition == nullptr) continue;
+      is_primary = replica->role == ReplicaRole::kPrimary;
+      held = HoldSnapshot(*replica->partition);
+    }
     ReplicaFingerprint& entry = *response.add_replicas();
     entry.set_partition(replica->index);
-    entry.set_primary(replica->role == ReplicaRole::kPrimary);
-    entry.set_log_index(replica->partition->log_index());
-    entry.set_crc32c(pawl::Fingerprint(*replica->partition));
+    entry.set_primary(is_primary);
+    entry.set_log_index(held.log_index());
+    const uint64_t fingerprint = held.Fingerprint();
+    entry.set_fingerprint(static_cast<uint32_t>(fingerprint ^ (fingerprint >> 32)));
   }
   return response;
 }

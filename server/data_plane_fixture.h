@@ -33,7 +33,8 @@ class AskedLog final : public ChangeLog {
     return absl::OkStatus();
   }
   void Append(uint32_t, uint64_t, const ByteView& entry, std::shared_ptr<const void>) override { written += entry.size(); }
-  absl::Status SaveSnapshot(uint32_t, uint64_t, const ByteView&) override { return absl::OkStatus(); }
+  absl::Status SaveSnapshot(uint32_t, HeldSnapshot) override { return absl::OkStatus(); }
+  void SaveAgain(uint32_t, uint64_t) override {}
   void Drop(uint32_t) override {}
 
   mutable uint64_t asked = 0;

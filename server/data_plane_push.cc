@@ -1,4 +1,5 @@
 // Pushes: checked as a whole, applied, and acknowledged when they are committed.
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -97,11 +98,43 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
                          PAWL_FAILPOINT("push.acknowledged");
                        });
   };
-  const bool waits_for_step = sender.kind == Sender::Kind::kLogicalWorker && (*view)->options.consistency.mode() == SYNC;
+  const auto delay = BrakePush(**view, *request);
+  if (!delay.ok()) return act(delay.status());
+  if (*delay > MonotonicDuration::zero()) {
+    replicator_->After(*delay, [this, view = *view, sender, request, replicas = std::move(replicas),
+                                context = std::move(context), act = std::move(act)]() mutable {
+      TakeTurn(*view, sender, *request, replicas, std::move(context), std::move(act));
+    });
+    return;
+  }
+  TakeTurn(**view, sender, *request, replicas, std::move(context), std::move(act));
+}
+
+absl::StatusOr<MonotonicDuration> DataPlane::BrakePush(const View& view, const PushRequestView& request) const {
+  MonotonicDuration longest = MonotonicDuration::zero();
+  for (const PushSegmentView& segment : request.segments) {
+    Replica& replica = *view.replicas[segment.partition];
+    if (!replica.brakes.load(std::memory_order_relaxed)) continue;
+    MutexLock lock(replica.mu);
+    if (!replica.HasDataAsPrimary()) continue;
+    const auto delay = replica.BrakePush(segment.keys.size() + FloatBytes(segment), clock_.Now());
+    if (!delay.has_value()) {
+      return WithPushback(absl::ResourceExhaustedError(
+          absl::StrCat("partition ", segment.partition, " is pushed faster than its new replica can follow")));
+    }
+    longest = std::max(longest, *delay);
+  }
+  return longest;
+}
+
+void DataPlane::TakeTurn(const View& view, const Sender& sender, const PushRequestView& request,
+                         const std::vector<std::shared_ptr<Replica>>& replicas, CallContext context,
+                         absl::AnyInvocable<void(absl::Status)> act) {
+  const bool waits_for_step = sender.kind == Sender::Kind::kLogicalWorker && view.options.consistency.mode() == SYNC;
   if (!waits_for_step) return act(absl::OkStatus());
   // Who is out of turn or superseded is told at once, not after a wait.
-  if (absl::Status status = CheckPush(**view, sender, *request); !status.ok()) return act(std::move(status));
-  waiting_.ForStep(replicas, sender.step, context, std::move(act));
+  if (absl::Status status = CheckPush(view, sender, request); !status.ok()) return act(std::move(status));
+  waiting_.ForStep(replicas, sender.step, std::move(context), std::move(act));
 }
 
 absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const {

@@ -50,7 +50,8 @@ class KeptLog final : public ChangeLog {
     }
     if (appended_ != nullptr) appended_();
   }
-  absl::Status SaveSnapshot(uint32_t, uint64_t, const ByteView&) override { return absl::OkStatus(); }
+  absl::Status SaveSnapshot(uint32_t, HeldSnapshot) override { return absl::OkStatus(); }
+  void SaveAgain(uint32_t, uint64_t) override {}
   void Drop(uint32_t) override {}
 
   std::vector<std::string> entries() const {

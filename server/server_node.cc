@@ -186,7 +186,7 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
   }
   if (!logs) return absl::OkStatus();
   data_plane_.SetLog(*log_);
-  return log_->Start({.durable = [this](uint32_t partition, uint64_t index) { data_plane_.OnDurable(partition, index); },
+  return log_->Start({.durable = [this](uint32_t partition, uint64_t index) { return data_plane_.OnDurable(partition, index); },
                       .hold = [this](uint32_t partition) { return data_plane_.Hold(partition); }});
 }
 

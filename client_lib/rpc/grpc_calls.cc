@@ -100,11 +100,32 @@ class GrpcCalls::OneCall {
   std::atomic<int> waiting_for_{2};
 };
 
+GrpcCalls::GrpcCalls() : timer_thread_([this] { RunTimers(); }) {}
+
 GrpcCalls::~GrpcCalls() {
   Shutdown();
-  MutexLock lock(mu_);
-  WaitFor("rpcs are not over", rpcs_);
-  WaitFor("gRPC calls have not ended", pending_);
+  {
+    MutexLock lock(mu_);
+    WaitFor("rpcs are not over", rpcs_);
+    WaitFor("gRPC calls have not ended", pending_);
+  }
+  timer_queue_.Shutdown();
+  timer_thread_.join();
+}
+
+void GrpcCalls::RunTimers() {
+  void* tag = nullptr;
+  bool ok = false;
+  while (timer_queue_.Next(&tag, &ok)) {
+    std::unique_ptr<Timer> timer(static_cast<Timer*>(tag));
+    {
+      MutexLock lock(mu_);
+      timers_.erase(timer.get());
+    }
+    timer->action();
+    timer.reset();
+    Forget();
+  }
 }
 
 void GrpcCalls::WaitForRpcs() {
@@ -147,26 +168,11 @@ void GrpcCalls::Start(std::shared_ptr<grpc::GenericStub> stub, const std::string
 }
 
 void GrpcCalls::After(MonotonicDuration delay, absl::AnyInvocable<void()> action) {
-  // grpc::Alarm wants a function that can be copied.
-  auto shared_action = std::make_shared<absl::AnyInvocable<void()>>(std::move(action));
-  auto alarm = std::make_unique<grpc::Alarm>();
+  auto* const timer = new Timer{{}, std::move(action)};
   MutexLock lock(mu_);
-  const uint64_t id = next_alarm_++;
-  grpc::Alarm& kept = *alarms_.emplace(id, std::move(alarm)).first->second;
+  timers_.insert(timer);
   ++pending_;
-  kept.Set(FromNow(shut_down_ ? MonotonicDuration::zero() : delay), [this, id, shared_action](bool) {
-    std::unique_ptr<grpc::Alarm> mine;
-    {
-      MutexLock lock(mu_);
-      const auto it = alarms_.find(id);
-      mine = std::move(it->second);
-      alarms_.erase(it);
-    }
-    (*shared_action)();
-    *shared_action = nullptr;
-    mine.reset();
-    Forget();
-  });
+  timer->alarm.Set(&timer_queue_, FromNow(shut_down_ ? MonotonicDuration::zero() : delay), timer);
 }
 
 void GrpcCalls::Shutdown() {
@@ -175,7 +181,7 @@ void GrpcCalls::Shutdown() {
     MutexLock lock(mu_);
     shut_down_ = true;
     for (const auto& [call, rpc] : calls_) contexts.push_back(rpc.context);
-    for (const auto& [id, alarm] : alarms_) alarm->Cancel();
+    for (Timer* const timer : timers_) timer->alarm.Cancel();
   }
   // Not under the lock: it may drop the last slice of a request, which takes the lock.
   for (const auto& context : contexts) context->TryCancel();

@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
@@ -15,6 +17,7 @@
 #include "client_lib/rpc/transport.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/client_context.h"
+#include "grpcpp/completion_queue.h"
 #include "grpcpp/generic/generic_stub.h"
 
 namespace pawl {
@@ -22,10 +25,11 @@ namespace pawl {
 inline constexpr std::chrono::seconds kMaxLoanAfterRpc{2};
 
 // What GrpcTransport is made of: it keeps account of all calls and timers under way, so that they can be
-// ended and waited for. Thread-safe.
+// ended and waited for. Thread-safe. Timers run on a thread of its own: gRPC's executor, which runs those of grpc::Alarm that
+// have a callback, also carries what is due on busy connections, and a long action would hold up heartbeats.
 class GrpcCalls {
  public:
-  GrpcCalls() = default;
+  GrpcCalls();
   // Shuts down and waits for all calls and timers. Not to be run by one of them.
   ~GrpcCalls();
   GrpcCalls(const GrpcCalls&) = delete;
@@ -54,6 +58,10 @@ class GrpcCalls {
 
  private:
   class OneCall;
+  struct Timer {
+    grpc::Alarm alarm;
+    absl::AnyInvocable<void()> action;
+  };
 
   struct Rpc {
     std::string address;
@@ -61,6 +69,7 @@ class GrpcCalls {
   };
 
   std::vector<std::shared_ptr<grpc::ClientContext>> ContextsTo(const std::string& address);
+  void RunTimers();
   void Forget();
   void WaitFor(const char* what, const uint64_t& count) PAWL_REQUIRES(mu_);
 
@@ -68,12 +77,14 @@ class GrpcCalls {
   CondVar idle_;
   bool shut_down_ PAWL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<OneCall*, Rpc> calls_ PAWL_GUARDED_BY(mu_);
-  absl::flat_hash_map<uint64_t, std::unique_ptr<grpc::Alarm>> alarms_ PAWL_GUARDED_BY(mu_);
-  uint64_t next_alarm_ PAWL_GUARDED_BY(mu_) = 0;
+  absl::flat_hash_set<Timer*> timers_ PAWL_GUARDED_BY(mu_);
   // Calls that still refer to a stub.
   uint64_t rpcs_ PAWL_GUARDED_BY(mu_) = 0;
   // Calls whose `done` and timers whose `action` have not returned yet.
   uint64_t pending_ PAWL_GUARDED_BY(mu_) = 0;
+  grpc::CompletionQueue timer_queue_;
+  // Last: it uses the rest.
+  std::thread timer_thread_;
 };
 
 }  // namespace pawl

@@ -39,7 +39,7 @@ State Compare(const std::vector<Replica>& replicas, size_t expected) {
     for (size_t j = 0; j < i; ++j) {
       if (replicas[i].log_index != replicas[j].log_index) {
         moving = true;
-      } else if (replicas[i].crc32c != replicas[j].crc32c) {
+      } else if (replicas[i].fingerprint != replicas[j].fingerprint) {
         return State::kDifferent;
       }
     }
@@ -73,7 +73,7 @@ void ReplicaComparison::Add(const RoutingTable& routing, const std::vector<Finge
       const auto replica = by_server[server].find(static_cast<uint32_t>(p));
       if (replica == by_server[server].end()) continue;
       found.push_back({routing.servers(static_cast<int>(server)).node(), server == routing.primary(index),
-                       replica->second->log_index(), replica->second->crc32c()});
+                       replica->second->log_index(), replica->second->fingerprint()});
     }
     const State state = Compare(found, expected.size());
     Partition& partition = partitions_[p];
@@ -109,10 +109,10 @@ std::string ReplicaComparison::Text() const {
     const bool equal = partition.state == State::kEqual;
     const std::string names = absl::StrJoin(partition.replicas, "  ", [equal](std::string* out, const Replica& replica) {
       absl::StrAppend(out, replica.node, replica.primary ? "*" : "");
-      if (!equal) absl::StrAppend(out, " ", replica.log_index, ":", FormatDigest(replica.crc32c));
+      if (!equal) absl::StrAppend(out, " ", replica.log_index, ":", FormatDigest(replica.fingerprint));
     });
     rows.push_back({absl::StrCat(p), Word(partition.state), equal ? absl::StrCat(partition.replicas[0].log_index) : "",
-                    equal ? FormatDigest(partition.replicas[0].crc32c) : "", names});
+                    equal ? FormatDigest(partition.replicas[0].fingerprint) : "", names});
   }
   std::string text =
       absl::StrCat(FormatTable(rows), FormatCount(partitions_.size()), " partitions with ", FormatCount(replicas),
@@ -134,7 +134,7 @@ nlohmann::ordered_json ReplicaComparison::Json() const {
       replicas.push_back({{"node", replica.node},
                           {"primary", replica.primary},
                           {"log_index", replica.log_index},
-                          {"fingerprint", FormatDigest(replica.crc32c)}});
+                          {"fingerprint", FormatDigest(replica.fingerprint)}});
     }
     json["partitions"].push_back({{"partition", p}, {"result", Word(partitions_[p].state)}, {"replicas", replicas}});
   }

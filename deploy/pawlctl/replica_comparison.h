@@ -34,7 +34,7 @@ class ReplicaComparison {
     std::string node;
     bool primary = false;
     uint64_t log_index = 0;
-    uint32_t crc32c = 0;
+    uint32_t fingerprint = 0;
   };
   struct Partition {
     State state = State::kIncomplete;

@@ -26,7 +26,7 @@ struct Answer {
   uint32_t partition;
   bool primary;
   uint64_t log_index;
-  uint32_t crc32c;
+  uint32_t fingerprint;
 };
 
 FingerprintResponse Fingerprints(const std::vector<Answer>& replicas, uint64_t epoch = kEpoch) {
@@ -37,7 +37,7 @@ FingerprintResponse Fingerprints(const std::vector<Answer>& replicas, uint64_t e
     fingerprint.set_partition(replica.partition);
     fingerprint.set_primary(replica.primary);
     fingerprint.set_log_index(replica.log_index);
-    fingerprint.set_crc32c(replica.crc32c);
+    fingerprint.set_fingerprint(replica.fingerprint);
   }
   return response;
 }

@@ -22,7 +22,7 @@
 #include "server/export/npy_writer.h"
 #include "server/export/row_spool.h"
 #include "server/shard/partition_options.h"
-#include "server/shard/partition_snapshot.h"
+#include "server/storage/partition_file.h"
 #include "server/shard/table_part.h"
 #include "server/shard/table_schema.h"
 #include "server/storage/checkpoint_store.h"
@@ -204,8 +204,8 @@ class Exporter {
   }
 
   absl::StatusOr<Partition> ReadPartition(uint32_t index, const PartitionOptions& options) {
-    PAWL_ASSIGN_OR_RETURN(const std::string bytes, store_.ReadPart(manifest_, index));
-    absl::StatusOr<Partition> partition = LoadPartition(index, options, ByteView(bytes.data(), bytes.size()));
+    PAWL_ASSIGN_OR_RETURN(const auto file, store_.OpenPart(manifest_, index));
+    absl::StatusOr<Partition> partition = LoadPartitionFile(*file, PartitionLoader(index, options));
     // Nothing of what was asked for is wrong: another partition or another job is what should not be in the file.
     if (!partition.ok()) {
       return absl::DataLossError(absl::StrCat(store_.PartPath(manifest_, index), ": ", partition.status().message()));
@@ -214,7 +214,9 @@ class Exporter {
   }
 
   absl::Status TakeRows(const TablePart& part, Outgoing& table) {
-    const std::vector<uint64_t> keys = part.SortedKeys();
+    std::vector<uint64_t> keys;
+    part.Hold().rows.ForEach([&](uint64_t key, const float*) { keys.push_back(key); });
+    std::sort(keys.begin(), keys.end());
     if (keys.empty()) return absl::OkStatus();
     PAWL_ASSIGN_OR_RETURN(const RowSpool::Run run,
                           spool_->AddRun(keys, table.row_bytes(), [&](absl::Span<const uint64_t> some, char* out) {

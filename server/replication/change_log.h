@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "client_lib/base/byte_view.h"
+#include "server/shard/partition_snapshot.h"
 
 namespace pawl {
 
@@ -21,9 +22,12 @@ class ChangeLog {
   virtual absl::Status CheckRoom(uint64_t bytes) const = 0;
   // A serialized LogEntry. Those of one partition come in the order of their indices. Does not wait for the disk.
   virtual void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) = 0;
-  // All of a partition's changes up to `index` as one snapshot, in place of those written before (which may have
-  // been another replica's). Returns when it is durable.
-  virtual absl::Status SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) = 0;
+  // All of a partition's changes up to the snapshot's log_index, in place of those written before (which may have
+  // been another replica's). Returns when it is durable, which takes as long as the snapshot is large: to be called without
+  // the replica's lock, while no change of the replica can come.
+  virtual absl::Status SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) = 0;
+  // The replica is another one than the snapshot that was saved last: it gets one of its own, in the background.
+  virtual void SaveAgain(uint32_t partition, uint64_t index) = 0;
   // The partition is not hosted here any more. Does not wait for the disk.
   virtual void Drop(uint32_t partition) = 0;
 };

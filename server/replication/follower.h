@@ -11,12 +11,16 @@
 
 #include "client_lib/base/clock.h"
 #include "server/replication/lane.h"
+#include "server/replication/push_brake.h"
 
 namespace pawl {
 
-// Entries that are kept for a follower while its snapshot is on the way, and those on the way to a learner that falls
-// behind. Beyond it, it gets another snapshot.
+// Entries that are kept for a follower while its snapshot is on the way, and those on the way to a learner. Pushes to the
+// partition are slowed before they reach it (push_brake.h), unless the follower does not move: then it gets another snapshot.
 inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
+// Of a large partition it is half of its parameters instead, up to this. The slabs that a snapshot holds are given back while it
+// travels, so both together take less than the partition.
+inline constexpr size_t kMaxLargeLearnerBacklogBytes = size_t{1} << 30;
 // With so little on its lane, what one request carries, a learner has nearly caught up: a partition that is pushed to
 // without a pause has no moment with nothing on the way.
 inline constexpr size_t kNearlyCaughtUpBytes = kMaxLaneRequestBytes;
@@ -57,8 +61,13 @@ struct Follower {
   std::optional<MonotonicTime> install_from;
   // kAsked: of the last change before `held`.
   uint64_t asked_at = 0;
-  // kInstalling: which attempt.
+  // kInstalling: which attempt; when all of it will have arrived, by its rate so far; and whether the last try of a piece
+  // has failed.
   uint64_t install = 0;
+  MonotonicTime install_end = MonotonicTime::max();
+  bool install_fails = false;
+  // kStreaming, of a learner that does not count: how fast its backlog goes.
+  DrainRate drain;
   // kInstalling: the entries behind the snapshot. kAsked: those since. kChangingLanes: those after `counts_after`.
   std::vector<ReplicationLane::Entry> held;
   size_t held_bytes = 0;

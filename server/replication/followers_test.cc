@@ -159,7 +159,8 @@ TEST_F(FollowersTest, ASnapshotThatDidNotArriveIsSentAgainAfterAPauseThatGrows) 
   fails_and_comes_after(kMaxSnapshotRetryInterval);
 }
 
-TEST_F(FollowersTest, EntriesBehindASnapshotAreKeptUpToTheBacklogOfALearner) {
+// The first push that would not fit is refused, those before it are slowed; without an answer from the follower none is.
+TEST_F(FollowersTest, PushesAreSlowedWhileASnapshotTravelsAndNothingIsThrownAway) {
   constexpr size_t kEntryBytes = kMaxLearnerBacklogBytes / 4;
   const auto memory = std::make_shared<std::string>(kEntryBytes, '\0');
   Replica replica(0, /*logs=*/false);
@@ -167,9 +168,30 @@ TEST_F(FollowersTest, EntriesBehindASnapshotAreKeptUpToTheBacklogOfALearner) {
   Follower& follower = replica.followers.emplace_back();
   follower.lane = std::make_shared<ReplicationLane>(transport_, clock_, "1", ReplicationLane::Events());
   follower.state = Follower::State::kInstalling;
-  for (uint64_t i = 1; i <= 4; ++i) replica.SendToFollowers({0, i, ByteView(memory->data(), kEntryBytes), memory});
+  const auto push = [&](uint64_t i) PAWL_REQUIRES(replica.mu) {
+    replica.SendToFollowers({0, i, ByteView(memory->data(), kEntryBytes), memory});
+  };
+  push(1);
+  EXPECT_FALSE(replica.brakes);
+  push(2);
+  ASSERT_TRUE(replica.brakes);
+  follower.install_end = clock_.Now() + std::chrono::seconds(10);
+  ASSERT_TRUE(replica.BrakePush(kEntryBytes / 1024, clock_.Now()).has_value());
+  const auto delay = replica.BrakePush(kEntryBytes / 1024, clock_.Now());
+  ASSERT_TRUE(delay.has_value());
+  // What is left of the backlog has to do for ten seconds.
+  EXPECT_NEAR(Seconds(*delay), 10 * (1.0 / 1024) / (4 * kSnapshotShare - 2), 0.001);
+  push(3);
+  push(4);
+  EXPECT_FALSE(replica.BrakePush(1, clock_.Now()).has_value());
+  // What was under way when the bound was reached.
+  push(5);
   EXPECT_EQ(follower.state, Follower::State::kInstalling);
-  replica.SendToFollowers({0, 5, ByteView(memory->data(), kEntryBytes), memory});
+  EXPECT_EQ(follower.held.size(), 5u);
+  follower.install_fails = true;
+  EXPECT_EQ(replica.BrakePush(1, clock_.Now()), MonotonicDuration::zero());
+  EXPECT_FALSE(replica.brakes);
+  push(6);
   EXPECT_EQ(follower.state, Follower::State::kNeedsSnapshot);
   EXPECT_EQ(follower.held_bytes, 0u);
   EXPECT_EQ(follower.failed_installs, 1u);

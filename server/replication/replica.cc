@@ -45,23 +45,60 @@ void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
   for (Follower& follower : followers) {
     switch (follower.state) {
       case Follower::State::kNeedsSnapshot:
-        break;
+        continue;
       case Follower::State::kAsked:
       case Follower::State::kInstalling:
-        follower.held.push_back(entry_for(follower));
-        follower.held_bytes += entry.bytes.size();
-        if (follower.held_bytes > kMaxLearnerBacklogBytes) StartAnew(follower);
-        break;
       case Follower::State::kChangingLanes:
         follower.held.push_back(entry_for(follower));
         follower.held_bytes += entry.bytes.size();
         break;
       case Follower::State::kStreaming:
         follower.lane->Append(entry_for(follower));
-        if (!follower.counts && follower.lane->BytesOf(index) > kMaxLearnerBacklogBytes) StartAnew(follower);
+        follower.drain.OnAppended(entry.bytes.size());
         break;
     }
+    if (follower.counts) continue;
+    const size_t backlog = BacklogOf(follower);
+    const size_t bound = MaxLearnerBacklog();
+    if (static_cast<double>(backlog) > kUnbrakedShare * static_cast<double>(bound)) brakes = true;
+    if (backlog > bound && !IsBraked(follower)) StartAnew(follower);
   }
+}
+
+size_t Replica::MaxLearnerBacklog() const {
+  const uint64_t half = partition == nullptr ? 0 : partition->parameter_bytes() / 2;
+  return std::clamp<uint64_t>(half, kMaxLearnerBacklogBytes, kMaxLargeLearnerBacklogBytes);
+}
+
+size_t Replica::BacklogOf(const Follower& follower) const {
+  return follower.held_bytes + (follower.state == Follower::State::kStreaming ? follower.lane->BytesOf(index) : 0);
+}
+
+// A follower that does not answer stops no push: it gets another snapshot when it does.
+bool Replica::IsBraked(const Follower& follower) const {
+  if (follower.counts) return false;
+  if (follower.state == Follower::State::kInstalling) return !follower.install_fails;
+  return follower.state == Follower::State::kStreaming && !follower.lane->FailingSince().has_value();
+}
+
+std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime now) {
+  const size_t bound = MaxLearnerBacklog();
+  std::optional<double> rate;
+  for (const Follower& follower : followers) {
+    if (!IsBraked(follower)) continue;
+    const size_t backlog = BacklogOf(follower);
+    if (static_cast<double>(backlog) <= kUnbrakedShare * static_cast<double>(bound)) continue;
+    if (backlog + bytes > bound) return std::nullopt;
+    const double its_rate = follower.state == Follower::State::kInstalling
+                                ? PushRateDuringInstall(backlog, bound, now, follower.install_end)
+                                : PushRateDuringDrain(follower.drain.bytes_per_s().value_or(kUnknownDrainBytesPerS));
+    rate = std::min(rate.value_or(its_rate), its_rate);
+  }
+  if (!rate.has_value()) {
+    brakes = false;
+    return MonotonicDuration::zero();
+  }
+  return brake.Take(bytes, *rate, now);
 }
 
 void Replica::NeedsSnapshot(Follower& follower) {
@@ -70,7 +107,10 @@ void Replica::NeedsSnapshot(Follower& follower) {
   follower.held.clear();
   follower.held_bytes = 0;
   follower.install = 0;
+  follower.install_end = MonotonicTime::max();
+  follower.install_fails = false;
   follower.install_from.reset();
+  follower.drain = DrainRate();
 }
 
 void Replica::StartAnew(Follower& follower) {

@@ -2,6 +2,7 @@
 #ifndef PAWL_SERVER_REPLICATION_REPLICA_H_
 #define PAWL_SERVER_REPLICATION_REPLICA_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "client_lib/base/mutex.h"
 #include "server/replication/follower.h"
 #include "server/replication/lane.h"
+#include "server/replication/push_brake.h"
 #include "server/replication/waiting_call.h"
 #include "server/shard/partition.h"
 
@@ -94,6 +96,8 @@ struct Replica {
   // the primary once more.
   uint64_t inherited_since PAWL_GUARDED_BY(mu) = 0;
   uint64_t inherited_index PAWL_GUARDED_BY(mu) = 0;
+  // The log is about to hold another state than `partition`, which takes no changes meanwhile.
+  bool installing PAWL_GUARDED_BY(mu) = false;
   // Of a primary: not before this, because the one before has been promised so (proto/replication.proto).
   MonotonicTime serves_from PAWL_GUARDED_BY(mu) = MonotonicTime::min();
   // Of a backup: since when the partition has no primary; nullopt: it has one.
@@ -102,6 +106,9 @@ struct Replica {
   uint64_t unconfirmed_since PAWL_GUARDED_BY(mu) = 0;
   std::vector<Follower> followers PAWL_GUARDED_BY(mu);
   uint64_t durable_index PAWL_GUARDED_BY(mu) = 0;
+  // Some learner may lack so much that BrakePush slows pushes. Set under `mu`.
+  std::atomic<bool> brakes{false};
+  PushBrake brake PAWL_GUARDED_BY(mu);
   // Of a primary: to be taken; null if there is none.
   std::shared_ptr<const Cut> cut PAWL_GUARDED_BY(mu);
 
@@ -130,6 +137,16 @@ struct Replica {
   // the scheduler has not confirmed that no other server counts. Falls when a learner begins to count, which is told of only
   // when it has what was acknowledged before. REQUIRES: partition != nullptr.
   uint64_t CommitIndex() const PAWL_REQUIRES(mu);
+
+  // By the partition's size: the longer its snapshot travels, the more is pushed meanwhile.
+  size_t MaxLearnerBacklog() const PAWL_REQUIRES(mu);
+  // Bytes of entries that the follower does not have yet, of those that are kept for it.
+  size_t BacklogOf(const Follower& follower) const PAWL_REQUIRES(mu);
+  // Pushes are slowed rather than that the follower gets another snapshot: it moves.
+  bool IsBraked(const Follower& follower) const PAWL_REQUIRES(mu);
+  // How long a push of so many bytes has to wait for the sake of learners before it is applied; zero: not at all. Nothing: it
+  // is to come again later.
+  std::optional<MonotonicDuration> BrakePush(size_t bytes, MonotonicTime now) PAWL_REQUIRES(mu);
 
   // What a follower that counts gets has the memory of `entry`; what others get is a copy.
   void SendToFollowers(const ReplicationLane::Entry& entry) PAWL_REQUIRES(mu);

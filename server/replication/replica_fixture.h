@@ -79,16 +79,18 @@ class HeldLog final : public ChangeLog {
  public:
   absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
   void Append(uint32_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {}
-  absl::Status SaveSnapshot(uint32_t, uint64_t, const ByteView& snapshot) override {
-    if (on_save != nullptr) on_save(snapshot);
+  absl::Status SaveSnapshot(uint32_t, HeldSnapshot snapshot) override {
+    if (on_save != nullptr) on_save(std::move(snapshot));
     return absl::OkStatus();
   }
+  void SaveAgain(uint32_t partition, uint64_t) override { saved_again.push_back(partition); }
   void Drop(uint32_t partition) override {
     if (on_drop != nullptr) on_drop(partition);
   }
 
   std::function<void(uint32_t)> on_drop;
-  std::function<void(const ByteView&)> on_save;
+  std::function<void(HeldSnapshot)> on_save;
+  std::vector<uint32_t> saved_again;
 };
 
 class ReplicaTest : public testing::Test {

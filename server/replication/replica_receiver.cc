@@ -164,7 +164,8 @@ absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
   PAWL_RETURN_IF_ERROR(CheckReign(*replica, replicas.primary_since()));
   replica->addressed_epoch = std::max<uint64_t>(replica->addressed_epoch, received.request.header.epoch());
   // A learner before its snapshot takes nothing; nor does a replica in a newer role.
-  if (replica->partition == nullptr || (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
+  if (replica->partition == nullptr || replica->installing ||
+      (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
     return absl::OkStatus();
   }
   absl::Status status;
@@ -230,109 +231,217 @@ bool ReplicaReceiver::MayLogRefusal() {
   return true;
 }
 
+ReplicaReceiver::Arriving::Arriving(const InstallSnapshotRequest& request, const PartitionOptions& options)
+    : partition(request.partition()),
+      node(request.header().node()),
+      incarnation(request.header().incarnation()),
+      primary_since(request.primary_since()),
+      log_index(request.log_index()),
+      loader(request.partition(), options) {}
+
+bool ReplicaReceiver::Arriving::IsOf(const InstallSnapshotRequest& request) const {
+  return node == request.header().node() && incarnation == request.header().incarnation() &&
+         primary_since == request.primary_since() && log_index == request.log_index();
+}
+
 ReplicaReceiver::ArrivingSnapshots::iterator ReplicaReceiver::Forget(ArrivingSnapshots::iterator snapshot) {
-  bytes_arriving_ -= snapshot->second.bytes;
+  Arriving& forgotten = *snapshot->second;
+  forgotten.forgotten = true;
+  bytes_arriving_ -= std::exchange(forgotten.counted_bytes, 0);
   return arriving_.erase(snapshot);
+}
+
+void ReplicaReceiver::Forget(const std::shared_ptr<Arriving>& snapshot) {
+  MutexLock lock(mu_);
+  const auto found = arriving_.find(snapshot->partition);
+  if (found != arriving_.end() && found->second == snapshot) Forget(found);
 }
 
 void ReplicaReceiver::Tick() {
   const auto view = hosting_.view();
   const MonotonicTime now = clock_.Now();
+  // Their destruction takes long.
+  std::vector<std::shared_ptr<Arriving>> forgotten;
   MutexLock lock(mu_);
   for (auto it = arriving_.begin(); it != arriving_.end();) {
     const int partition = static_cast<int>(it->first);
     const bool follows = partition < view->routing.replicas_size() && view->Find(it->first) != nullptr &&
-                         view->routing.replicas(partition).primary_since() == it->second.primary_since;
-    it = follows && now - it->second.last_piece < kSnapshotPieceTimeout ? std::next(it) : Forget(it);
+                         view->routing.replicas(partition).primary_since() == it->second->primary_since;
+    if (follows && now - it->second->last_piece < kSnapshotPieceTimeout) {
+      ++it;
+      continue;
+    }
+    forgotten.push_back(it->second);
+    it = Forget(it);
   }
 }
 
-absl::Status ReplicaReceiver::TakePiece(InstallSnapshotRequest& request, Arriving& whole) {
-  const ReplicationHeader& header = request.header();
+absl::StatusOr<std::shared_ptr<ReplicaReceiver::Arriving>> ReplicaReceiver::Find(const InstallSnapshotRequest& request,
+                                                                                 const PartitionOptions& options) {
+  // Their destruction takes long.
+  std::vector<std::shared_ptr<Arriving>> forgotten;
   MutexLock lock(mu_);
+  const auto forget = [&](ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_) {
+    forgotten.push_back(snapshot->second);
+    Forget(snapshot);
+  };
   if (request.offset() == 0) {
     if (arriving_.size() >= kMaxSnapshotsArriving && !arriving_.contains(request.partition())) {
       // Most probably of a primary that has died in the middle of it.
-      Forget(std::min_element(arriving_.begin(), arriving_.end(),
-                              [](const auto& a, const auto& b) { return a.second.last_piece < b.second.last_piece; }));
+      forget(std::min_element(arriving_.begin(), arriving_.end(), [](const auto& a, const auto& b) {
+        return a.second->last_piece < b.second->last_piece;
+      }));
     }
-    if (const auto before = arriving_.find(request.partition()); before != arriving_.end()) Forget(before);
-    arriving_[request.partition()] =
-        Arriving{header.node(), header.incarnation(), request.primary_since(), request.log_index(), clock_.Now(), {}, 0};
+    if (const auto before = arriving_.find(request.partition()); before != arriving_.end()) forget(before);
+    arriving_[request.partition()] = std::make_shared<Arriving>(request, options);
   }
   const auto found = arriving_.find(request.partition());
-  if (found == arriving_.end() || found->second.node != header.node() || found->second.incarnation != header.incarnation() ||
-      found->second.primary_since != request.primary_since() || found->second.log_index != request.log_index() ||
-      found->second.bytes != request.offset()) {
+  if (found == arriving_.end() || !found->second->IsOf(request)) {
     return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(), ": the piece at offset ", request.offset(),
                                               " does not follow what has arrived; begin at 0"));
   }
-  Arriving& snapshot = found->second;
-  const size_t size = request.data().size();
-  if (snapshot.bytes + size > kMaxSnapshotBytes) {
-    Forget(found);
+  found->second->last_piece = clock_.Now();
+  return found->second;
+}
+
+absl::Status ReplicaReceiver::CountBytes(Arriving& snapshot, size_t size) {
+  MutexLock lock(mu_);
+  if (snapshot.forgotten) {
+    return absl::OutOfRangeError(
+        absl::StrCat("partition ", snapshot.partition, ": another snapshot has been begun; begin at 0"));
+  }
+  if (snapshot.counted_bytes + size > kMaxSnapshotBytes) {
     return absl::ResourceExhaustedError(absl::StrCat("a snapshot of more than ", kMaxSnapshotBytes, " bytes"));
   }
-  if (bytes_arriving_ > snapshot.bytes && bytes_arriving_ + size > max_bytes_arriving_) {
-    Forget(found);
+  if (bytes_arriving_ > snapshot.counted_bytes && bytes_arriving_ + size > max_bytes_arriving_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("snapshots of more than ", max_bytes_arriving_, " bytes arrive; send it again later"));
   }
-  if (size < kSmallPieceBytes && !snapshot.pieces.empty()) {
-    snapshot.pieces.back().append(request.data());
-  } else {
-    snapshot.pieces.push_back(std::move(*request.mutable_data()));
-  }
-  snapshot.bytes += size;
+  snapshot.counted_bytes += size;
   bytes_arriving_ += size;
-  snapshot.last_piece = clock_.Now();
-  if (!request.last()) return absl::OkStatus();
-  whole = std::move(snapshot);
-  arriving_.erase(found);
-  uint32_t crc = 0;
-  for (const std::string& piece : whole.pieces) crc = Crc32c(crc, piece.data(), piece.size());
-  if (crc != request.crc32c()) {
-    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " has checksum ", crc,
-                                            " and should have ", request.crc32c()));
-  }
   return absl::OkStatus();
 }
 
-absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSnapshotRequest& request,
-                                      const ByteView& snapshot) {
-  PAWL_ASSIGN_OR_RETURN(Partition loaded, LoadPartition(request.partition(), view.options, snapshot));
-  auto partition = std::make_unique<Partition>(std::move(loaded));
-  if (partition->log_index() != request.log_index()) {
-    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " is at ",
-                                            partition->log_index(), ", not at ", request.log_index()));
+absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, Arriving& snapshot) {
+  MutexLock lock(snapshot.mu);
+  const size_t size = request.data().size();
+  const bool came_before = size > 0 && request.offset() == snapshot.last_offset && request.offset() + size == snapshot.bytes;
+  if (!came_before) {
+    if (snapshot.is_whole || request.offset() != snapshot.bytes) {
+      return absl::OutOfRangeError(absl::StrCat("partition ", request.partition(), ": the piece at offset ",
+                                                request.offset(), " does not follow what has arrived, ", snapshot.bytes,
+                                                " bytes; begin at 0"));
+    }
+    PAWL_RETURN_IF_ERROR(CountBytes(snapshot, size));
+    snapshot.crc = Crc32c(snapshot.crc, request.data().data(), size);
+    snapshot.last_offset = request.offset();
+    snapshot.bytes += size;
+    PAWL_RETURN_IF_ERROR(snapshot.loader.Append(request.data()));
   }
-  for (const auto& table : partition->tables()) PAWL_RETURN_IF_ERROR(hosting_.LearnTable(table->spec()).status());
-  const std::shared_ptr<Replica>& replica = view.replicas[request.partition()];
-  MutexLock lock(replica->mu);
-  if (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner) {
+  if (!request.last() || snapshot.is_whole) return absl::OkStatus();
+  if (snapshot.crc != request.crc32c()) {
+    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " has checksum ",
+                                            snapshot.crc, " and should have ", request.crc32c()));
+  }
+  PAWL_ASSIGN_OR_RETURN(Partition loaded, snapshot.loader.Finish());
+  if (loaded.log_index() != request.log_index()) {
+    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " is at ",
+                                            loaded.log_index(), ", not at ", request.log_index()));
+  }
+  snapshot.whole = std::make_unique<Partition>(std::move(loaded));
+  snapshot.is_whole = true;
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> ReplicaReceiver::CheckInstall(const InstallSnapshotRequest& request, Replica& replica) {
+  if (replica.role != ReplicaRole::kBackup && replica.role != ReplicaRole::kLearner) {
     return StaleRouting(*hosting_.view(), absl::StrCat("partition ", request.partition(), " is not a backup here"));
   }
-  PAWL_RETURN_IF_ERROR(CheckReign(*replica, request.primary_since()));
-  replica->addressed_epoch = std::max<uint64_t>(replica->addressed_epoch, request.header().epoch());
+  if (absl::Status status = CheckReign(replica, request.primary_since()); !status.ok()) return status;
+  replica.addressed_epoch = std::max<uint64_t>(replica.addressed_epoch, request.header().epoch());
   // Late, or for the second time: what has followed since may have been acknowledged. (In the order of another primary the
   // same index is not the same state.)
-  if (replica->partition != nullptr && replica->ordered_since == replica->primary_since &&
-      replica->partition->log_index() >= request.log_index()) {
-    // OK says that all of it outlives this process.
-    if (replica->CommitIndex() >= request.log_index()) return absl::OkStatus();
-    return absl::UnavailableError(absl::StrCat("partition ", request.partition(), " is durable here up to change ",
-                                               replica->CommitIndex(), " only; send the snapshot again"));
+  if (replica.partition == nullptr || replica.ordered_since != replica.primary_since ||
+      replica.partition->log_index() < request.log_index()) {
+    return std::nullopt;
   }
+  // OK says that all of it outlives this process.
+  if (replica.CommitIndex() >= request.log_index()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("partition ", request.partition(), " is durable here up to change ",
+                                             replica.CommitIndex(), " only; send the snapshot again"));
+}
+
+absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSnapshotRequest& request,
+                                      std::unique_ptr<Partition>& partition) {
+  for (const auto& table : partition->tables()) PAWL_RETURN_IF_ERROR(hosting_.LearnTable(table->spec()).status());
+  const std::shared_ptr<Replica>& replica = view.replicas[request.partition()];
+  absl::Status saved;
   if (log_ != nullptr) {
-    // Under the lock: no later change may be written before it.
-    PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(request.partition(), request.log_index(), snapshot));
+    {
+      MutexLock lock(replica->mu);
+      if (auto answer = CheckInstall(request, *replica)) return *std::move(answer);
+      if (replica->installing) {
+        return absl::UnavailableError(
+            absl::StrCat("a snapshot of partition ", request.partition(), " is being written down; send it again"));
+      }
+      // No later change may be written before it.
+      replica->installing = true;
+    }
+    // Nobody else has the partition yet, so it needs no lock.
+    saved = log_->SaveSnapshot(request.partition(), HoldSnapshot(*partition));
+  }
+  // Destroyed without the lock.
+  std::unique_ptr<Partition> before;
+  std::unique_ptr<Partition> former;
+  MutexLock lock(replica->mu);
+  if (log_ != nullptr) replica->installing = false;
+  PAWL_RETURN_IF_ERROR(saved);
+  if (auto answer = CheckInstall(request, *replica)) {
+    // In another role it goes on with what it has. (One that was dropped has told the log.)
+    if (log_ != nullptr && replica->partition != nullptr) {
+      log_->SaveAgain(request.partition(), replica->partition->log_index());
+    }
+    return *std::move(answer);
   }
   replica->durable_index = partition->log_index();
   replica->ordered_since = replica->primary_since;
   replica->unrecorded_index = partition->log_index();
-  replica->partition = std::move(partition);
-  replica->former = nullptr;
+  before = std::exchange(replica->partition, std::move(partition));
+  former = std::exchange(replica->former, nullptr);
   return absl::OkStatus();
+}
+
+absl::Status ReplicaReceiver::TakeSnapshot(const Hosting::View& view, const InstallSnapshotRequest& request) {
+  if (request.last()) {
+    // The answer to it may have been lost.
+    Replica& replica = *view.replicas[request.partition()];
+    MutexLock lock(replica.mu);
+    if (auto answer = CheckInstall(request, replica)) return *std::move(answer);
+  }
+  PAWL_ASSIGN_OR_RETURN(const std::shared_ptr<Arriving> snapshot, Find(request, view.options));
+  absl::Status status = TakePiece(request, *snapshot);
+  if (status.ok() && request.last()) {
+    std::unique_ptr<Partition> partition;
+    {
+      MutexLock lock(snapshot->mu);
+      partition = std::move(snapshot->whole);
+    }
+    if (partition == nullptr) {
+      return absl::UnavailableError(
+          absl::StrCat("a snapshot of partition ", request.partition(), " is being put in place; send the piece again"));
+    }
+    status = Install(view, request, partition);
+    if (absl::IsUnavailable(status)) {
+      // The piece comes again.
+      MutexLock lock(snapshot->mu);
+      snapshot->whole = std::move(partition);
+      return status;
+    }
+    Forget(snapshot);
+  } else if (!status.ok() && !absl::IsOutOfRange(status)) {
+    Forget(snapshot);
+  }
+  return status;
 }
 
 void ReplicaReceiver::InstallSnapshot(IncomingMessage message, RequestHandler::Reply reply) {
@@ -341,15 +450,7 @@ void ReplicaReceiver::InstallSnapshot(IncomingMessage message, RequestHandler::R
   const auto view = hosting_.view();
   if (status.ok()) status = CheckJob(*view, request.header());
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
-  if (status.ok()) {
-    Arriving whole;
-    status = TakePiece(request, whole);
-    ByteView snapshot;
-    for (const std::string& piece : whole.pieces) snapshot.Append(piece.data(), piece.size());
-    if (status.ok() && request.last()) status = Install(*view, request, snapshot);
-    MutexLock lock(mu_);
-    bytes_arriving_ -= whole.bytes;
-  }
+  if (status.ok()) status = TakeSnapshot(*view, request);
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
   reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
 }

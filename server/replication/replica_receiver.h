@@ -12,6 +12,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/request_handler.h"
@@ -22,17 +23,16 @@
 #include "server/replication/log_entry.h"
 #include "server/replication/recent_entries.h"
 #include "server/replication/waiting_calls.h"
+#include "server/shard/partition_loader.h"
 
 namespace pawl {
 
-// Of one partition; larger ones cannot be moved.
-inline constexpr size_t kMaxSnapshotBytes = size_t{8} << 30;
+// Of one partition of 8 GiB of parameters, with the keys of narrow rows; larger ones cannot be moved.
+inline constexpr size_t kMaxSnapshotBytes = size_t{16} << 30;
 // Snapshots that arrive at one time; a primary sends only a few.
 inline constexpr size_t kMaxSnapshotsArriving = 64;
-// Of all of them together; one is always taken.
+// Of all of them together; one is always taken. They become partitions as they arrive.
 inline constexpr size_t kMaxBytesArriving = kMaxSnapshotBytes;
-// Smaller pieces are put together as they come, so that their number is bounded by the bytes.
-inline constexpr size_t kSmallPieceBytes = size_t{64} << 10;
 // Without another piece, what has arrived is given up. A primary gives up a piece far sooner, and then begins anew.
 inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 
@@ -62,17 +62,34 @@ class ReplicaReceiver {
   void Tick();
 
  private:
+  // A snapshot of which pieces have arrived.
   struct Arriving {
-    std::string node;
-    uint64_t incarnation = 0;
-    uint64_t primary_since = 0;
-    uint64_t log_index = 0;
+    Arriving(const InstallSnapshotRequest& request, const PartitionOptions& options);
+    bool IsOf(const InstallSnapshotRequest& request) const;
+
+    const uint32_t partition;
+    const std::string node;
+    const uint64_t incarnation;
+    const uint64_t primary_since;
+    const uint64_t log_index;
+
+    // Guarded by the receiver's mu_.
     MonotonicTime last_piece;
-    // As they came: what they make together is read piece by piece, and is there once.
-    std::vector<std::string> pieces;
-    size_t bytes = 0;
+    size_t counted_bytes = 0;
+    bool forgotten = false;
+
+    // Held while a piece is read, which takes long for a piece; taken before the receiver's mu_.
+    Mutex mu;
+    PartitionLoader loader PAWL_GUARDED_BY(mu);
+    uint64_t bytes PAWL_GUARDED_BY(mu) = 0;
+    // Of the last piece: a piece whose answer was lost comes again.
+    uint64_t last_offset PAWL_GUARDED_BY(mu) = 0;
+    uint32_t crc PAWL_GUARDED_BY(mu) = 0;
+    // After the last piece, until it is being put in place.
+    std::unique_ptr<Partition> whole PAWL_GUARDED_BY(mu);
+    bool is_whole PAWL_GUARDED_BY(mu) = false;
   };
-  using ArrivingSnapshots = absl::btree_map<uint32_t, Arriving>;  // by partition
+  using ArrivingSnapshots = absl::btree_map<uint32_t, std::shared_ptr<Arriving>>;  // by partition
 
   absl::Status CheckJob(const Hosting::View& view, const ReplicationHeader& header) const;
   // OK if the sender is, by this server's routing, the primary of a partition of which this server has another replica.
@@ -102,10 +119,18 @@ class ReplicaReceiver {
   bool MayLogRefusal();
   // Forgets it and returns the one after it.
   ArrivingSnapshots::iterator Forget(ArrivingSnapshots::iterator snapshot) PAWL_REQUIRES(mu_);
-  // `whole` is the snapshot if this was its last piece; whoever destroys it takes its bytes from `bytes_arriving_`. Takes
-  // the data out of the request.
-  absl::Status TakePiece(InstallSnapshotRequest& request, Arriving& whole);
-  absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request, const ByteView& snapshot);
+  void Forget(const std::shared_ptr<Arriving>& snapshot);
+  // The snapshot that the piece is of, which it begins or goes on with.
+  absl::StatusOr<std::shared_ptr<Arriving>> Find(const InstallSnapshotRequest& request, const PartitionOptions& options);
+  // Reads the piece, unless it has come before.
+  absl::Status TakePiece(const InstallSnapshotRequest& request, Arriving& snapshot);
+  absl::Status CountBytes(Arriving& snapshot, size_t size);
+  absl::Status TakeSnapshot(const Hosting::View& view, const InstallSnapshotRequest& request);
+  // What to answer if the replica need not, or must not, become what the snapshot says.
+  std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica) PAWL_REQUIRES(replica.mu);
+  // Takes the partition only if it returns OK.
+  absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request,
+                       std::unique_ptr<Partition>& partition);
 
   Hosting& hosting_;
   WaitingCalls& waiting_;

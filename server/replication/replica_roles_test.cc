@@ -135,11 +135,14 @@ TEST_F(ReplicaRolesTest, ASnapshotOfWhatIsHereButNotDurableIsNotConfirmed) {
 TEST_F(ReplicaRolesTest, WhatHasArrivedOfASnapshotIsForgottenWhenItsPrimaryIsReplacedOrSilent) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
-  const InstallSnapshotRequest first = FirstPiece(1, 1, "0123456789");
+  const std::string snapshot = SnapshotOf(*EmptyPartition(0));
+  const InstallSnapshotRequest first = FirstPiece(1, 1, snapshot.substr(0, 10));
   InstallSnapshotRequest second = first;
   second.set_offset(10);
+  second.set_data(snapshot.substr(10, 10));
   InstallSnapshotRequest third = first;
   third.set_offset(20);
+  third.set_data(snapshot.substr(20, 10));
   ASSERT_TRUE((*Send(Method::kInstallSnapshot, first))->ok());
   clock_.Advance(kSnapshotPieceTimeout / 2);
   plane_->Tick();
@@ -160,17 +163,21 @@ TEST_F(ReplicaRolesTest, SnapshotsThatArriveHaveABudgetTogether) {
   options_.max_bytes_arriving = 15;
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
-  InstallSnapshotRequest piece = FirstPiece(1, 1, "0123456789");
-  ASSERT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
-  piece.set_partition(1);
-  EXPECT_TRUE(absl::IsResourceExhausted(**Send(Method::kInstallSnapshot, piece)));
+  const std::string snapshot = SnapshotOf(*EmptyPartition(0));
+  const InstallSnapshotRequest first = FirstPiece(1, 1, snapshot.substr(0, 10));
+  ASSERT_TRUE((*Send(Method::kInstallSnapshot, first))->ok());
+  InstallSnapshotRequest other = first;
+  other.set_partition(1);
+  EXPECT_TRUE(absl::IsResourceExhausted(**Send(Method::kInstallSnapshot, other)));
   // The one that is there may be as large as it likes.
-  piece.set_partition(0);
-  piece.set_offset(10);
-  EXPECT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
+  InstallSnapshotRequest second = first;
+  second.set_offset(10);
+  second.set_data(snapshot.substr(10, 10));
+  EXPECT_TRUE((*Send(Method::kInstallSnapshot, second))->ok());
+  // A piece whose answer was lost comes again.
+  EXPECT_TRUE((*Send(Method::kInstallSnapshot, second))->ok());
   // Begun anew, it does not count twice.
-  piece.set_offset(0);
-  EXPECT_TRUE((*Send(Method::kInstallSnapshot, piece))->ok());
+  EXPECT_TRUE((*Send(Method::kInstallSnapshot, first))->ok());
 }
 
 // It may come from a peer.
@@ -209,7 +216,7 @@ TEST_F(ReplicaRolesTest, ALearnerWithNothingThatIsMadeThePrimaryOfAPartitionThat
 }
 
 // It may be as large as all the memory that there is for those that arrive.
-TEST_F(ReplicaRolesTest, ASnapshotIsLoadedAndWrittenAsItsPiecesCameAndCountsUntilThen) {
+TEST_F(ReplicaRolesTest, ASnapshotIsLoadedAsItsPiecesComeAndCountsUntilItIsWrittenDown) {
   TableSpec spec;
   spec.set_id(kTable);
   spec.set_name("blocks");
@@ -233,20 +240,17 @@ TEST_F(ReplicaRolesTest, ASnapshotIsLoadedAndWrittenAsItsPiecesCameAndCountsUnti
   options_.max_bytes_arriving = snapshot.size();
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
-  InstallSnapshotRequest first = FirstPiece(1, 1, snapshot.substr(0, kSmallPieceBytes));
+  InstallSnapshotRequest first = FirstPiece(1, 1, snapshot.substr(0, snapshot.size() / 2));
   first.set_log_index(primarys->log_index());
   InstallSnapshotRequest last = WholeSnapshot(1, 1, *primarys);
-  last.set_offset(kSmallPieceBytes);
-  last.set_data(snapshot.substr(kSmallPieceBytes));
+  last.set_offset(snapshot.size() / 2);
+  last.set_data(snapshot.substr(snapshot.size() / 2));
   InstallSnapshotRequest other = FirstPiece(1, 1, "0123456789");
   other.set_partition(1);
   int saved = 0;
-  log_->on_save = [&](const ByteView& bytes) {
+  log_->on_save = [&](HeldSnapshot held) {
     ++saved;
-    EXPECT_EQ(bytes.fragments().size(), 2u);
-    std::string whole(bytes.size(), '\0');
-    bytes.CopyTo(whole.data());
-    EXPECT_EQ(whole, snapshot);
+    EXPECT_EQ(held.Fingerprint(), Fingerprint(*primarys));
     EXPECT_TRUE(absl::IsResourceExhausted(**Send(Method::kInstallSnapshot, other)));
   };
   ASSERT_TRUE((*Send(Method::kInstallSnapshot, first))->ok());

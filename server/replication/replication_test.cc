@@ -209,7 +209,7 @@ class ReplicationTest : public testing::Test {
     std::string text;
     for (const ReplicaFingerprint& replica : answer->replicas()) {
       text += std::to_string(replica.partition()) + ":" + std::to_string(replica.log_index()) + ":" +
-              std::to_string(replica.crc32c()) + " ";
+              std::to_string(replica.fingerprint()) + " ";
     }
     return text;
   }

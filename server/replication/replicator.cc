@@ -26,33 +26,38 @@ struct Replicator::Install {
   std::string address;
   uint64_t primary_since = 0;
   HeldSnapshot snapshot;
-  // What has been taken of it, with its checksum: all before this byte of this fragment.
-  size_t fragment = 0;
-  size_t offset = 0;
+  MonotonicTime began;
+  // The piece under way, which is sent again if it fails, and where in the snapshot it begins; the checksum of all up to its
+  // end.
+  std::string piece;
+  // Read and not sent: sections end where they end.
+  std::string ahead;
+  uint64_t offset = 0;
   uint32_t crc = 0;
-  // What has arrived, and when the piece after it was sent.
-  size_t sent = 0;
   MonotonicTime piece_sent;
+  // Of the present piece.
+  uint32_t failed_tries = 0;
+  MonotonicTime first_try;
 
-  std::string NextPiece() {
-    std::string piece;
-    const auto fragments = snapshot.bytes.fragments();
-    while (fragment < fragments.size() && piece.size() < kSnapshotPieceBytes) {
-      const size_t size = std::min(kSnapshotPieceBytes - piece.size(), fragments[fragment].size() - offset);
-      piece.append(fragments[fragment].data() + offset, size);
-      offset += size;
-      if (offset < fragments[fragment].size()) break;
-      ++fragment;
-      offset = 0;
-    }
+  void NextPiece(size_t size) {
+    offset += piece.size();
+    if (ahead.size() < size && !snapshot.at_end()) snapshot.Read(size - ahead.size(), ahead);
+    piece = ahead.substr(0, size);
+    ahead.erase(0, piece.size());
     crc = Crc32c(crc, piece.data(), piece.size());
-    return piece;
+    failed_tries = 0;
   }
+  bool IsLastPiece() const { return snapshot.at_end() && ahead.empty(); }
 };
 
 Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock,
                        const RecentEntries& recent, Events events)
-    : options_(options), transport_(transport), clock_(clock), recent_(recent), events_(std::move(events)) {}
+    : options_(options),
+      transport_(transport),
+      clock_(clock),
+      recent_(recent),
+      events_(std::move(events)),
+      pace_(static_cast<double>(options.repair_bytes_per_s)) {}
 
 std::shared_ptr<ReplicationLane> Replicator::NewLane(const ServerAddress& address) {
   const Server server(address.node(), address.incarnation());
@@ -265,6 +270,7 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
 void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position) {
   follower.acked = std::max(follower.acked, position);
   if (!follower.counts) {
+    follower.drain.Look(follower.lane->BytesOf(replica.index), clock_.Now());
     const uint64_t last = replica.partition->log_index();
     if (follower.acked < last && follower.lane->Bytes() > kNearlyCaughtUpBytes) return;
     // From here on nothing is acknowledged without it.
@@ -288,7 +294,10 @@ void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position
 }
 
 void Replicator::AppendHeld(Follower& follower) {
-  for (ReplicationLane::Entry& entry : follower.held) follower.lane->Append(std::move(entry));
+  for (ReplicationLane::Entry& entry : follower.held) {
+    follower.drain.OnAppended(entry.bytes.size());
+    follower.lane->Append(std::move(entry));
+  }
   follower.held.clear();
   follower.held_bytes = 0;
 }
@@ -336,6 +345,7 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
   }
   bool any_wants_snapshot = false;
   bool any_changes_lanes = false;
+  bool pushes_waited = false;
   for (const ReplicaPosition& position : response.positions()) {
     const std::shared_ptr<Replica> replica = events_.find(position.partition());
     if (replica == nullptr) continue;
@@ -360,6 +370,7 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
         wants_snapshot = true;
       } else {
         const bool was_on_catch_up_lane = follower->on_catch_up_lane;
+        pushes_waited = pushes_waited || (follower->counts && !was_on_catch_up_lane);
         Advance(*replica, *follower, position.log_index());
         any_changes_lanes = any_changes_lanes || was_on_catch_up_lane != follower->on_catch_up_lane;
       }
@@ -367,6 +378,11 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
     if (wants_snapshot) WantSnapshot(replica->index);
     any_wants_snapshot = any_wants_snapshot || wants_snapshot;
     events_.advanced(replica);
+  }
+  if (pushes_waited) {
+    const MonotonicTime now = clock_.Now();
+    MutexLock lock(mu_);
+    pace_.OnReplication(now - sent, now);
   }
   if (any_changes_lanes) PumpLanes();
   if (any_wants_snapshot) BeginInstalls();
@@ -428,6 +444,7 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
       install->address = follower.lane->address();
       install->primary_since = replica->primary_since;
       install->snapshot = HoldSnapshot(*replica->partition);
+      install->began = now;
       follower.state = Follower::State::kInstalling;
     }
   }
@@ -439,58 +456,104 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
     });
   }
   if (install->node.empty()) return false;
-  SendPiece(install);
+  SendNextPiece(install);
   return true;
 }
 
+void Replicator::SendNextPiece(const std::shared_ptr<Install>& install) {
+  install->NextPiece(options_.snapshot_piece_bytes);
+  install->first_try = clock_.Now();
+  SendPiece(install);
+}
+
 void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
-  std::string piece = install->NextPiece();
-  const size_t size = piece.size();
   InstallSnapshotRequest request;
   *request.mutable_header() = events_.header();
   request.set_partition(install->replica->index);
   request.set_primary_since(install->primary_since);
-  request.set_log_index(install->snapshot.log_index);
-  request.set_offset(install->sent);
-  request.set_data(std::move(piece));
-  const size_t whole = install->snapshot.bytes.size();
-  request.set_last(install->sent + size == whole);
+  request.set_log_index(install->snapshot.log_index());
+  request.set_offset(install->offset);
+  request.set_data(install->piece);
+  request.set_last(install->IsLastPiece());
   request.set_crc32c(install->crc);
-  const MonotonicDuration timeout = kSnapshotPieceDeadline + (request.last() ? TransferTime(whole) : MonotonicDuration(0));
+  const MonotonicDuration timeout =
+      kSnapshotPieceDeadline +
+      (request.last() ? TransferTime(install->snapshot.approximate_bytes()) : MonotonicDuration::zero());
   install->piece_sent = clock_.Now();
   transport_.Call(install->address, Method::kInstallSnapshot, EncodeSmall(request), timeout,
-                  [this, install, size](absl::Status status, IncomingMessage) { OnPiece(install, size, status); });
+                  [this, install](absl::Status status, IncomingMessage) { OnPiece(install, status); });
 }
 
-void Replicator::OnPiece(const std::shared_ptr<Install>& install, size_t bytes, const absl::Status& status) {
-  if (!status.ok()) return EndInstall(install, status);
-  install->sent += bytes;
-  if (install->sent == install->snapshot.bytes.size()) return EndInstall(install, status);
-  if (!IsWanted(*install)) return EndInstall(install, absl::AbortedError("the follower needs another one by now"));
+void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::Status& status) {
+  const MonotonicTime now = clock_.Now();
+  if (!status.ok()) return OnPieceFailed(install, status);
+  const size_t bytes = install->piece.size();
+  {
+    MutexLock lock(mu_);
+    if (const auto peer = peers_.find(Server(install->node, install->incarnation)); peer != peers_.end()) {
+      peer->second.installs_fail_since.reset();
+    }
+    pace_.OnPiece(bytes, install->piece_sent, now);
+  }
+  if (install->IsLastPiece()) return EndInstall(install, status);
+  // All of it will have arrived when the rest has taken as long as its share.
+  const double sent = static_cast<double>(install->offset + bytes);
+  const double rest = std::max(0.0, static_cast<double>(install->snapshot.approximate_bytes()) - sent);
+  const auto left = std::chrono::duration_cast<MonotonicDuration>((now - install->began) * (rest / sent));
+  if (!IsWanted(*install, now + left, /*fails=*/false)) {
+    return EndInstall(install, absl::AbortedError("the follower needs no snapshot any more"));
+  }
   MonotonicDuration pause = MonotonicDuration::zero();
   {
     MutexLock lock(mu_);
     if (is_limited_) {
-      const MonotonicTime now = clock_.Now();
+      const double rate = pace_.bytes_per_s();
       next_piece_ = std::max(next_piece_, now) +
-                    std::chrono::nanoseconds(uint64_t{1'000'000'000} * bytes / options_.repair_bytes_per_s);
+                    std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(bytes) / rate));
       pause = next_piece_ - now;
     }
   }
-  if (pause < std::chrono::milliseconds(1)) return SendPiece(install);
-  transport_.After(pause, [this, install] {
+  if (pause < std::chrono::milliseconds(1)) return SendNextPiece(install);
+  transport_.After(pause, [this, install, end = now + left] {
     // Its server may be gone meanwhile.
-    if (!IsWanted(*install)) return EndInstall(install, absl::AbortedError("the follower needs another one by now"));
+    if (!IsWanted(*install, end, /*fails=*/false)) {
+      return EndInstall(install, absl::AbortedError("the follower needs no snapshot any more"));
+    }
+    SendNextPiece(install);
+  });
+}
+
+void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install, const absl::Status& status) {
+  const MonotonicTime now = clock_.Now();
+  const bool may_pass = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  if (may_pass) {
+    MutexLock lock(mu_);
+    if (const auto peer = peers_.find(Server(install->node, install->incarnation)); peer != peers_.end()) {
+      peer->second.install_failed_at = now;
+      if (!peer->second.installs_fail_since.has_value()) peer->second.installs_fail_since = install->piece_sent;
+    }
+  }
+  const MonotonicDuration pause = GrowingPause(++install->failed_tries, kSnapshotRetryInterval, kMaxPieceRetryInterval);
+  if (!may_pass || now + pause - install->first_try > kPieceTriesTimeout) return EndInstall(install, status);
+  if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true)) return EndInstall(install, status);
+  OnFailure(Server(install->node, install->incarnation), status);
+  transport_.After(pause, [this, install, status] {
+    if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true)) return EndInstall(install, status);
     SendPiece(install);
   });
 }
 
-bool Replicator::IsWanted(const Install& install) {
+bool Replicator::IsWanted(const Install& install, MonotonicTime end, bool fails) {
   Replica& replica = *install.replica;
   MutexLock lock(replica.mu);
-  const Follower* const follower = replica.FindFollower(install.node, install.incarnation);
-  return replica.HasDataAsPrimary() && follower != nullptr && follower->install == install.attempt &&
-         follower->state == Follower::State::kInstalling;
+  Follower* const follower = replica.FindFollower(install.node, install.incarnation);
+  if (!replica.HasDataAsPrimary() || follower == nullptr || follower->install != install.attempt ||
+      follower->state != Follower::State::kInstalling) {
+    return false;
+  }
+  follower->install_end = end;
+  follower->install_fails = fails;
+  return true;
 }
 
 void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status) {
@@ -499,13 +562,6 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
     MutexLock lock(mu_);
     --installs_;
     if (closed_) return;
-    const auto peer = peers_.find(Server(install->node, install->incarnation));
-    if (peer != peers_.end() && status.ok()) {
-      peer->second.installs_fail_since.reset();
-    } else if (peer != peers_.end() && (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
-      peer->second.install_failed_at = clock_.Now();
-      if (!peer->second.installs_fail_since.has_value()) peer->second.installs_fail_since = install->piece_sent;
-    }
   }
   bool again = false;
   {
@@ -518,8 +574,8 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
         AppendHeld(*follower);
         follower->failed_installs = 0;
         follower->install_from.reset();
-        follower->acked = install->snapshot.log_index;
-        Advance(replica, *follower, install->snapshot.log_index);
+        follower->acked = install->snapshot.log_index();
+        Advance(replica, *follower, install->snapshot.log_index());
       } else {
         replica.StartAnew(*follower);
       }

@@ -19,6 +19,7 @@
 #include "proto/scheduler.pb.h"
 #include "server/replication/lane.h"
 #include "server/replication/recent_entries.h"
+#include "server/replication/repair_pace.h"
 #include "server/replication/replica.h"
 
 namespace pawl {
@@ -30,10 +31,12 @@ inline constexpr size_t kMaxSnapshotsUnderWay = 2;
 inline constexpr size_t kSnapshotPieceBytes = size_t{512} << 10;
 // Of the last one, before whose answer the whole is loaded and written down, the TransferTime of the whole besides.
 inline constexpr std::chrono::milliseconds kSnapshotPieceDeadline{5000};
-// After a snapshot that did not arrive, or during which more was pushed than is kept behind it; doubled with each one that
-// follows, up to the second. So a follower that cannot keep up costs the network what --repair_bytes_per_s allows and
-// the others nothing; pushes are not slowed for its sake.
+// After a piece that did not arrive; doubled with each try that follows, up to the second. After the third it is given up, and
+// with it the snapshot: the follower is silent, and what is kept behind the snapshot takes memory.
 inline constexpr std::chrono::milliseconds kSnapshotRetryInterval{50};
+inline constexpr std::chrono::milliseconds kMaxPieceRetryInterval{400};
+inline constexpr std::chrono::milliseconds kPieceTriesTimeout{8000};
+// After a snapshot that was given up the first interval is waited, and twice as long after each one that follows, up to this.
 inline constexpr std::chrono::milliseconds kMaxSnapshotRetryInterval{5000};
 // Of one server no more often it is logged what it refuses.
 inline constexpr std::chrono::seconds kLaneRefusalLogInterval{1};
@@ -43,8 +46,10 @@ inline constexpr std::chrono::seconds kFailedInstallCounts{1};
 inline constexpr std::chrono::milliseconds kPromiseInterval{100};
 
 struct ReplicatorOptions {
-  // Of all snapshots together, so that repair leaves the network and the processors to the training.
-  uint64_t repair_bytes_per_s = uint64_t{16} << 20;
+  // Of all snapshots together, at most. Below it the rate follows what is to spare: RepairPace.
+  uint64_t repair_bytes_per_s = uint64_t{1} << 30;
+  // Of one piece of a snapshot.
+  size_t snapshot_piece_bytes = kSnapshotPieceBytes;
 };
 
 // Thread-safe; owns no thread. The transport must have let go of all calls before this is destroyed. Locks: a
@@ -90,6 +95,8 @@ class Replicator {
 
   // Snapshots take what they can get from now on: this server has little time left.
   void LiftLimit();
+  // Runs `action` after `delay`.
+  void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) { transport_.After(delay, std::move(action)); }
   // Nothing is sent or begun from now on; calls under way end by themselves.
   void Close();
 
@@ -128,10 +135,12 @@ class Replicator {
   void WantSnapshot(uint32_t partition) PAWL_EXCLUDES(mu_);
   void BeginInstalls();
   bool BeginInstall(const std::shared_ptr<Replica>& replica);
+  void SendNextPiece(const std::shared_ptr<Install>& install);
   void SendPiece(const std::shared_ptr<Install>& install);
-  void OnPiece(const std::shared_ptr<Install>& install, size_t bytes, const absl::Status& status);
-  // Whether the follower still waits for this snapshot.
-  static bool IsWanted(const Install& install);
+  void OnPiece(const std::shared_ptr<Install>& install, const absl::Status& status);
+  void OnPieceFailed(const std::shared_ptr<Install>& install, const absl::Status& status);
+  // Whether the follower still waits for this snapshot; notes how it goes.
+  static bool IsWanted(const Install& install, MonotonicTime end, bool fails);
   void EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status);
   // Sends what was kept for it.
   static void AppendHeld(Follower& follower);
@@ -153,6 +162,7 @@ class Replicator {
   // Partitions of which a follower needs a snapshot, each once.
   std::deque<uint32_t> wanting_ PAWL_GUARDED_BY(mu_);
   size_t installs_ PAWL_GUARDED_BY(mu_) = 0;
+  RepairPace pace_ PAWL_GUARDED_BY(mu_);
   // When the bytes sent so far are paid for.
   MonotonicTime next_piece_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();
 };

@@ -174,6 +174,7 @@ class Partition {
   std::vector<std::shared_ptr<const TableSchema>> tables() const;
 
  private:
+  friend class PartitionFormat1Loader;
   friend class PartitionLoader;
   friend class PartitionSaver;
   // Of a test: breaks what the partition keeps.

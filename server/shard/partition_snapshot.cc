@@ -1,563 +1,457 @@
 #include "server/shard/partition_snapshot.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstring>
-#include <limits>
-#include <optional>
-#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "client_lib/base/crc32c.h"
-#include "client_lib/base/partitioner.h"
-#include "client_lib/base/status_macros.h"
+#include "server/shard/partition_format_2.h"
+#include "server/shard/partition_loader.h"
 
 namespace pawl {
+
+using format_2::Kind;
+
+struct HeldSnapshot::State {
+  struct Sum {
+    std::shared_ptr<const TableSchema> table;
+    HeldRows rows;
+  };
+  struct Early {
+    uint32_t rank;
+    uint64_t ordinal;
+    uint32_t table;
+    Gradient gradient;
+  };
+  // What is read next.
+  enum class Part { kHead, kTables, kStep, kSums, kEarly, kEnd, kOver };
+
+  // Header and the sections before the tables.
+  std::string head;
+  std::vector<HeldTable> tables;
+  bool is_sync = false;
+  uint64_t key_count = 0;
+  std::vector<Sum> sums;
+  std::vector<Early> early;
+
+  Part part = Part::kHead;
+  uint64_t sections = 0;
+  uint64_t rows = 0;
+  // Within the part: the table, sum or gradient; what of it; the slab or block, or the offset.
+  size_t item = 0;
+  enum class TableStage { kSpec, kRows, kBest } stage = TableStage::kSpec;
+  size_t position = 0;
+};
+
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are saved as they lie in memory");
-
-constexpr char kMagic[8] = {'P', 'A', 'W', 'L', 'P', 'A', 'R', 'T'};
-constexpr uint32_t kFormat = 1;
-// Small pieces are put together in chunks of this size; longer runs of a lent block stay where they are.
-constexpr size_t kChunkBytes = 64 << 10;
-constexpr size_t kMinLentBytes = 4096;
-constexpr uint64_t kMaxContiguous = uint64_t{1} << 63;
-
-using Row = std::pair<uint64_t, const float*>;
-
-std::vector<Row> SortedRows(const RowStore& store) {
-  std::vector<Row> rows;
-  rows.reserve(store.size());
-  store.ForEach([&](uint64_t key, const float* row) { rows.emplace_back(key, row); });
-  std::sort(rows.begin(), rows.end());
-  return rows;
+template <typename T>
+void AppendNumber(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
+
+void AppendFloats(std::string& out, const float* floats, size_t count) {
+  out.append(reinterpret_cast<const char*>(floats), count * sizeof(float));
+}
+
+void AppendWindow(std::string& out, const PushWindow& window) {
+  AppendNumber<uint64_t>(out, window.contiguous());
+  uint64_t ahead = window.count() - window.contiguous();
+  AppendNumber<uint16_t>(out, ahead);
+  for (uint16_t distance = 1; ahead > 0; ++distance) {
+    if (window.Look(window.contiguous() + distance) != PushWindow::Answer::kDuplicate) continue;
+    AppendNumber<uint16_t>(out, distance);
+    --ahead;
+  }
+}
+
+// Of one row of a table or of one of its other sets of rows.
+uint64_t HashRow(Kind kind, uint32_t table, uint64_t key, const float* row, size_t floats) {
+  const std::array<uint64_t, 2> name = {static_cast<uint64_t>(kind) << 32 | table, key};
+  return XXH3_64bits_withSeed(row, floats * sizeof(float), XXH3_64bits(name.data(), sizeof(name)));
+}
+
+// A section while its body grows at the end of `out`.
+class Section {
+ public:
+  Section(std::string& out, uint64_t& sections, Kind kind) : out_(out), begin_(out.size()) {
+    ++sections;
+    AppendNumber<uint8_t>(out_, static_cast<uint8_t>(kind));
+    AppendNumber<uint8_t>(out_, 0);
+    AppendNumber<uint16_t>(out_, 0);
+    AppendNumber<uint32_t>(out_, 0);
+  }
+  ~Section() {
+    const uint32_t bytes = static_cast<uint32_t>(body_bytes());
+    std::memcpy(out_.data() + begin_ + 4, &bytes, sizeof(bytes));
+  }
+  size_t body_bytes() const { return out_.size() - begin_ - format_2::kSectionHeaderBytes; }
+  bool IsFull() const { return body_bytes() >= format_2::kSectionBytes; }
+
+ private:
+  std::string& out_;
+  const size_t begin_;
+};
 
 }  // namespace
 
+// Holds, writes and hashes. The state's order is that of the document.
 class PartitionSaver {
  public:
-  // The bytes of a run stay as they are while its owner lives.
-  using Sink = absl::FunctionRef<void(const char* data, size_t size, const std::shared_ptr<const void>& owner)>;
+  using State = HeldSnapshot::State;
 
-  explicit PartitionSaver(Sink sink) : sink_(sink) {}
+  explicit PartitionSaver(State& state) : state_(state) {}
 
-  void Save(const Partition& partition) {
-    const PartitionOptions& options = partition.options_;
-    Bytes(kMagic, sizeof(kMagic));
-    Number<uint32_t>(kFormat);
-    Number<uint32_t>(partition.index_);
-    Number<uint32_t>(options.partitions);
-    Number<uint32_t>(options.logical_workers);
-    Number<uint32_t>(options.consistency.mode());
-    Number<uint32_t>(options.consistency.staleness());
-    Number<uint32_t>(options.consistency.backup_workers());
-    Number<uint64_t>(options.job_seed);
-    Number<uint64_t>(partition.log_index_);
-    Number<uint64_t>(partition.restored_at_);
-    Number<uint64_t>(partition.best_step_);
-    Number<uint64_t>(partition.version_);
-    Number<uint64_t>(partition.min_clock_);
-    Number<uint64_t>(partition.counters_.pushes_applied);
-    Number<uint64_t>(partition.counters_.pushes_late);
-    Number<uint64_t>(partition.counters_.keys_pushed);
-    for (const Partition::Worker& worker : partition.workers_) {
-      Number<uint64_t>(worker.incarnation);
-      Number<uint64_t>(worker.clock);
-      Number<uint64_t>(worker.counts_from);
-      Number<uint8_t>(worker.released);
-      Window(partition.WindowOf(worker));
-    }
-    Number<uint32_t>(partition.clients_.size());
-    for (const auto& [number, client] : partition.clients_) {
-      Number<uint32_t>(number);
-      Number<uint64_t>(client.incarnation);
-      Window(client.window);
-    }
-    Number<uint32_t>(partition.tables_.size());
-    for (const auto& [id, part] : partition.tables_) Table(part);
-    if (options.consistency.mode() == SYNC) Sum(partition.step_sum_);
-    Flush();
-  }
-
- private:
-  template <typename T>
-  void Number(T value) {
-    Bytes(&value, sizeof(value));
-  }
-
-  void Bytes(const void* data, size_t size) {
-    const char* rest = static_cast<const char*>(data);
-    while (size > 0) {
-      if (filled_ == kChunkBytes || chunk_ == nullptr) {
-        Flush();
-        chunk_ = std::make_shared_for_overwrite<char[]>(kChunkBytes);
-        filled_ = flushed_ = 0;
-      }
-      const size_t count = std::min(size, kChunkBytes - filled_);
-      std::memcpy(chunk_.get() + filled_, rest, count);
-      filled_ += count;
-      rest += count;
-      size -= count;
-    }
-  }
-
-  // Of the chunk, what comes after goes on being used.
-  void Flush() {
-    if (filled_ > flushed_) sink_(chunk_.get() + flushed_, filled_ - flushed_, chunk_);
-    flushed_ = filled_;
-  }
-
-  void Lent(const std::shared_ptr<const BlockLoan>& loan) {
-    const size_t size = loan->size() * sizeof(float);
-    const char* data = reinterpret_cast<const char*>(loan->data());
-    if (size < kMinLentBytes) return Bytes(data, size);
-    Flush();
-    sink_(data, size, loan);
-  }
-
-  void Fragments(const ByteView& bytes) {
-    for (const ByteView::Fragment& fragment : bytes.fragments()) Bytes(fragment.data(), fragment.size());
-  }
-
-  void Window(const PushWindow& window) {
-    Number<uint64_t>(window.contiguous());
-    uint64_t ahead = window.count() - window.contiguous();
-    Number<uint16_t>(ahead);
-    for (uint16_t distance = 1; ahead > 0; ++distance) {
-      if (window.Look(window.contiguous() + distance) != PushWindow::Answer::kDuplicate) continue;
-      Number<uint16_t>(distance);
-      --ahead;
-    }
-  }
-
-  void Table(const TablePart& part) {
-    const TableSchema& table = part.table();
-    const std::string spec = table.spec().SerializeAsString();
-    Number<uint32_t>(spec.size());
-    Bytes(spec.data(), spec.size());
-    Number<uint64_t>(part.row_count());
-    if (table.is_dense()) {
-      for (const auto& [key, block] : part.blocks_) {
-        Number<uint64_t>(key);
-        Lent(std::make_shared<const BlockLoan>(block.weights.Lend()));
-        Lent(std::make_shared<const BlockLoan>(block.state.Lend()));
-      }
-    } else {
-      const size_t row_bytes = (table.MaxRowWidth() + part.StateFloats(table.MaxRowWidth())) * sizeof(float);
-      Rows(part.rows_, row_bytes);
-    }
-    Number<uint8_t>(part.best_ != nullptr);
-    if (part.best_ == nullptr) return;
-    const TablePart::Best& best = *part.best_;
-    Number<uint64_t>(best.keys.size());
-    for (size_t i = 0; i < best.keys.size(); ++i) {
-      Number<uint64_t>(best.keys[i]);
-      if (table.is_dense()) {
-        Lent(best.blocks[i]);
-      } else {
-        Bytes(&best.weights[i * table.MaxRowWidth()], table.MaxRowWidth() * sizeof(float));
-      }
-    }
-  }
-
-  void Rows(const RowStore& store, size_t row_bytes) {
-    for (const auto& [key, row] : SortedRows(store)) {
-      Number<uint64_t>(key);
-      Bytes(row, row_bytes);
-    }
-  }
-
-  void Sum(const StepSum& sum) {
-    Number<uint64_t>(sum.key_count_);
-    const StepSum::Rank none;
-    for (uint32_t number = 0; number < sum.ranks_; ++number) {
-      const auto open = sum.open_.find(number);
-      const StepSum::Rank& rank = open == sum.open_.end() ? none : open->second;
-      Number<uint64_t>(rank.next_ordinal);
-      Number<uint32_t>(rank.early.size());
+  void Hold(const Partition& partition) {
+    state_.is_sync = partition.options_.consistency.mode() == SYNC;
+    Head(partition);
+    state_.tables.reserve(partition.tables_.size());
+    for (const auto& [id, part] : partition.tables_) state_.tables.push_back(part.Hold());
+    if (!state_.is_sync) return;
+    const StepSum& sum = partition.step_sum_;
+    state_.key_count = sum.key_count_;
+    for (const auto& [id, table_sum] : sum.sums_) state_.sums.push_back({table_sum.table, table_sum.rows.Hold()});
+    for (const auto& [number, rank] : sum.open_) {
       for (const auto& [ordinal, staged] : rank.early) {
-        Number<uint64_t>(ordinal);
-        Number<uint32_t>(staged.table->id());
-        Number<uint64_t>(staged.gradient.keys.size() / sizeof(uint64_t));
-        Fragments(staged.gradient.keys);
-        Fragments(staged.gradient.values);
-      }
-    }
-    Number<uint32_t>(sum.sums_.size());
-    for (const auto& [id, table_sum] : sum.sums_) {
-      Number<uint32_t>(id);
-      Number<uint64_t>(table_sum.rows.size());
-      for (const auto& [key, row] : SortedRows(table_sum.rows)) {
-        Number<uint64_t>(key);
-        Bytes(row, table_sum.table->RowWidth(key) * sizeof(float));
+        state_.early.push_back({number, ordinal, staged.table->id(), staged.gradient});
       }
     }
   }
 
-  const Sink sink_;
-  std::shared_ptr<char[]> chunk_;
-  size_t filled_ = 0;
-  size_t flushed_ = 0;
-};
+  uint64_t ApproximateBytes() const {
+    uint64_t bytes = state_.head.size();
+    const auto rows = [](uint64_t count, uint64_t floats) { return count * (sizeof(uint64_t) + floats * sizeof(float)); };
+    for (const HeldTable& table : state_.tables) {
+      const uint64_t width = table.table->MaxRowWidth();
+      bytes += rows(table.row_count(), width + table.StateFloats(0));
+      if (table.best != nullptr) bytes += rows(table.best->rows.size() + table.best->blocks.size(), width);
+    }
+    for (const State::Sum& sum : state_.sums) bytes += rows(sum.rows.size(), sum.table->MaxRowWidth());
+    for (const State::Early& early : state_.early) {
+      bytes += early.gradient.keys.size() + early.gradient.values.size();
+    }
+    return bytes;
+  }
 
-class PartitionLoader {
- public:
-  PartitionLoader(uint32_t index, const PartitionOptions& options, const ByteView& bytes)
-      : partition_(index, options), fragments_(bytes.fragments()), left_(bytes.size()), size_(bytes.size()) {}
+  // Appends one or more sections.
+  void ReadSome(std::string& out) {
+    switch (state_.part) {
+      case State::Part::kHead:
+        out.append(state_.head);
+        return Next(State::Part::kTables, !state_.tables.empty());
+      case State::Part::kTables:
+        Table(out, state_.tables[state_.item]);
+        return;
+      case State::Part::kStep: {
+        if (state_.is_sync) {
+          const Section section(out, state_.sections, Kind::kStep);
+          AppendNumber<uint64_t>(out, state_.key_count);
+        }
+        return Next(State::Part::kSums, !state_.sums.empty());
+      }
+      case State::Part::kSums:
+        Sum(out, state_.sums[state_.item]);
+        return;
+      case State::Part::kEarly:
+        Early(out, state_.early[state_.item]);
+        return;
+      case State::Part::kEnd: {
+        const uint64_t sections = state_.sections;
+        const Section section(out, state_.sections, Kind::kEnd);
+        AppendNumber<uint64_t>(out, sections);
+        AppendNumber<uint64_t>(out, state_.rows);
+        state_.part = State::Part::kOver;
+        return;
+      }
+      case State::Part::kOver:
+        return;
+    }
+  }
 
-  absl::StatusOr<Partition> Load() {
-    PAWL_RETURN_IF_ERROR(Header());
-    PAWL_RETURN_IF_ERROR(Workers());
-    PAWL_RETURN_IF_ERROR(Clients());
-    PAWL_RETURN_IF_ERROR(Tables());
-    if (options().consistency.mode() == SYNC) PAWL_RETURN_IF_ERROR(Sum());
-    if (left_ > 0) return Damaged("the snapshot ends before the bytes do");
-    return std::move(partition_);
+  uint64_t Fingerprint() const {
+    XXH3_state_t* const ordered = XXH3_createState();
+    XXH3_64bits_reset(ordered);
+    const auto update = [&](const void* data, size_t size) { XXH3_64bits_update(ordered, data, size); };
+    const auto number = [&](uint64_t value) { update(&value, sizeof(value)); };
+    update(state_.head.data(), state_.head.size());
+    uint64_t rows = 0;
+    for (const HeldTable& table : state_.tables) {
+      const uint32_t id = table.table->id();
+      const std::string spec = table.table->spec().SerializeAsString();
+      number(spec.size());
+      update(spec.data(), spec.size());
+      number(table.best != nullptr);
+      const auto width = [&](uint64_t key) { return table.table->RowWidth(key); };
+      table.rows.ForEach([&](uint64_t key, const float* row) {
+        rows += HashRow(Kind::kRows, id, key, row, width(key) + table.StateFloats(key));
+      });
+      for (const HeldTable::Block& block : table.blocks) {
+        number(block.key);
+        update(block.weights.data(), block.weights.size() * sizeof(float));
+        update(block.state.data(), block.state.size() * sizeof(float));
+      }
+      if (table.best == nullptr) continue;
+      table.best->rows.ForEach(
+          [&](uint64_t key, const float* row) { rows += HashRow(Kind::kBest, id, key, row, width(key)); });
+      for (const auto& [key, weights] : table.best->blocks) {
+        number(key);
+        update(weights.data(), weights.size() * sizeof(float));
+      }
+    }
+    number(state_.key_count);
+    for (const State::Sum& sum : state_.sums) {
+      sum.rows.ForEach([&](uint64_t key, const float* row) {
+        rows += HashRow(Kind::kSums, sum.table->id(), key, row, sum.table->RowWidth(key));
+      });
+    }
+    for (const State::Early& early : state_.early) {
+      number(early.rank);
+      number(early.ordinal);
+      number(early.table);
+      number(early.gradient.keys.size());
+      for (const ByteView* view : {&early.gradient.keys, &early.gradient.values}) {
+        for (const ByteView::Fragment& fragment : view->fragments()) update(fragment.data(), fragment.size());
+      }
+    }
+    number(rows);
+    const uint64_t fingerprint = XXH3_64bits_digest(ordered);
+    XXH3_freeState(ordered);
+    return fingerprint;
   }
 
  private:
-  const PartitionOptions& options() const { return partition_.options_; }
-
-  absl::Status Damaged(absl::string_view problem) const {
-    return absl::DataLossError(
-        absl::StrCat("snapshot of partition ", partition_.index_, ", byte ", size_ - left_, " of ", size_, ": ", problem));
+  // Goes on with the next part, or, if there is none of it, with the one after it.
+  void Next(State::Part part, bool has_any) {
+    state_.part = part;
+    state_.item = 0;
+    state_.position = 0;
+    if (has_any) return;
+    if (part == State::Part::kTables) Next(State::Part::kStep, true);
+    if (part == State::Part::kSums) Next(State::Part::kEarly, !state_.early.empty());
+    if (part == State::Part::kEarly) Next(State::Part::kEnd, true);
+  }
+  void NextItem(State::Part after, size_t items, bool has_any_after) {
+    state_.position = 0;
+    if (++state_.item == items) Next(after, has_any_after);
   }
 
-  // Whether `count` things of at least `bytes` each can be there.
-  absl::Status Expect(uint64_t count, size_t bytes, absl::string_view what) const {
-    if (count <= left_ / bytes) return absl::OkStatus();
-    return Damaged(absl::StrCat(count, " ", what, " of ", bytes, " bytes or more do not fit what is left"));
-  }
-
-  // REQUIRES: so much is left.
-  void Take(void* out, size_t size) {
-    char* end = static_cast<char*>(out);
-    left_ -= size;
-    while (size > 0) {
-      if (fragment_.empty()) {
-        fragment_ = fragments_.front();
-        fragments_.remove_prefix(1);
+  void Head(const Partition& partition) {
+    std::string& out = state_.head;
+    const PartitionOptions& options = partition.options_;
+    out.append(format_2::kMagic, sizeof(format_2::kMagic));
+    AppendNumber<uint32_t>(out, format_2::kFormat);
+    {
+      const Section section(out, state_.sections, Kind::kJob);
+      AppendNumber<uint32_t>(out, partition.index_);
+      AppendNumber<uint32_t>(out, options.partitions);
+      AppendNumber<uint32_t>(out, options.logical_workers);
+      AppendNumber<uint32_t>(out, options.consistency.mode());
+      AppendNumber<uint32_t>(out, options.consistency.staleness());
+      AppendNumber<uint32_t>(out, options.consistency.backup_workers());
+      AppendNumber<uint64_t>(out, options.job_seed);
+    }
+    {
+      const Section section(out, state_.sections, Kind::kState);
+      AppendNumber<uint64_t>(out, partition.log_index_);
+      AppendNumber<uint64_t>(out, partition.restored_at_);
+      AppendNumber<uint64_t>(out, partition.best_step_);
+      AppendNumber<uint64_t>(out, partition.version_);
+      AppendNumber<uint64_t>(out, partition.min_clock_);
+      AppendNumber<uint64_t>(out, partition.counters_.pushes_applied);
+      AppendNumber<uint64_t>(out, partition.counters_.pushes_late);
+      AppendNumber<uint64_t>(out, partition.counters_.keys_pushed);
+    }
+    for (uint32_t rank = 0; rank < options.logical_workers;) {
+      const Section section(out, state_.sections, Kind::kRanks);
+      AppendNumber<uint32_t>(out, rank);
+      for (; rank < options.logical_workers && !section.IsFull(); ++rank) Rank(partition, rank);
+    }
+    for (auto client = partition.clients_.begin(); client != partition.clients_.end();) {
+      const Section section(out, state_.sections, Kind::kClients);
+      for (; client != partition.clients_.end() && !section.IsFull(); ++client) {
+        AppendNumber<uint32_t>(out, client->first);
+        AppendNumber<uint64_t>(out, client->second.incarnation);
+        AppendWindow(out, client->second.window);
       }
-      const size_t count = std::min(size, fragment_.size());
-      std::memcpy(end, fragment_.data(), count);
-      fragment_.remove_prefix(count);
-      end += count;
-      size -= count;
     }
   }
 
-  template <typename T>
-  absl::Status Number(T& number, absl::string_view what) {
-    if (left_ < sizeof(T)) return Damaged(absl::StrCat("the bytes end before ", what));
-    Take(&number, sizeof(T));
-    return absl::OkStatus();
+  void Rank(const Partition& partition, uint32_t rank) {
+    std::string& out = state_.head;
+    const Partition::Worker& worker = partition.workers_[rank];
+    const PushWindow& window = partition.WindowOf(worker);
+    const auto open = partition.step_sum_.open_.find(rank);
+    const uint64_t next_ordinal = open == partition.step_sum_.open_.end() ? 0 : open->second.next_ordinal;
+    uint8_t flags = 0;
+    if (worker.released) flags |= format_2::kReleased;
+    if (worker.counts_from != 0) flags |= format_2::kCountsFrom;
+    if (window.count() != 0) flags |= format_2::kWindow;
+    if (next_ordinal != 0) flags |= format_2::kNextOrdinal;
+    AppendNumber<uint8_t>(out, flags);
+    AppendNumber<uint64_t>(out, worker.incarnation);
+    AppendNumber<uint64_t>(out, worker.clock);
+    if (worker.counts_from != 0) AppendNumber<uint64_t>(out, worker.counts_from);
+    if (window.count() != 0) AppendWindow(out, window);
+    if (next_ordinal != 0) AppendNumber<uint64_t>(out, next_ordinal);
   }
 
-  template <typename T>
-  absl::Status SameAsJob(T expected, absl::string_view what) {
-    T number;
-    PAWL_RETURN_IF_ERROR(Number(number, what));
-    if (number == expected) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("snapshot of partition ", partition_.index_, ": its ", what, " is ", number, ", not ", expected));
+  // One row of a section.
+  void Row(std::string& out, uint64_t key, const float* row, size_t floats) {
+    ++state_.rows;
+    AppendNumber<uint64_t>(out, key);
+    AppendFloats(out, row, floats);
   }
 
-  absl::Status Flag(bool& flag, absl::string_view what) {
-    uint8_t number;
-    PAWL_RETURN_IF_ERROR(Number(number, what));
-    if (number > 1) return Damaged(absl::StrCat(what, " is ", number, ", neither 0 nor 1"));
-    flag = number == 1;
-    return absl::OkStatus();
-  }
-
-  absl::Status Header() {
-    char magic[sizeof(kMagic)];
-    PAWL_RETURN_IF_ERROR(Number(magic, "beginning"));
-    if (std::memcmp(magic, kMagic, sizeof(kMagic)) != 0) return Damaged("it does not begin as a snapshot does");
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(kFormat, "format"));
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(partition_.index_, "partition"));
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(options().partitions, "number of partitions"));
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(options().logical_workers, "number of logical workers"));
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(options().consistency.mode(), "consistency.mode"));
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(options().consistency.staleness(), "consistency.staleness"));
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint32_t>(options().consistency.backup_workers(), "consistency.backup_workers"));
-    PAWL_RETURN_IF_ERROR(SameAsJob<uint64_t>(options().job_seed, "seed"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.log_index_, "log_index"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.restored_at_, "restored_at"));
-    if (partition_.restored_at_ > partition_.log_index_) return Damaged("restored_at is beyond log_index");
-    PAWL_RETURN_IF_ERROR(Number(partition_.best_step_, "best_step"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.version_, "version"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.min_clock_, "min_clock"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.counters_.pushes_applied, "pushes_applied"));
-    PAWL_RETURN_IF_ERROR(Number(partition_.counters_.pushes_late, "pushes_late"));
-    return Number(partition_.counters_.keys_pushed, "keys_pushed");
-  }
-
-  absl::Status Window(PushWindow& window) {
-    uint64_t contiguous;
-    uint16_t ahead;
-    PAWL_RETURN_IF_ERROR(Number(contiguous, "contiguous"));
-    PAWL_RETURN_IF_ERROR(Number(ahead, "ahead"));
-    if (contiguous > kMaxContiguous) return Damaged("more ordinals than a sender can have pushed");
-    window = PushWindow(contiguous);
-    uint16_t previous = 0;
-    for (; ahead > 0; --ahead) {
-      uint16_t distance;
-      PAWL_RETURN_IF_ERROR(Number(distance, "distance"));
-      if (distance <= previous || distance >= kPushWindow) return Damaged("ordinals out of order or beyond the window");
-      window.Take(contiguous + distance);
-      previous = distance;
+  // A section of the rows of whole slabs, beginning at state_.position, which are given back if `release` is not null.
+  void Slabs(std::string& out, Kind kind, uint32_t table, const HeldRows& rows, HeldRows* release,
+             absl::FunctionRef<size_t(uint64_t key)> floats) {
+    const Section section(out, state_.sections, kind);
+    AppendNumber<uint32_t>(out, table);
+    AppendNumber<uint32_t>(out, 0);
+    while (state_.position < rows.slab_count() && !section.IsFull()) {
+      rows.ForEachInSlab(state_.position, [&](uint64_t key, const float* row) { Row(out, key, row, floats(key)); });
+      if (release != nullptr) release->Release(state_.position);
+      ++state_.position;
     }
-    return absl::OkStatus();
   }
 
-  absl::Status Workers() {
-    const bool is_sync = options().consistency.mode() == SYNC;
-    size_t ahead = 0;
-    for (Partition::Worker& worker : partition_.workers_) {
-      PAWL_RETURN_IF_ERROR(Number(worker.incarnation, "incarnation"));
-      PAWL_RETURN_IF_ERROR(Number(worker.clock, "clock"));
-      uint64_t counts_from;
-      bool released;
-      PAWL_RETURN_IF_ERROR(Number(counts_from, "counts_from"));
-      PAWL_RETURN_IF_ERROR(Flag(released, "released"));
-      if (counts_from > partition_.min_clock_) return Damaged("a clock counts from beyond min_clock");
-      worker.counts_from = counts_from;
-      worker.released = released;
-      if (is_sync && (worker.released || worker.counts_from > 0)) return Damaged("a released logical worker in SYNC");
-      ahead += worker.clock > partition_.version_;
-      PushWindow window;
-      PAWL_RETURN_IF_ERROR(Window(window));
-      if (window.count() > 0) worker.window = std::make_unique<PushWindow>(window);
-    }
-    partition_.CountAll();
-    // The rest of the partition relies on both.
-    if (is_sync ? ahead >= partition_.NeededWorkers() : partition_.version_ > 0) {
-      return Damaged("the version is not that of the clocks");
-    }
-    if (partition_.LowestClock().value_or(partition_.min_clock_) != partition_.min_clock_) {
-      return Damaged("min_clock is not that of the clocks");
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Clients() {
-    uint32_t count;
-    PAWL_RETURN_IF_ERROR(Number(count, "number of clients"));
-    std::optional<uint32_t> previous;
-    for (; count > 0; --count) {
-      uint32_t number;
-      Partition::Client client;
-      PAWL_RETURN_IF_ERROR(Number(number, "client"));
-      if (number >= kMaxClients || number <= previous) return Damaged("clients out of order or beyond their limit");
-      PAWL_RETURN_IF_ERROR(Number(client.incarnation, "incarnation"));
-      PAWL_RETURN_IF_ERROR(Window(client.window));
-      partition_.clients_.emplace_hint(partition_.clients_.end(), number, client);
-      previous = number;
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Tables() {
-    uint32_t count;
-    PAWL_RETURN_IF_ERROR(Number(count, "number of tables"));
-    if (count > kMaxTablesOfPartition) {
-      return Damaged(absl::StrCat(count, " tables; a job has at most ", kMaxTablesOfPartition));
-    }
-    std::optional<uint32_t> previous;
-    for (; count > 0; --count) {
-      uint32_t spec_bytes;
-      PAWL_RETURN_IF_ERROR(Number(spec_bytes, "length of a spec"));
-      if (spec_bytes > kMaxTableSpecBytes) return Damaged(absl::StrCat("a spec of ", spec_bytes, " bytes"));
-      PAWL_RETURN_IF_ERROR(Expect(spec_bytes, 1, "bytes of a spec"));
-      std::string bytes(spec_bytes, '\0');
-      Take(bytes.data(), spec_bytes);
-      TableSpec spec;
-      if (!spec.ParseFromString(bytes) || spec.SerializeAsString() != bytes) {
-        return Damaged("a spec that is not as protobuf writes it");
-      }
-      if (spec.id() <= previous) return Damaged("tables out of order");
-      previous = spec.id();
-      const auto schema = TableSchema::Create(spec, options().job_seed);
-      if (!schema.ok()) return Damaged(schema.status().message());
-      TablePart part(*schema);
-      PAWL_RETURN_IF_ERROR(Annotate(Table(part), absl::StrCat("table '", spec.name(), "'")));
-      partition_.tables_.emplace(spec.id(), std::move(part));
-    }
-    return absl::OkStatus();
-  }
-
-  // Reads one key of `table`, which comes after `previous`.
-  absl::Status Key(const TableSchema& table, std::optional<uint64_t>& previous, uint64_t& key) {
-    PAWL_RETURN_IF_ERROR(Number(key, "key"));
-    if (key <= previous) return Damaged(absl::StrCat("key ", key, " out of order"));
-    previous = key;
-    if (table.is_dense() && key >= table.BlockCount()) return Damaged(absl::StrCat("there is no block ", key));
-    if (PartitionOf(table.id(), key, options().partitions) != partition_.index_) {
-      return Damaged(absl::StrCat("key ", key, " belongs to another partition"));
-    }
-    return absl::OkStatus();
-  }
-
-  // Reads keys, each followed by `floats(key)` floats that go to where `place(key, floats)` points.
-  template <typename Floats, typename Place>
-  absl::Status Rows(const TableSchema& table, Floats floats, Place place) {
-    uint64_t count;
-    PAWL_RETURN_IF_ERROR(Number(count, "number of rows"));
-    PAWL_RETURN_IF_ERROR(Expect(count, sizeof(uint64_t), "rows"));
-    std::optional<uint64_t> previous;
-    for (; count > 0; --count) {
-      uint64_t key;
-      PAWL_RETURN_IF_ERROR(Key(table, previous, key));
-      const size_t size = floats(key);
-      PAWL_RETURN_IF_ERROR(Expect(size, sizeof(float), "elements"));
-      place(key, size);
-    }
-    return absl::OkStatus();
-  }
-
-  void TakeFloats(SharedBlock& block) {
-    if (block.size() > 0) Take(block.Mutable(), block.size() * sizeof(float));
-  }
-
-  absl::Status Table(TablePart& part) {
-    const TableSchema& table = part.table();
+  void Table(std::string& out, HeldTable& held) {
+    const TableSchema& table = *held.table;
     const auto width = [&](uint64_t key) { return table.RowWidth(key); };
-    PAWL_RETURN_IF_ERROR(Rows(
-        table, [&](uint64_t key) { return width(key) + part.StateFloats(width(key)); },
-        [&](uint64_t key, size_t floats) {
-          if (table.is_dense()) {
-            TablePart::Block block{SharedBlock(width(key)), SharedBlock(floats - width(key))};
-            TakeFloats(block.weights);
-            TakeFloats(block.state);
-            part.blocks_.emplace_hint(part.blocks_.end(), key, std::move(block));
-            part.block_floats_ += floats;
-          } else {
-            bool inserted;
-            Take(part.rows_.FindOrInsert(key, floats, inserted), floats * sizeof(float));
-          }
-        }));
-    bool has_best;
-    PAWL_RETURN_IF_ERROR(Flag(has_best, "has_best"));
-    if (!has_best) return absl::OkStatus();
-    part.best_ = std::make_unique<TablePart::Best>();
-    TablePart::Best& best = *part.best_;
-    return Rows(table, width, [&](uint64_t key, size_t floats) {
-      best.keys.push_back(key);
-      if (table.is_dense()) {
-        SharedBlock block(floats);
-        TakeFloats(block);
-        best.blocks.push_back(std::make_shared<const BlockLoan>(block.Lend()));
-      } else {
-        best.weights.resize(best.weights.size() + floats);
-        Take(&best.weights[best.weights.size() - floats], floats * sizeof(float));
+    switch (state_.stage) {
+      case State::TableStage::kSpec: {
+        const Section section(out, state_.sections, Kind::kTable);
+        out.append(table.spec().SerializeAsString());
+        state_.stage = State::TableStage::kRows;
+        return;
       }
-    });
+      case State::TableStage::kRows: {
+        if (state_.position < held.rows.slab_count()) {
+          return Slabs(out, Kind::kRows, table.id(), held.rows, &held.rows,
+                       [&](uint64_t key) { return width(key) + held.StateFloats(key); });
+        }
+        if (state_.position < held.blocks.size()) {
+          const Section section(out, state_.sections, Kind::kRows);
+          AppendNumber<uint32_t>(out, table.id());
+          AppendNumber<uint32_t>(out, 0);
+          while (state_.position < held.blocks.size() && !section.IsFull()) {
+            HeldTable::Block& block = held.blocks[state_.position++];
+            Row(out, block.key, block.weights.data(), block.weights.size());
+            AppendFloats(out, block.state.data(), block.state.size());
+            const HeldTable::Block read = std::move(block);
+          }
+          return;
+        }
+        state_.position = 0;
+        state_.stage = State::TableStage::kBest;
+        return;
+      }
+      case State::TableStage::kBest: {
+        const HeldTable::Best* const best = held.best.get();
+        const size_t size = best == nullptr ? 0 : best->rows.slab_count() + best->blocks.size();
+        if (best != nullptr && !best->blocks.empty()) {
+          const Section section(out, state_.sections, Kind::kBest);
+          AppendNumber<uint32_t>(out, table.id());
+          AppendNumber<uint32_t>(out, 0);
+          while (state_.position < size && !section.IsFull()) {
+            const auto& [key, weights] = best->blocks[state_.position++];
+            Row(out, key, weights.data(), weights.size());
+          }
+        } else if (best != nullptr) {
+          // Also of none: that some are kept.
+          Slabs(out, Kind::kBest, table.id(), best->rows, nullptr, width);
+        }
+        if (state_.position < size) return;
+        state_.stage = State::TableStage::kSpec;
+        return NextItem(State::Part::kStep, state_.tables.size(), true);
+      }
+    }
   }
 
-  absl::Status Sum() {
-    StepSum& sum = partition_.step_sum_;
-    PAWL_RETURN_IF_ERROR(Number(sum.key_count_, "key_count"));
-    for (uint32_t number = 0; number < sum.ranks_; ++number) {
-      StepSum::Rank rank;
-      uint32_t early;
-      PAWL_RETURN_IF_ERROR(Number(rank.next_ordinal, "next_ordinal"));
-      PAWL_RETURN_IF_ERROR(Number(early, "number of early gradients"));
-      for (; early > 0; --early) PAWL_RETURN_IF_ERROR(Early(sum, rank));
-      if (rank.next_ordinal > 0 || !rank.early.empty()) sum.open_.emplace_hint(sum.open_.end(), number, std::move(rank));
+  void Sum(std::string& out, State::Sum& sum) {
+    Slabs(out, Kind::kSums, sum.table->id(), sum.rows, &sum.rows, [&](uint64_t key) { return sum.table->RowWidth(key); });
+    if (state_.position == sum.rows.slab_count()) {
+      NextItem(State::Part::kEarly, state_.sums.size(), !state_.early.empty());
     }
-    if (!sum.sum_at_close_) {
-      while (sum.first_open_rank_ < sum.ranks_ && partition_.HasEnded(sum.first_open_rank_)) ++sum.first_open_rank_;
-    }
-    uint32_t tables;
-    PAWL_RETURN_IF_ERROR(Number(tables, "number of sums"));
-    std::optional<uint32_t> previous;
-    for (; tables > 0; --tables) {
-      uint32_t id;
-      PAWL_RETURN_IF_ERROR(Number(id, "table"));
-      const TablePart* const part = partition_.FindTable(id);
-      if (part == nullptr || id <= previous) return Damaged(absl::StrCat("a sum of table ", id, " out of order"));
-      previous = id;
-      const TableSchema& table = part->table();
-      RowStore rows(table.is_dense() ? 0 : table.MaxRowWidth());
-      PAWL_RETURN_IF_ERROR(Rows(
-          table, [&](uint64_t key) { return table.RowWidth(key); },
-          [&](uint64_t key, size_t floats) {
-            bool inserted;
-            Take(rows.FindOrInsert(key, floats, inserted), floats * sizeof(float));
-          }));
-      sum.sums_.emplace(id, StepSum::Sum{part->shared_table(), std::move(rows)});
-    }
-    return absl::OkStatus();
   }
 
-  absl::Status Early(StepSum& sum, StepSum::Rank& rank) {
-    uint64_t ordinal;
-    uint32_t id;
-    uint64_t keys;
-    PAWL_RETURN_IF_ERROR(Number(ordinal, "ordinal"));
-    if (ordinal < rank.next_ordinal || (!rank.early.empty() && ordinal <= rank.early.rbegin()->first)) {
-      return Damaged(absl::StrCat("an early gradient with ordinal ", ordinal, " out of order"));
+  // The keys, then the values, in sections that each say of what they are a part.
+  void Early(std::string& out, State::Early& early) {
+    const Gradient& gradient = early.gradient;
+    const size_t size = gradient.keys.size() + gradient.values.size();
+    const Section section(out, state_.sections, Kind::kEarly);
+    AppendNumber<uint32_t>(out, early.rank);
+    AppendNumber<uint32_t>(out, early.table);
+    AppendNumber<uint64_t>(out, early.ordinal);
+    AppendNumber<uint64_t>(out, gradient.keys.size());
+    AppendNumber<uint64_t>(out, gradient.values.size());
+    AppendNumber<uint64_t>(out, state_.position);
+    size_t begin = 0;
+    for (const ByteView* view : {&gradient.keys, &gradient.values}) {
+      for (const ByteView::Fragment& fragment : view->fragments()) {
+        const size_t end = begin + fragment.size();
+        if (state_.position < end && !section.IsFull()) {
+          const size_t offset = state_.position - begin;
+          const size_t count = std::min(fragment.size() - offset, format_2::kSectionBytes);
+          out.append(fragment.data() + offset, count);
+          state_.position += count;
+          if (offset + count < fragment.size()) return;
+        }
+        begin = end;
+      }
     }
-    PAWL_RETURN_IF_ERROR(Number(id, "table"));
-    const TablePart* const part = partition_.FindTable(id);
-    if (part == nullptr) return Damaged(absl::StrCat("an early gradient of table ", id, ", which does not exist"));
-    PAWL_RETURN_IF_ERROR(Number(keys, "number of keys"));
-    PAWL_RETURN_IF_ERROR(Expect(keys, sizeof(uint64_t), "keys"));
-    const size_t key_bytes = keys * sizeof(uint64_t);
-    std::shared_ptr<char[]> key_memory = std::make_shared_for_overwrite<char[]>(key_bytes);
-    Take(key_memory.get(), key_bytes);
-    const ByteView key_view(key_memory.get(), key_bytes);
-    size_t value_bytes;
-    absl::Status status = part->table().CheckKeys(key_view, partition_.index_, options().partitions, value_bytes);
-    if (!status.ok()) return Damaged(status.message());
-    PAWL_RETURN_IF_ERROR(Expect(value_bytes, 1, "bytes of values"));
-    const auto memory = std::make_shared_for_overwrite<char[]>(key_bytes + value_bytes);
-    key_view.CopyTo(memory.get());
-    Take(memory.get() + key_bytes, value_bytes);
-    const Gradient gradient{ByteView(memory.get(), key_bytes), ByteView(memory.get() + key_bytes, value_bytes), memory};
-    status = part->table().CheckGradient(part->table().spec().element_type(), /*exponent=*/0, gradient.keys, gradient.values,
-                                         partition_.index_, options().partitions);
-    if (!status.ok()) return Damaged(status.message());
-    sum.staged_bytes_ += key_bytes + value_bytes;
-    rank.early.emplace_hint(rank.early.end(), ordinal, StepSum::Staged{part->shared_table(), gradient});
-    return absl::OkStatus();
+    if (state_.position < size) return;
+    early.gradient = Gradient();
+    NextItem(State::Part::kEnd, state_.early.size(), true);
   }
 
-  Partition partition_;
-  absl::Span<const ByteView::Fragment> fragments_;
-  ByteView::Fragment fragment_;  // what is left of the present one
-  size_t left_;
-  const size_t size_;
+  State& state_;
 };
 
-void SavePartition(const Partition& partition, absl::FunctionRef<void(const void* data, size_t size)> sink) {
-  PartitionSaver([&](const char* data, size_t size, const std::shared_ptr<const void>&) {
-    sink(data, size);
-  }).Save(partition);
+HeldSnapshot::HeldSnapshot() = default;
+HeldSnapshot::HeldSnapshot(HeldSnapshot&&) noexcept = default;
+HeldSnapshot& HeldSnapshot::operator=(HeldSnapshot&&) noexcept = default;
+HeldSnapshot::~HeldSnapshot() = default;
+
+bool HeldSnapshot::at_end() const { return state_ == nullptr || state_->part == State::Part::kOver; }
+
+void HeldSnapshot::Read(size_t bytes, std::string& out) {
+  const size_t begin = out.size();
+  out.reserve(begin + std::min<uint64_t>(bytes + format_2::kSectionBytes, approximate_bytes_ + format_2::kSectionBytes));
+  while (!at_end() && out.size() - begin < bytes) PartitionSaver(*state_).ReadSome(out);
 }
+
+uint64_t HeldSnapshot::Fingerprint() const { return PartitionSaver(*state_).Fingerprint(); }
 
 HeldSnapshot HoldSnapshot(const Partition& partition) {
   HeldSnapshot snapshot;
-  snapshot.log_index = partition.log_index();
-  PartitionSaver([&](const char* data, size_t size, const std::shared_ptr<const void>& owner) {
-    snapshot.bytes.Append(data, size);
-    if (snapshot.owners.empty() || snapshot.owners.back() != owner) snapshot.owners.push_back(owner);
-  }).Save(partition);
+  snapshot.state_ = std::make_unique<HeldSnapshot::State>();
+  PartitionSaver saver(*snapshot.state_);
+  saver.Hold(partition);
+  snapshot.log_index_ = partition.log_index();
+  snapshot.approximate_bytes_ = saver.ApproximateBytes();
   return snapshot;
 }
 
-absl::StatusOr<Partition> LoadPartition(uint32_t index, const PartitionOptions& options, const ByteView& bytes) {
-  return PartitionLoader(index, options, bytes).Load();
+void SavePartition(const Partition& partition, absl::FunctionRef<void(const void* data, size_t size)> sink) {
+  HeldSnapshot snapshot = HoldSnapshot(partition);
+  while (!snapshot.at_end()) {
+    std::string piece;
+    snapshot.Read(format_2::kSectionBytes, piece);
+    sink(piece.data(), piece.size());
+  }
 }
 
-uint32_t Fingerprint(const Partition& partition) {
-  uint32_t crc = 0;
-  SavePartition(partition, [&](const void* data, size_t size) { crc = Crc32c(crc, data, size); });
-  return crc;
+absl::StatusOr<Partition> LoadPartition(uint32_t index, const PartitionOptions& options, const ByteView& bytes) {
+  PartitionLoader loader(index, options);
+  for (const ByteView::Fragment& fragment : bytes.fragments()) {
+    if (absl::Status status = loader.Append({fragment.data(), fragment.size()}); !status.ok()) return status;
+  }
+  return loader.Finish();
 }
+
+uint64_t Fingerprint(const Partition& partition) { return HoldSnapshot(partition).Fingerprint(); }
 
 }  // namespace pawl

@@ -1,11 +1,12 @@
 // All of a partition's state as bytes: for new replicas, checkpoints, restarts and comparison.
-// partition_snapshot_format.md tells the bytes.
+// partition_snapshot_format.md specifies the bytes.
 #ifndef PAWL_SERVER_SHARD_PARTITION_SNAPSHOT_H_
 #define PAWL_SERVER_SHARD_PARTITION_SNAPSHOT_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -17,30 +18,54 @@ namespace pawl {
 
 // Largest spec of a table in a snapshot, in bytes; those that TableSchema accepts are far smaller.
 inline constexpr uint32_t kMaxTableSpecBytes = 64 << 10;
+// Largest body of a section. A dense block with all of its slots fits.
+inline constexpr uint32_t kMaxSnapshotSectionBytes = 4 << 20;
 
-// Hands the snapshot to `sink` run by run; the bytes are there until the sink returns. Dense blocks are handed out
-// where they lie. Partitions in equal states give equal bytes. There is no checksum in them: whoever
-// sends or stores them adds his own.
-void SavePartition(const Partition& partition, absl::FunctionRef<void(const void* data, size_t size)> sink);
+// A partition at one moment: it does not change, whatever becomes of the partition. To hold one costs references to its
+// slabs and blocks, and a copy of those that the partition changes before they have been read.
+//
+// One thread reads it, once, from front to back, and it gives its memory back as it is read. It may be destroyed on any
+// thread.
+class HeldSnapshot {
+ public:
+  HeldSnapshot();
+  HeldSnapshot(HeldSnapshot&&) noexcept;
+  HeldSnapshot& operator=(HeldSnapshot&&) noexcept;
+  ~HeldSnapshot();
 
-// A snapshot in memory, of the moment at which it was made.
-struct HeldSnapshot {
-  uint64_t log_index = 0;
-  ByteView bytes;
-  std::vector<std::shared_ptr<const void>> owners;  // of the bytes
+  // Of the last change in it.
+  uint64_t log_index() const { return log_index_; }
+  // How many bytes it has, about: for timeouts and budgets.
+  uint64_t approximate_bytes() const { return approximate_bytes_; }
+
+  bool at_end() const;
+  // Appends whole sections to `out` until these are at least `bytes`, or the snapshot ends. REQUIRES: !at_end().
+  void Read(size_t bytes, std::string& out);
+
+  // Equal for replicas that have applied the same changes: a hash that does not depend on the order of the rows.
+  // REQUIRES: nothing has been read.
+  uint64_t Fingerprint() const;
+
+ private:
+  friend class PartitionSaver;
+  friend HeldSnapshot HoldSnapshot(const Partition& partition);
+  struct State;
+
+  uint64_t log_index_ = 0;
+  uint64_t approximate_bytes_ = 0;
+  std::unique_ptr<State> state_;
 };
-// Copies only sparse rows; dense blocks are lent (SharedBlock), and copied by whoever changes them first. The
-// snapshot may be read and destroyed on any thread.
+
 HeldSnapshot HoldSnapshot(const Partition& partition);
 
-// The partition that was saved. The bytes may come from anybody: all lengths and counts are checked before anything
-// is allocated for them, and what is accepted is saved as the same bytes again.
-// DATA_LOSS: no partition's snapshot, telling the byte and what is wrong. INVALID_ARGUMENT: one
-// of another partition, of another job or of a later format.
+// Hands the snapshot to `sink` run by run; the bytes are there until the sink returns.
+void SavePartition(const Partition& partition, absl::FunctionRef<void(const void* data, size_t size)> sink);
+
+// The partition that was saved; see PartitionLoader (partition_loader.h).
 absl::StatusOr<Partition> LoadPartition(uint32_t index, const PartitionOptions& options, const ByteView& bytes);
 
-// CRC32C of the snapshot: equal for replicas that have applied the same changes.
-uint32_t Fingerprint(const Partition& partition);
+// See HeldSnapshot::Fingerprint.
+uint64_t Fingerprint(const Partition& partition);
 
 }  // namespace pawl
 

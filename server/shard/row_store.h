@@ -2,73 +2,157 @@
 #ifndef PAWL_SERVER_SHARD_ROW_STORE_H_
 #define PAWL_SERVER_SHARD_ROW_STORE_H_
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/shard/shared_block.h"
 
 namespace pawl {
 
-// Maps a key to a run of floats whose address never changes. Rows of up to
-// kMaxSlabRowFloats lie together in slabs, so that a row costs no allocation of its
-// own; larger ones (blocks) are allocated one by one. Not thread-safe.
+// Maps of an index that has grown.
+inline constexpr size_t kIndexMaps = 64;
+
+namespace internal {
+
+// Which map has the keys with these upper bits of the hash. The last map has twice as many keys as the first, and those
+// between follow a geometric series: so the maps reach the load at which they double one after the other.
+inline constexpr size_t kIndexHashBits = 12;
+extern const std::array<uint8_t, size_t{1} << kIndexHashBits> kIndexMapOf;
+
+}  // namespace internal
+
+// The rows that a RowStore had when it was held, in no particular order. They never change. May be read by one thread at
+// a time and destroyed on any, also after the store's end.
+class HeldRows {
+ public:
+  HeldRows() = default;
+
+  uint64_t size() const { return rows_; }
+  size_t slab_count() const { return slabs_.size(); }
+
+  // Calls visit(uint64_t key, const float* row) for the rows of one slab. REQUIRES: it has not been released.
+  template <typename Visit>
+  void ForEachInSlab(size_t slab, Visit visit) const {
+    const uint64_t first = uint64_t{slab} << rows_shift_;
+    const uint64_t count = std::min<uint64_t>(rows_ - first, uint64_t{1} << rows_shift_);
+    const BlockLoan& loan = slabs_[slab];
+    const float* const keys = loan.data() + loan.size() - (size_t{2} << rows_shift_);
+    for (uint64_t i = 0; i < count; ++i) {
+      uint64_t key;
+      std::memcpy(&key, keys + 2 * i, sizeof(key));
+      visit(key, loan.data() + i * stride_);
+    }
+  }
+  // Of all slabs.
+  template <typename Visit>
+  void ForEach(Visit visit) const {
+    for (size_t slab = 0; slab < slabs_.size(); ++slab) ForEachInSlab(slab, visit);
+  }
+
+  // Gives a slab back: the store can change it without copying it again.
+  void Release(size_t slab) { BlockLoan released = std::move(slabs_[slab]); }
+
+ private:
+  friend class RowStore;
+
+  std::vector<BlockLoan> slabs_;
+  uint64_t rows_ = 0;
+  size_t stride_ = 0;
+  uint32_t rows_shift_ = 0;
+};
+
+// Maps a key to a run of floats. Rows lie in slabs of about kSlabFloats together with their keys; larger ones have a slab
+// each. A held slab is copied by the first change after the hold: holding costs a reference per slab, and memory only
+// for the slabs that are changed while the hold lives. Not thread-safe.
 //
 // Invariants:
 // 1. Every key's row has the number of floats that it was inserted with.
 // 2. Rows of 16 floats and more begin on a cache line.
+// 3. A row's address stays until the store is held and the row is changed after that.
+// 4. One insertion rehashes at most one of the kIndexMaps maps of the index, and these do not grow at the same time.
 class RowStore {
  public:
+  // A job has hundreds of partitions, each with a slab begun; and a change after a hold copies one.
+  static constexpr size_t kSlabFloats = 4096;
+
   // `row_floats`: floats in every row, or 0 if they differ (blocks).
   explicit RowStore(size_t row_floats);
   RowStore(RowStore&&) = default;
   RowStore& operator=(RowStore&&) = default;
 
-  size_t size() const { return index_.size(); }
-  bool contains(uint64_t key) const { return index_.contains(key); }
+  size_t size() const { return rows_; }
+  bool contains(uint64_t key) const { return Map(key).contains(key); }
   // Floats that are held, over all rows.
   uint64_t float_count() const { return float_count_; }
 
-  // Fetches the index entry of a key that Find or Insert will soon ask for.
-  void Prefetch(uint64_t key) const { index_.prefetch(key); }
+  // Fetches the index entry of a key that Find or FindOrInsert will soon ask for.
+  void Prefetch(uint64_t key) const { Map(key).prefetch(key); }
 
   // Null if there is no such row.
-  float* Find(uint64_t key) const {
-    const auto found = index_.find(key);
-    return found == index_.end() ? nullptr : found->second;
+  const float* Find(uint64_t key) const {
+    const IndexMap& map = Map(key);
+    const auto found = map.find(key);
+    if (found == map.end()) return nullptr;
+    return slabs_[found->second >> rows_shift_].memory.data() + (found->second & row_mask_) * stride_;
   }
 
-  // Finds the row or makes one of `floats` floats with unspecified content; `inserted` says which.
-  // REQUIRES: floats == row_floats, if that is not 0.
-  float* FindOrInsert(uint64_t key, size_t floats, bool& inserted);
+  // Finds the row, to be changed until the next Hold, or makes one of `floats` floats with unspecified content;
+  // `inserted` says which. REQUIRES: floats == row_floats, if that is not 0; fewer than 2^32 rows.
+  float* FindOrInsert(uint64_t key, size_t floats, bool& inserted) {
+    const auto [entry, is_new] = Map(key).try_emplace(key, static_cast<uint32_t>(rows_));
+    inserted = is_new;
+    if (is_new) return Insert(key, floats);
+    return Writable(entry->second);
+  }
 
-  // Calls visit(uint64_t key, const float* row) for every row, in no particular
-  // order: for what does not depend on one.
+  // The rows as they are now.
+  HeldRows Hold() const;
+
+  // Calls visit(uint64_t key, const float* row) for every row, in the order of their insertion.
   template <typename Visit>
   void ForEach(Visit visit) const {
-    for (const auto& [key, row] : index_) visit(key, static_cast<const float*>(row));
+    Hold().ForEach(visit);
   }
 
-  // In ascending order, so that whoever walks over the rows does so in the same order everywhere.
-  std::vector<uint64_t> SortedKeys() const;
-
  private:
-  struct Free {
-    void operator()(float* floats) const { std::free(floats); }
+  using IndexMap = absl::flat_hash_map<uint64_t, uint32_t>;
+  struct Slab {
+    SharedBlock memory;
+    // As many holds have been made when it was last known not to be shared.
+    uint32_t holds;
   };
-  using Floats = std::unique_ptr<float[], Free>;
 
-  static Floats Allocate(size_t floats);
+  static size_t MapOf(uint64_t key) {
+    return internal::kIndexMapOf[(key * 0x9e3779b97f4a7c15u) >> (64 - internal::kIndexHashBits)];
+  }
+  const IndexMap& Map(uint64_t key) const { return index_.size() == 1 ? index_.front() : index_[MapOf(key)]; }
+  IndexMap& Map(uint64_t key) { return index_.size() == 1 ? index_.front() : index_[MapOf(key)]; }
 
-  size_t stride_;  // floats from one row of a slab to the next; 0: no slabs
-  size_t rows_in_slab_;
-  size_t rows_left_ = 0;  // in the last slab
-  float* next_row_ = nullptr;
+  float* Writable(uint32_t row) {
+    Slab& slab = slabs_[row >> rows_shift_];
+    if (slab.holds == holds_) return slab.memory.MutableUnlent() + (row & row_mask_) * stride_;
+    return Unshared(slab) + (row & row_mask_) * stride_;
+  }
+  float* Unshared(Slab& slab);
+  float* Insert(uint64_t key, size_t floats);
+  void SplitIndex();
+
+  size_t stride_;        // floats from one row of a slab to the next; 0: a slab has one row
+  uint32_t rows_shift_;  // a slab has 2^rows_shift_ rows
+  uint32_t row_mask_;
+  uint64_t rows_ = 0;
   uint64_t float_count_ = 0;
-  std::vector<Floats> memory_;
-  absl::flat_hash_map<uint64_t, float*> index_;
+  mutable uint32_t holds_ = 0;
+  // Row i lies in slab i >> rows_shift_.
+  std::vector<Slab> slabs_;
+  // Row numbers by key. One map, or kIndexMaps of them.
+  std::vector<IndexMap> index_;
 };
 
 }  // namespace pawl

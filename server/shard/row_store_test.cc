@@ -1,7 +1,12 @@
 #include "server/shard/row_store.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <deque>
 #include <map>
+#include <random>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -12,7 +17,7 @@ namespace {
 TEST(RowStore, KeepsEveryRowWhereItIs) {
   for (const size_t width : {1u, 3u, 16u, 17u, 1000u, 5000u}) {
     RowStore store(width);
-    std::map<uint64_t, float*> where;
+    std::map<uint64_t, const float*> where;
     for (uint64_t key = 0; key < 500; ++key) {
       bool inserted = false;
       float* row = store.FindOrInsert(key * 7919, width, inserted);
@@ -46,7 +51,58 @@ TEST(RowStore, FindsWhatItInsertedAndNothingElse) {
   EXPECT_FALSE(inserted);
   EXPECT_EQ(store.Find(0), nullptr);
   store.FindOrInsert(5, 1, inserted);
-  EXPECT_EQ(store.SortedKeys(), (std::vector<uint64_t>{5, ~uint64_t{0}}));
+  std::vector<uint64_t> keys;
+  store.ForEach([&](uint64_t key, const float*) { keys.push_back(key); });
+  EXPECT_EQ(keys, (std::vector<uint64_t>{~uint64_t{0}, 5}));
+}
+
+// Of every width that lies in slabs in another way, through growing indices and several holds at a time.
+TEST(RowStore, AHoldDoesNotChange) {
+  for (const size_t width : {1u, 3u, 16u, 17u, 1000u, 5000u}) {
+    RowStore store(width);
+    std::mt19937_64 random(width);
+    std::map<uint64_t, float> now;
+    struct Kept {
+      HeldRows rows;
+      std::map<uint64_t, float> then;
+      size_t released = 0;
+    };
+    std::deque<Kept> kept;
+    for (int i = 0; i < (width > 100 ? 500 : 20000); ++i) {
+      const uint64_t key = random() % (width > 100 ? 300 : 12000);
+      bool inserted;
+      float* const row = store.FindOrInsert(key, width, inserted);
+      ASSERT_EQ(inserted, !now.contains(key));
+      if (!inserted) {
+        ASSERT_EQ(row[width - 1], now[key]);
+      }
+      now[key] = static_cast<float>(i);
+      row[0] = row[width - 1] = static_cast<float>(i);
+      if (random() % 200 == 0) kept.push_back({store.Hold(), now});
+      // They are read while the store goes on.
+      for (Kept& hold : kept) {
+        if (hold.released == hold.rows.slab_count() || random() % 20 != 0) continue;
+        hold.rows.ForEachInSlab(hold.released, [&](uint64_t held, const float* memory) {
+          ASSERT_EQ(memory[width - 1], hold.then.at(held)) << "width " << width;
+          hold.then.erase(held);
+        });
+        hold.rows.Release(hold.released++);
+      }
+      while (!kept.empty() && kept.front().released == kept.front().rows.slab_count()) {
+        ASSERT_TRUE(kept.front().then.empty());
+        kept.pop_front();
+      }
+    }
+    for (const auto& [key, value] : now) ASSERT_EQ(store.Find(key)[width - 1], value);
+  }
+}
+
+TEST(RowStore, TheMapsOfALargeIndexDoNotDoubleTogether) {
+  std::array<size_t, kIndexMaps> hashes{};
+  for (const uint8_t map : internal::kIndexMapOf) ++hashes[map];
+  const auto [least, most] = std::minmax_element(hashes.begin(), hashes.end());
+  EXPECT_GT(*least, 0u);
+  EXPECT_NEAR(static_cast<double>(*most) / static_cast<double>(*least), 2, 0.1);
 }
 
 }  // namespace

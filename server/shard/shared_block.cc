@@ -1,6 +1,5 @@
 #include "server/shard/shared_block.h"
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -8,50 +7,28 @@
 namespace pawl {
 namespace internal {
 
-constexpr size_t kCacheLineBytes = 64;
+BlockMemory* BlockMemory::New(size_t floats) {
+  const size_t lines = (floats * sizeof(float) + kCacheLineBytes - 1) / kCacheLineBytes;
+  void* memory = std::aligned_alloc(kCacheLineBytes, sizeof(BlockMemory) + lines * kCacheLineBytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return new (memory) BlockMemory(floats);
+}
 
-// Lies before the floats, in one allocation with them.
-struct alignas(kCacheLineBytes) BlockMemory {
-  explicit BlockMemory(size_t floats) : floats(floats) {}
-
-  static BlockMemory* New(size_t floats) {
-    const size_t lines = (floats * sizeof(float) + kCacheLineBytes - 1) / kCacheLineBytes;
-    void* memory = std::aligned_alloc(kCacheLineBytes, sizeof(BlockMemory) + lines * kCacheLineBytes);
-    if (memory == nullptr) throw std::bad_alloc();
-    return new (memory) BlockMemory(floats);
-  }
-
-  void Unref() {
-    // What was read or written through this reference is over before another thread writes or frees the memory.
-    if (references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-    this->~BlockMemory();
-    std::free(this);
-  }
-
-  float* data() { return reinterpret_cast<float*>(this + 1); }
-
-  // Loans, and the block that lends. Only the latter adds to them, so 1 means, to it, that it is alone for good.
-  std::atomic<size_t> references{1};
-  const size_t floats;
-};
-static_assert(sizeof(BlockMemory) == kCacheLineBytes);
+void BlockMemory::Unref() {
+  // What was read or written through this reference is over before another thread writes or frees the memory.
+  if (references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  this->~BlockMemory();
+  std::free(this);
+}
 
 }  // namespace internal
 
 using internal::BlockMemory;
 
-BlockLoan::~BlockLoan() {
-  if (memory_ != nullptr) memory_->Unref();
-}
-const float* BlockLoan::data() const { return memory_->data(); }
-size_t BlockLoan::size() const { return memory_->floats; }
-
 SharedBlock::SharedBlock(size_t floats) : memory_(BlockMemory::New(floats)) {}
 SharedBlock::~SharedBlock() {
   if (memory_ != nullptr) memory_->Unref();
 }
-const float* SharedBlock::data() const { return memory_->data(); }
-size_t SharedBlock::size() const { return memory_->floats; }
 
 float* SharedBlock::Mutable() {
   if (memory_->references.load(std::memory_order_acquire) != 1) {

@@ -2,13 +2,30 @@
 #ifndef PAWL_SERVER_SHARD_SHARED_BLOCK_H_
 #define PAWL_SERVER_SHARD_SHARED_BLOCK_H_
 
+#include <atomic>
 #include <cstddef>
 #include <utility>
 
 namespace pawl {
 
 namespace internal {
-struct BlockMemory;
+
+inline constexpr size_t kCacheLineBytes = 64;
+
+// Lies before the floats, in one allocation with them.
+struct alignas(kCacheLineBytes) BlockMemory {
+  explicit BlockMemory(size_t floats) : floats(floats) {}
+
+  static BlockMemory* New(size_t floats);
+  void Unref();
+  float* data() { return reinterpret_cast<float*>(this + 1); }
+
+  // Loans, and the block that lends. Only the latter adds to them, so 1 means, to it, that it is alone for good.
+  std::atomic<size_t> references{1};
+  const size_t floats;
+};
+static_assert(sizeof(BlockMemory) == kCacheLineBytes);
+
 }  // namespace internal
 
 // Floats of a SharedBlock as they were when they were lent, for as long as this lives.
@@ -20,10 +37,12 @@ class BlockLoan {
     std::swap(memory_, other.memory_);
     return *this;
   }
-  ~BlockLoan();
+  ~BlockLoan() {
+    if (memory_ != nullptr) memory_->Unref();
+  }
 
-  const float* data() const;
-  size_t size() const;  // floats
+  const float* data() const { return memory_->data(); }
+  size_t size() const { return memory_->floats; }  // floats
 
  private:
   friend class SharedBlock;
@@ -46,11 +65,15 @@ class SharedBlock {
   }
   ~SharedBlock();
 
-  const float* data() const;
-  size_t size() const;  // floats
+  const float* data() const { return memory_->data(); }
+  size_t size() const { return memory_->floats; }  // floats
 
   // The floats, to be written until the next Lend. Earlier results of data() may be those of a loan from now on.
   float* Mutable();
+  // The same. REQUIRES: nothing was lent since the last Mutable.
+  float* MutableUnlent() { return memory_->data(); }
+  // Fetches what Lend writes to.
+  void PrefetchLend() const { __builtin_prefetch(memory_, 1); }
   BlockLoan Lend() const;
 
  private:

@@ -62,6 +62,7 @@ class StepSum {
   }
 
  private:
+  friend class PartitionFormat1Loader;
   friend class PartitionLoader;
   friend class PartitionSaver;
 

@@ -17,6 +17,10 @@ void PrefetchRow(const float* row, size_t floats) {
   for (const char* line = reinterpret_cast<const char*>(row); line < end; line += 64) __builtin_prefetch(line);
 }
 
+size_t StateFloats(const TableSchema& table, size_t width) {
+  return table.rule().SlotCount(width) + (table.counts_updates() ? 1 : 0);
+}
+
 }  // namespace
 
 TablePart::TablePart(std::shared_ptr<const TableSchema> table) : table_(std::move(table)), rows_(MakeRows()) {}
@@ -25,9 +29,7 @@ RowStore TablePart::MakeRows() const {
   return RowStore(table_->is_dense() ? 0 : table_->MaxRowWidth() + StateFloats(table_->MaxRowWidth()));
 }
 
-size_t TablePart::StateFloats(size_t width) const {
-  return table_->rule().SlotCount(width) + (table_->counts_updates() ? 1 : 0);
-}
+size_t TablePart::StateFloats(size_t width) const { return pawl::StateFloats(*table_, width); }
 
 uint64_t TablePart::CountMissing(const ByteView& keys) const {
   uint64_t missing = 0;
@@ -57,19 +59,6 @@ TablePart::RowMemory TablePart::Row(uint64_t key, size_t width) {
     if (table_->counts_updates()) std::memset(&row.state[state_floats - 1], 0, sizeof(float));
   }
   return row;
-}
-
-const float* TablePart::Weights(uint64_t key) const {
-  if (!table_->is_dense()) return rows_.Find(key);
-  const auto found = blocks_.find(key);
-  return found == blocks_.end() ? nullptr : found->second.weights.data();
-}
-
-std::vector<uint64_t> TablePart::SortedKeys() const {
-  if (!table_->is_dense()) return rows_.SortedKeys();
-  std::vector<uint64_t> keys;
-  for (const auto& [key, block] : blocks_) keys.push_back(key);
-  return keys;
 }
 
 void TablePart::ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count, const void* gradient,
@@ -171,26 +160,37 @@ void TablePart::Lend(const ByteView& keys, std::vector<BlockLoan>& loans) const 
   }
 }
 
-uint32_t TablePart::Digest() const {
+HeldTable TablePart::Hold() const {
+  HeldTable held;
+  held.table = table_;
+  held.rows = rows_.Hold();
+  held.blocks.reserve(blocks_.size());
+  for (const auto& [key, block] : blocks_) held.blocks.push_back({key, block.weights.Lend(), block.state.Lend()});
+  held.best = best_;
+  return held;
+}
+
+size_t HeldTable::StateFloats(uint64_t key) const { return pawl::StateFloats(*table, table->RowWidth(key)); }
+
+uint32_t HeldTable::Digest() const {
+  std::vector<std::pair<uint64_t, const float*>> sorted;
+  sorted.reserve(row_count());
+  rows.ForEach([&](uint64_t key, const float* row) { sorted.emplace_back(key, row); });
+  std::sort(sorted.begin(), sorted.end());
+  for (const Block& block : blocks) sorted.emplace_back(block.key, block.weights.data());
   uint32_t crc = 0;
-  for (const uint64_t key : SortedKeys()) {
+  for (const auto& [key, weights] : sorted) {
     crc = Crc32c(crc, &key, sizeof(key));
-    crc = Crc32c(crc, Weights(key), table_->RowWidth(key) * sizeof(float));
+    crc = Crc32c(crc, weights, table->RowWidth(key) * sizeof(float));
   }
   return crc;
 }
 
 void TablePart::KeepBest() {
-  best_ = std::make_unique<Best>();
-  best_->keys = SortedKeys();
-  for (const uint64_t key : best_->keys) {
-    if (table_->is_dense()) {
-      best_->blocks.push_back(std::make_shared<const BlockLoan>(blocks_.find(key)->second.weights.Lend()));
-      continue;
-    }
-    const float* row = rows_.Find(key);
-    best_->weights.insert(best_->weights.end(), row, row + table_->MaxRowWidth());
-  }
+  auto best = std::make_shared<HeldTable::Best>();
+  best->rows = rows_.Hold();
+  for (const auto& [key, block] : blocks_) best->blocks.emplace_back(key, block.weights.Lend());
+  best_ = std::move(best);
 }
 
 void TablePart::RestoreBest() {
@@ -198,12 +198,12 @@ void TablePart::RestoreBest() {
   rows_ = MakeRows();
   blocks_.clear();
   block_floats_ = 0;
-  for (size_t i = 0; i < best_->keys.size(); ++i) {
-    const uint64_t key = best_->keys[i];
+  const auto restore = [&](uint64_t key, const float* weights) {
     const size_t width = table_->RowWidth(key);
-    const float* weights = table_->is_dense() ? best_->blocks[i]->data() : &best_->weights[i * width];
     std::copy(weights, weights + width, Row(key, width).weights);
-  }
+  };
+  best_->rows.ForEach(restore);
+  for (const auto& [key, weights] : best_->blocks) restore(key, weights.data());
 }
 
 }  // namespace pawl

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -14,6 +15,31 @@
 #include "server/shard/table_schema.h"
 
 namespace pawl {
+
+// The part of a table as it was when it was held: see HeldRows.
+struct HeldTable {
+  struct Block {
+    uint64_t key;
+    BlockLoan weights;
+    BlockLoan state;
+  };
+  // The best weights: of a row, the first floats.
+  struct Best {
+    HeldRows rows;                                  // sparse
+    std::vector<std::pair<uint64_t, BlockLoan>> blocks;  // dense, ascending by key
+  };
+
+  std::shared_ptr<const TableSchema> table;
+  // Floats of a row's state, behind its weights, or of a block's.
+  size_t StateFloats(uint64_t key) const;
+  uint64_t row_count() const { return rows.size() + blocks.size(); }
+  // See TablePart::Digest.
+  uint32_t Digest() const;
+
+  HeldRows rows;              // sparse
+  std::vector<Block> blocks;  // dense, ascending by key
+  std::shared_ptr<const Best> best;
+};
 
 // Rows (or blocks) with weights and slots. A row exists from its first gradient on;
 // before, it reads as its initial value. Not thread-safe.
@@ -38,11 +64,11 @@ class TablePart {
   // Appends the weights of `keys`, one block after the other, as they are now. REQUIRES: the table is dense.
   void Lend(const ByteView& keys, std::vector<BlockLoan>& loans) const;
 
-  // Of the rows or blocks that there are.
-  std::vector<uint64_t> SortedKeys() const;
+  // Costs a reference for each slab and block.
+  HeldTable Hold() const;
 
   // CRC32C over (key, weights) of all rows in ascending order of the key.
-  uint32_t Digest() const;
+  uint32_t Digest() const { return Hold().Digest(); }
 
   // Keeps the present weights aside, in place of those kept before.
   void KeepBest();
@@ -51,6 +77,7 @@ class TablePart {
   void RestoreBest();
 
  private:
+  friend class PartitionFormat1Loader;
   friend class PartitionLoader;
   friend class PartitionSaver;
 
@@ -65,18 +92,11 @@ class TablePart {
     // Slots [rule.SlotCount(width)] and, if the table counts updates, their number as uint32.
     float* state;
   };
-  struct Best {
-    std::vector<uint64_t> keys;
-    std::vector<float> weights;                            // sparse
-    std::vector<std::shared_ptr<const BlockLoan>> blocks;  // dense
-  };
 
   size_t StateFloats(size_t width) const;
   RowStore MakeRows() const;
   // The row or block, created if need be.
   RowMemory Row(uint64_t key, size_t width);
-  // The key's weights; null if there is no such row.
-  const float* Weights(uint64_t key) const;
   void ApplyPart(uint64_t step, float scale, size_t width, size_t begin, size_t count, const void* gradient,
                  const RowMemory& row) const;
   void CountUpdate(size_t width, float* state) const;
@@ -87,7 +107,7 @@ class TablePart {
   // Dense.
   absl::btree_map<uint64_t, Block> blocks_;
   uint64_t block_floats_ = 0;
-  std::unique_ptr<Best> best_;
+  std::shared_ptr<const HeldTable::Best> best_;
 };
 
 }  // namespace pawl

@@ -9,6 +9,7 @@
 #include "client_lib/base/status_macros.h"
 #include "server/storage/block_file.h"
 #include "server/storage/log_format.h"
+#include "server/storage/partition_file.h"
 
 namespace pawl {
 
@@ -54,19 +55,19 @@ absl::Status LogCompactor::RunRound() {
 absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
   // Before the state is looked at: a drop that comes later voids the snapshot.
   const LogPosition begun = log_.DurablePosition();
-  const std::optional<HeldSnapshot> held = hold_(partition);
+  std::optional<HeldSnapshot> held = hold_(partition);
   if (!held.has_value()) {
     snapshot_bytes_.erase(partition);
     return false;
   }
-  PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, held->log_index));
+  const uint64_t log_index = held->log_index();
+  const uint64_t bytes = held->approximate_bytes();
+  PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, log_index));
   if (released) return true;
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer, snapshots_.Begin(partition, held->log_index, begun));
-  for (const ByteView::Fragment& fragment : held->bytes.fragments()) {
-    PAWL_RETURN_IF_ERROR(writer->Append({fragment.data(), fragment.size()}));
-  }
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer, snapshots_.Begin(partition, log_index, begun));
+  PAWL_RETURN_IF_ERROR(WritePartition(*std::move(held), *writer));
   PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, writer->Commit());
-  snapshot_bytes_[partition] = held->bytes.size();
+  snapshot_bytes_[partition] = bytes;
   PAWL_RETURN_IF_ERROR(log_.Release(partition, releasable, begun));
   return true;
 }

@@ -22,8 +22,9 @@ namespace pawl {
 class NodeLog : public ChangeLog {
  public:
   struct Events {
-    // The changes of the partition up to `index` are in the log.
-    std::function<void(uint32_t partition, uint64_t index)> durable;
+    // The changes of the partition up to `index` are in the log. Waits for no lock: false if the partition is busy, and then
+    // it is called again.
+    std::function<bool(uint32_t partition, uint64_t index)> durable;
     // HoldSnapshot of the replica, taken under its lock; nothing if it is not here or has no data yet.
     std::function<std::optional<HeldSnapshot>(uint32_t partition)> hold;
   };

@@ -1,24 +1,17 @@
 #include "server/storage/partition_sink.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "server/replication/change.h"
 #include "server/replication/log_entry.h"
-#include "server/shard/partition_snapshot.h"
+#include "server/storage/partition_file.h"
 
 namespace pawl {
 
 absl::Status PartitionSink::LoadSnapshot(uint32_t partition, uint64_t index, BlockFileReader& snapshot) {
-  std::string bytes;
-  while (true) {
-    PAWL_ASSIGN_OR_RETURN(const absl::string_view block, snapshot.NextBlock());
-    if (block.empty()) break;
-    bytes.append(block.data(), block.size());
-  }
-  PAWL_ASSIGN_OR_RETURN(Partition loaded, LoadPartition(partition, options_, ByteView(bytes.data(), bytes.size())));
+  PAWL_ASSIGN_OR_RETURN(Partition loaded, LoadPartitionFile(snapshot, PartitionLoader(partition, options_)));
   if (loaded.log_index() != index) {
     return absl::DataLossError(
         absl::StrCat("the state of partition ", partition, " is at ", loaded.log_index(), ", not at ", index));

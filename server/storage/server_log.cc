@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/daemon/node_file.h"
+#include "server/storage/partition_file.h"
 #include "server/storage/partition_sink.h"
 #include "spdlog/spdlog.h"
 
@@ -15,6 +16,10 @@ namespace {
 
 // How often Start looks whether the disk fails.
 constexpr std::chrono::milliseconds kStartInterval{10};
+// How soon a report is tried again of a partition that was busy.
+constexpr std::chrono::milliseconds kBusyInterval{1};
+// How long the thread of reports waits at a time; it is woken for each.
+constexpr std::chrono::seconds kReportInterval{60};
 
 std::chrono::steady_clock::time_point After(std::chrono::milliseconds interval) {
   return std::chrono::steady_clock::now() + interval;
@@ -149,8 +154,10 @@ absl::Status ServerLog::Start(Events events) {
     compactor_ = std::make_unique<LogCompactor>(*log_, *snapshots_, options_.log_bytes,
                                                 [this](uint32_t partition) { return Hold(partition); });
     stopping_ = false;
+    reports_end_ = false;
   }
   recovered_.reset();
+  reporter_ = std::thread([this] { RunReports(); });
   if (absl::Status status = AwaitSettled(); !status.ok()) {
     Stop();
     return status;
@@ -189,6 +196,14 @@ void ServerLog::Stop() {
     log = std::move(log_);
     settled_.NotifyAll();
   }
+  // Writes what is queued.
+  log.reset();
+  {
+    MutexLock lock(mu_);
+    reports_end_ = true;
+    report_work_.NotifyAll();
+  }
+  if (reporter_.joinable()) reporter_.join();
 }
 
 absl::Status ServerLog::CheckRoom(uint64_t bytes) const {
@@ -229,6 +244,7 @@ void ServerLog::NoteMissing(uint32_t partition, PartitionState& state, uint64_t 
 }
 
 void ServerLog::QueueDrop(uint32_t partition, PartitionState& state) {
+  to_report_.erase(partition);
   state.last = 0;
   state.missing = 0;
   state.unreported = 0;
@@ -244,25 +260,32 @@ void ServerLog::Drop(uint32_t partition) {
   if (found == states_.end()) return;
   if (found->second.last > 0 || found->second.saving) return QueueDrop(partition, found->second);
   // A snapshot of it may be about to be written.
+  to_report_.erase(partition);
   found->second.missing = 0;
   ++found->second.life;
 }
 
-absl::Status ServerLog::SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) {
-  PAWL_ASSIGN_OR_RETURN(const Save save, BeginSave(partition, index));
-  absl::Status status = WriteSnapshot(save, snapshot);
+absl::Status ServerLog::SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) {
+  PAWL_ASSIGN_OR_RETURN(const Save save, BeginSave(partition, snapshot.log_index()));
+  absl::Status status = WriteSnapshot(save, std::move(snapshot));
   EndSave(save, status);
   return status;
 }
 
-absl::Status ServerLog::WriteSnapshot(const Save& save, const ByteView& snapshot) {
+void ServerLog::SaveAgain(uint32_t partition, uint64_t index) {
+  MutexLock lock(mu_);
+  if (log_ == nullptr) return;
+  PartitionState& state = states_[partition];
+  QueueDrop(partition, state);
+  if (index > 0) NoteMissing(partition, state, index);
+}
+
+absl::Status ServerLog::WriteSnapshot(const Save& save, HeldSnapshot snapshot) {
   // It begins with its first change.
   if (save.index == 0) return absl::OkStatus();
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
                         snapshots_->Begin(save.partition, save.index, save.begun));
-  for (const ByteView::Fragment& fragment : snapshot.fragments()) {
-    PAWL_RETURN_IF_ERROR(writer->Append({fragment.data(), fragment.size()}));
-  }
+  PAWL_RETURN_IF_ERROR(WritePartition(std::move(snapshot), *writer));
   return writer->Commit().status();
 }
 
@@ -289,6 +312,10 @@ absl::StatusOr<ServerLog::Save> ServerLog::BeginSave(uint32_t partition, uint64_
     }
     state.saving = true;
     ++state.saves;
+    if (const auto report = to_report_.find(partition); report != to_report_.end()) {
+      state.unreported = report->second;
+      to_report_.erase(report);
+    }
   }
   while (states_[partition].drops_queued > 0 && log_ != nullptr && log_->status().ok()) {
     if (!settled_.WaitUntil(mu_, deadline)) break;
@@ -324,50 +351,77 @@ void ServerLog::EndSave(const Save& save, const absl::Status& status) {
 }
 
 void ServerLog::OnDurable(absl::Span<const DurableIndex> durable) {
-  std::vector<DurableIndex> reports;
   bool awaited = false;
-  {
-    MutexLock lock(mu_);
-    for (const DurableIndex& entry : durable) {
-      PartitionState& state = states_[entry.partition];
-      if (entry.dropped) {
-        --state.drops_queued;
-        awaited = true;
-        continue;
-      }
-      if (const auto left = unsettled_.find(entry.partition); left != unsettled_.end() && left->second <= entry.index) {
-        unsettled_.erase(left);
-        awaited = true;
-      }
-      // Of a replica that is gone.
-      if (state.drops_queued > 0) continue;
-      if (state.saving) {
-        state.unreported = entry.index;
-        continue;
-      }
-      ++state.reporting;
-      reports.push_back(entry);
-    }
-    if (awaited) settled_.NotifyAll();
-  }
-  Report(reports);
-}
-
-void ServerLog::Report(absl::Span<const DurableIndex> reports) {
-  for (const DurableIndex& entry : reports) events_.durable(entry.partition, entry.index);
   MutexLock lock(mu_);
-  for (const DurableIndex& entry : reports) --states_[entry.partition].reporting;
+  for (const DurableIndex& entry : durable) {
+    PartitionState& state = states_[entry.partition];
+    if (entry.dropped) {
+      --state.drops_queued;
+      awaited = true;
+      continue;
+    }
+    if (const auto left = unsettled_.find(entry.partition); left != unsettled_.end() && left->second <= entry.index) {
+      unsettled_.erase(left);
+      awaited = true;
+    }
+    // Of a replica that is gone.
+    if (state.drops_queued > 0) continue;
+    if (state.saving) {
+      state.unreported = entry.index;
+      continue;
+    }
+    NoteReport(entry.partition, entry.index);
+  }
+  if (awaited) settled_.NotifyAll();
 }
 
-std::vector<DurableIndex> ServerLog::TakeUnreported() {
-  std::vector<DurableIndex> reports;
+void ServerLog::NoteReport(uint32_t partition, uint64_t index) {
+  uint64_t& noted = to_report_[partition];
+  noted = std::max(noted, index);
+  report_work_.NotifyAll();
+}
+
+void ServerLog::RunReports() {
+  struct Report {
+    uint32_t partition = 0;
+    uint64_t index = 0;
+    uint64_t life = 0;
+    bool taken = false;
+  };
+  bool any_busy = false;
+  while (true) {
+    std::vector<Report> reports;
+    {
+      MutexLock lock(mu_);
+      if (any_busy && !reports_end_) report_work_.WaitUntil(mu_, After(kBusyInterval));
+      while (to_report_.empty() && !reports_end_) report_work_.WaitUntil(mu_, After(kReportInterval));
+      if (to_report_.empty() || (any_busy && reports_end_)) return;
+      for (const auto& [partition, index] : to_report_) {
+        PartitionState& state = states_[partition];
+        ++state.reporting;
+        reports.push_back({partition, index, state.life});
+      }
+      to_report_.clear();
+    }
+    for (Report& report : reports) report.taken = events_.durable(report.partition, report.index);
+    any_busy = false;
+    MutexLock lock(mu_);
+    for (const Report& report : reports) {
+      PartitionState& state = states_[report.partition];
+      --state.reporting;
+      if (report.taken || state.life != report.life || state.drops_queued > 0) continue;
+      any_busy = true;
+      NoteReport(report.partition, report.index);
+    }
+  }
+}
+
+void ServerLog::NoteUnreported() {
   for (const uint32_t partition : std::exchange(late_, {})) {
     PartitionState& state = states_[partition];
     if (state.unreported == 0 || state.saving) continue;
-    ++state.reporting;
-    reports.push_back({partition, std::exchange(state.unreported, 0), false});
+    NoteReport(partition, std::exchange(state.unreported, 0));
   }
-  return reports;
 }
 
 std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
@@ -381,7 +435,7 @@ std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
   if (!before.has_value()) return std::nullopt;
   std::optional<HeldSnapshot> held = events_.hold(partition);
   // A replica whose log has ended meanwhile, or has not begun, is not to come back by its snapshot.
-  if (!held.has_value() || held->log_index == 0 || life() != before) return std::nullopt;
+  if (!held.has_value() || held->log_index() == 0 || life() != before) return std::nullopt;
   return held;
 }
 
@@ -417,11 +471,11 @@ absl::Status ServerLog::WriteMissing(uint32_t partition) {
     if (state.saving) return absl::UnavailableError("a snapshot is being saved");
     at = {state.life, state.saves};
   }
-  const std::optional<HeldSnapshot> held = events_.hold(partition);
+  std::optional<HeldSnapshot> held = events_.hold(partition);
   // What it gets comes with a snapshot.
-  const bool is_there = held.has_value() && held->log_index > 0;
+  const bool is_there = held.has_value() && held->log_index() > 0;
   absl::StatusOr<Save> save = absl::AbortedError("there is nothing to save");
-  if (is_there) save = BeginSave(partition, held->log_index, at);
+  if (is_there) save = BeginSave(partition, held->log_index(), at);
   if (absl::IsAborted(save.status())) {
     MutexLock lock(mu_);
     PartitionState& state = states_[partition];
@@ -430,7 +484,7 @@ absl::Status ServerLog::WriteMissing(uint32_t partition) {
   }
   PAWL_RETURN_IF_ERROR(save.status());
   save->of_this_replica = true;
-  absl::Status status = WriteSnapshot(*save, held->bytes);
+  absl::Status status = WriteSnapshot(*save, *std::move(held));
   EndSave(*save, status);
   return status;
 }
@@ -439,7 +493,6 @@ void ServerLog::RunBackground() {
   auto next_round = std::chrono::steady_clock::now();
   auto next_missing = next_round;
   while (true) {
-    std::vector<DurableIndex> reports;
     {
       MutexLock lock(mu_);
       const auto next_look = After(options_.compaction_interval);
@@ -447,9 +500,8 @@ void ServerLog::RunBackground() {
              background_work_.WaitUntil(mu_, next_look)) {
       }
       if (stopping_) return;
-      reports = TakeUnreported();
+      NoteUnreported();
     }
-    Report(reports);
     if (std::chrono::steady_clock::now() >= next_missing) next_missing = After(WriteMissing());
     if (std::chrono::steady_clock::now() < next_round || !compactor_->IsDue()) continue;
     const absl::Status status = compactor_->RunRound();

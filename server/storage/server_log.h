@@ -65,6 +65,7 @@ struct ServerLogOptions {
 //    does not follow is not written: a snapshot of the replica with it in it is, in the background, and then reported.
 // 2. Nothing is reported of a replica that was dropped, or whose snapshot is being saved, so that its successor is
 //    never taken for as far as it was.
+// 3. The thread that writes the log calls no event: reports have a thread of their own, which waits for no partition.
 class ServerLog final : public NodeLog {
  public:
   // The next life of whoever the folder is of; that is durable when it returns. UNAVAILABLE: another process has the
@@ -90,7 +91,8 @@ class ServerLog final : public NodeLog {
   // snapshot of the replica as it goes on. UNAVAILABLE: soon again. A partition that was dropped comes back by SaveSnapshot:
   // if it began with its first change instead, a report of before that is just under way could be taken for its own.
   void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) override;
-  absl::Status SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) override;
+  absl::Status SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
+  void SaveAgain(uint32_t partition, uint64_t index) override;
   void Drop(uint32_t partition) override;
 
   WriteAheadLogFigures figures() const;
@@ -137,7 +139,8 @@ class ServerLog final : public NodeLog {
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> RecoverFiles(const PartitionOptions& options);
   absl::Status DeleteFiles();
   void OnDurable(absl::Span<const DurableIndex> durable);
-  void Report(absl::Span<const DurableIndex> reports);
+  void NoteReport(uint32_t partition, uint64_t index) PAWL_REQUIRES(mu_);
+  void RunReports();
   // Until what was recovered and is written again is durable. An error after start_timeout.
   absl::Status AwaitSettled();
   void QueueDrop(uint32_t partition, PartitionState& state) PAWL_REQUIRES(mu_);
@@ -150,9 +153,9 @@ class ServerLog final : public NodeLog {
   // Writes snapshots of the partitions of which the log misses changes. How long to wait before the next try.
   std::chrono::milliseconds WriteMissing();
   absl::Status WriteMissing(uint32_t partition);
-  absl::Status WriteSnapshot(const Save& save, const ByteView& snapshot);
+  absl::Status WriteSnapshot(const Save& save, HeldSnapshot snapshot);
   void RunBackground();
-  std::vector<DurableIndex> TakeUnreported() PAWL_REQUIRES(mu_);
+  void NoteUnreported() PAWL_REQUIRES(mu_);
 
   Env& env_;
   const ServerLogOptions options_;
@@ -165,6 +168,7 @@ class ServerLog final : public NodeLog {
   Events events_;
   std::unique_ptr<LogCompactor> compactor_;
   std::thread background_;
+  std::thread reporter_;
 
   mutable Mutex mu_;
   // An end or something recovered has become durable.
@@ -177,6 +181,10 @@ class ServerLog final : public NodeLog {
   absl::btree_map<uint32_t, uint64_t> unsettled_ PAWL_GUARDED_BY(mu_);
   // Partitions of which something may be missing.
   std::vector<uint32_t> missing_ PAWL_GUARDED_BY(mu_);
+  CondVar report_work_;
+  bool reports_end_ PAWL_GUARDED_BY(mu_) = false;
+  // What is to be reported, by partition.
+  absl::btree_map<uint32_t, uint64_t> to_report_ PAWL_GUARDED_BY(mu_);
   // Partitions with something unreported that can be reported now.
   std::vector<uint32_t> late_ PAWL_GUARDED_BY(mu_);
   uint64_t rounds_ PAWL_GUARDED_BY(mu_) = 0;

@@ -55,7 +55,7 @@ void ExpectNothingLostInLives(const ServerLogOptions& options, Durability durabi
     std::ifstream notes(JoinPath(options.data_folder, absl::StrCat("notes-", life)));
     for (uint32_t p = 0; p < kHarnessPartitions; ++p) {
       uint64_t index = 0;
-      uint32_t fingerprint = 0;
+      uint64_t fingerprint = 0;
       notes >> index >> fingerprint;
       ASSERT_TRUE(server.Has(p));
       ASSERT_GT(index, indices[p]) << "what was recovered was gone on with";

@@ -189,7 +189,7 @@ absl::Status ServerLogHarness::Open(const std::string& node, uint64_t job_id) {
     *begun.mutable_job() = HarnessJob(durability_);
     PAWL_RETURN_IF_ERROR(log_->StartAnew(begun));
   }
-  return log_->Start({.durable = [this](uint32_t partition, uint64_t index) { OnDurable(partition, index); },
+  return log_->Start({.durable = [this](uint32_t partition, uint64_t index) { return OnDurable(partition, index); },
                       .hold = [this](uint32_t partition) -> std::optional<HeldSnapshot> {
                         Replica& replica = replicas_[partition];
                         MutexLock lock(replica.mu);
@@ -235,11 +235,9 @@ absl::Status ServerLogHarness::Install(uint32_t partition, uint64_t index) {
   Partition loaded(partition, HarnessPartitionOptions());
   NewChange change;
   while (loaded.log_index() < index) ApplyNext(loaded, change);
-  std::string bytes;
-  SavePartition(loaded, [&](const void* data, size_t size) { bytes.append(static_cast<const char*>(data), size); });
   Replica& replica = replicas_[partition];
   MutexLock lock(replica.mu);
-  PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(partition, index, ByteView(bytes.data(), bytes.size())));
+  PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(partition, HoldSnapshot(loaded)));
   replica.durable = index;
   replica.partition = std::make_unique<Partition>(std::move(loaded));
   return absl::OkStatus();
@@ -251,15 +249,15 @@ uint64_t ServerLogHarness::durable(uint32_t partition) {
   return replica.durable;
 }
 
-uint32_t ServerLogHarness::fingerprint(uint32_t partition) {
+uint64_t ServerLogHarness::fingerprint(uint32_t partition) {
   Replica& replica = replicas_[partition];
   MutexLock lock(replica.mu);
   return Fingerprint(*replica.partition);
 }
 
-uint32_t ServerLogHarness::FingerprintAt(uint32_t partition, uint64_t index) {
+uint64_t ServerLogHarness::FingerprintAt(uint32_t partition, uint64_t index) {
   // Those of all indices so far, by partition: states are made in order only.
-  static auto& known = *new std::map<uint32_t, std::pair<std::unique_ptr<Partition>, std::vector<uint32_t>>>();
+  static auto& known = *new std::map<uint32_t, std::pair<std::unique_ptr<Partition>, std::vector<uint64_t>>>();
   auto& [state, fingerprints] = known[partition];
   if (state == nullptr) {
     state = std::make_unique<Partition>(partition, HarnessPartitionOptions());
@@ -273,13 +271,16 @@ uint32_t ServerLogHarness::FingerprintAt(uint32_t partition, uint64_t index) {
   return fingerprints[index];
 }
 
-void ServerLogHarness::OnDurable(uint32_t partition, uint64_t index) {
+bool ServerLogHarness::OnDurable(uint32_t partition, uint64_t index) {
   Replica& replica = replicas_[partition];
-  MutexLock lock(replica.mu);
-  // One that was under way when the replica went.
-  if (replica.partition == nullptr) return;
-  if (replica.partition->log_index() < index) ++wrong_reports_;
-  replica.durable = std::max(replica.durable, index);
+  if (!replica.mu.TryLock()) return false;
+  // Without a partition: a report that was under way when the replica went.
+  if (replica.partition != nullptr) {
+    if (replica.partition->log_index() < index) ++wrong_reports_;
+    replica.durable = std::max(replica.durable, index);
+  }
+  replica.mu.Unlock();
+  return true;
 }
 
 }  // namespace pawl

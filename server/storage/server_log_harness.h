@@ -52,9 +52,9 @@ class ServerLogHarness {
   bool Has(uint32_t partition) { return replicas_[partition].partition != nullptr; }
   uint64_t index(uint32_t partition) { return replicas_[partition].partition->log_index(); }
   uint64_t durable(uint32_t partition);
-  uint32_t fingerprint(uint32_t partition);
+  uint64_t fingerprint(uint32_t partition);
   // That of the partition after its first `index` changes.
-  static uint32_t FingerprintAt(uint32_t partition, uint64_t index);
+  static uint64_t FingerprintAt(uint32_t partition, uint64_t index);
   // The lock of a replica, for tests of what waits for it.
   Mutex& lock_of(uint32_t partition) { return replicas_[partition].mu; }
   // Reports of more than the partition has: of another replica of it.
@@ -66,7 +66,7 @@ class ServerLogHarness {
     std::unique_ptr<Partition> partition;
     uint64_t durable = 0;
   };
-  void OnDurable(uint32_t partition, uint64_t index);
+  bool OnDurable(uint32_t partition, uint64_t index);
 
   Env& env_;
   const ServerLogOptions options_;

@@ -210,7 +210,7 @@ TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
   env_.HoldSyncs();
   std::future<absl::Status> started =
-      std::async(std::launch::async, [&] { return log->Start({.durable = [](uint32_t, uint64_t) {}, .hold = nullptr}); });
+      std::async(std::launch::async, [&] { return log->Start({.durable = [](uint32_t, uint64_t) { return true; }, .hold = nullptr}); });
   const bool told = Eventually([&] {
     const std::vector<std::string> all = lines->last_formatted();
     return std::any_of(all.begin(), all.end(), [](const std::string& line) {
@@ -290,22 +290,19 @@ TEST_F(ServerLogTest, ADropEndsTheWishForASnapshot) {
   EXPECT_EQ(server_->wrong_reports(), 0u);
 }
 
-TEST_F(ServerLogTest, ASnapshotIsNotWaitedForByAReportThatWaitsForTheReplica) {
+TEST_F(ServerLogTest, ABusyPartitionHoldsUpNeitherTheLogNorAnotherPartition) {
   Restart();
   server_->Change(1, 20);
   ASSERT_TRUE(server_->WaitDurable(1));
-  // The report of change 21 waits for the lock, which whoever brings a snapshot holds.
-  MutexLock lock(server_->lock_of(1));
-  std::thread change([&] { server_->Change(2, 1); });
-  change.join();
+  server_->lock_of(1).Lock();
   const auto records = server_->log().figures().records;
-  std::string no_change_of_1;
+  // A report of it cannot be made.
   server_->log().Append(1, 21, ByteView("x", 1), nullptr);
   ASSERT_TRUE(Eventually([&] { return server_->log().figures().records > records; }));
-  const auto begin = std::chrono::steady_clock::now();
-  const absl::Status status = server_->log().SaveSnapshot(1, 10, ByteView("a snapshot", 10));
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  server_->Change(2, 5);
+  EXPECT_TRUE(server_->WaitDurable(2));
+  server_->lock_of(1).Unlock();
+  EXPECT_TRUE(Eventually([&] { return server_->wrong_reports() > 0; })) << "change 21, which the replica has not, is reported";
 }
 
 }  // namespace

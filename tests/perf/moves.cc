@@ -31,15 +31,16 @@ ABSL_FLAG(uint32_t, row_width, 128, "floats in a row");
 ABSL_FLAG(uint32_t, partitions, 64, "partitions of the job");
 ABSL_FLAG(uint32_t, replicas, 1, "replicas of each partition");
 ABSL_FLAG(std::string, durability, "MEMORY", "the job's");
-ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{16} << 20, "what a server copies a second, at most");
+ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{1} << 30, "what a server copies a second, at most");
 ABSL_FLAG(uint32_t, keys_in_call, 4000, "keys of one push");
 ABSL_FLAG(uint32_t, calls_in_flight, 4, "pushes under way at a time");
+ABSL_FLAG(bool, idle, false, "push only to fill the table: how long the moves take by themselves");
+ABSL_FLAG(int, timeout_s, 300, "how long the moves may take");
 ABSL_FLAG(double, seconds, 5, "how long it is measured before and after");
 
 namespace pawl {
 namespace {
 
-constexpr std::chrono::seconds kMoveTimeout{300};
 constexpr std::chrono::milliseconds kWindow{100};
 // Asking the scheduler costs the processors that are shared.
 constexpr std::chrono::milliseconds kLookInterval{25};
@@ -140,6 +141,10 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
   absl::Status pushed;
   // Ends when the first push after `over` fails for it.
   std::thread pusher([&] {
+    if (absl::GetFlag(FLAGS_idle)) {
+      pushed = absl::CancelledError("idle");
+      return;
+    }
     pushed = RunPipeline(calls_in_flight, kLongestRunS, [&](uint32_t slot, Callback done) {
                if (over) {
                  done(absl::CancelledError("over"));
@@ -169,7 +174,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
 
     PAWL_RETURN_IF_ERROR(cluster->AddServer({repair}));
     PAWL_RETURN_IF_ERROR(
-        cluster->WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; }, kMoveTimeout).status());
+        cluster->WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; }, std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s))).status());
     Phase during(throughput);
     std::vector<double> windows;
     MonotonicTime window_began = Clock::Real().Now();
@@ -188,7 +193,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
                                    std::this_thread::sleep_for(kLookInterval);
                                    return status.moves().at_rest();
                                  },
-                                 kMoveTimeout)
+                                 std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
                              .status());
     const double moving = during.KeysPerSecond();
     figures["during"] = during.Json();
@@ -201,7 +206,7 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     Phase after(throughput);
     std::this_thread::sleep_for(for_a_while);
     figures["after"] = after.Json();
-    figures["during_of_before"] = moving / steady;
+    if (steady > 0) figures["during_of_before"] = moving / steady;
     // The new primaries have told of their pauses by now.
     PAWL_ASSIGN_OR_RETURN(const GetStatusResponse last, cluster->GetStatus());
     const MovesStatus& moves = last.moves();

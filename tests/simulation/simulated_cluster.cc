@@ -87,11 +87,17 @@ void SimulatedCluster::StartProcess(int index, int site) {
   node_options.description = absl::StrCat("simulated ", index);
   node_options.register_timeout = kNever;
   node_options.scheduler_timeout = kNever;
+  DataPlaneOptions data_plane_options;
+  if (options_.job.seed() % 2 == 0) {
+    // Snapshots take seconds and tens of pieces, and pushes go on meanwhile.
+    data_plane_options.replication.snapshot_piece_bytes = 200;
+    data_plane_options.replication.repair_bytes_per_s = 20'000;
+  }
   std::unique_ptr<SimulatedLog> log;
   if (options_.job.durability() != MEMORY) {
     log = std::make_unique<SimulatedLog>(server.disk, loop_, random_, server.life, options_.disks_forget);
   }
-  server.node = std::make_unique<ServerNode>(std::move(node_options), DataPlaneOptions(), std::move(log), *server.channel,
+  server.node = std::make_unique<ServerNode>(std::move(node_options), data_plane_options, std::move(log), *server.channel,
                                              *server.peers, *server.clock);
   network_.Listen(address, server.life,
                   [this, index](const std::string& rpc, IncomingMessage request, MonotonicDuration timeout,

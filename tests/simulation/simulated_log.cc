@@ -82,17 +82,31 @@ void SimulatedLog::Append(uint32_t partition, uint64_t index, const ByteView& en
   Enqueue({partition, index, std::move(bytes)});
 }
 
-absl::Status SimulatedLog::SaveSnapshot(uint32_t partition, uint64_t index, const ByteView& snapshot) {
+absl::Status SimulatedLog::SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) {
   if (disk_.full || disk_.hangs) return absl::UnavailableError("the disk cannot be written");
   // A slow disk.
   if (random_.Chance(0.05)) return absl::UnavailableError("the end of the replica before is not durable yet");
   if (last_[partition] > 0) Drop(partition);
   Write(queue_.size());
-  std::string bytes(snapshot.size(), '\0');
-  snapshot.CopyTo(bytes.data());
+  const uint64_t index = snapshot.log_index();
+  std::string bytes;
+  while (!snapshot.at_end()) snapshot.Read(1 << 20, bytes);
   if (index > 0) disk_.partitions[partition] = {std::move(bytes), index, {}};
   last_[partition] = index;
   return absl::OkStatus();
+}
+
+void SimulatedLog::SaveAgain(uint32_t partition, uint64_t index) {
+  Drop(partition);
+  if (index == 0) return;
+  loop_.Schedule(MonotonicDuration::zero(), life_, "save again", [this, partition] {
+    if (last_[partition] > 0) return;
+    std::optional<HeldSnapshot> held = events_.hold(partition);
+    if (!held.has_value() || held->log_index() == 0) return;
+    const uint64_t saved = held->log_index();
+    if (!SaveSnapshot(partition, *std::move(held)).ok()) return SaveAgain(partition, saved);
+    events_.durable(partition, saved);
+  });
 }
 
 void SimulatedLog::Drop(uint32_t partition) {

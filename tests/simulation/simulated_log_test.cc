@@ -32,7 +32,8 @@ class SimulatedLogTest : public testing::Test {
     log_ = std::make_unique<SimulatedLog>(disk_, loop_, random_, life_);
   }
   void Start() {
-    ASSERT_TRUE(log_->Start({.durable = [this](uint32_t partition, uint64_t index) { durable_[partition] = index; },
+    ASSERT_TRUE(log_->Start({.durable = [this](uint32_t partition, uint64_t index) { durable_[partition] = index;
+                                return true; },
                              .hold = nullptr})
                     .ok());
   }
@@ -121,9 +122,7 @@ TEST_F(SimulatedLogTest, ADroppedPartitionIsGoneAndASnapshotBringsItBack) {
 
   Partition partition(1, options_);
   for (uint64_t life = 1; life <= 7; ++life) ASSERT_TRUE(partition.TakeOver(0, life).ok());
-  std::string bytes;
-  SavePartition(partition, [&](const void* data, size_t size) { bytes.append(static_cast<const char*>(data), size); });
-  while (!log_->SaveSnapshot(1, 7, ByteView(bytes.data(), bytes.size())).ok()) {
+  while (!log_->SaveSnapshot(1, HoldSnapshot(partition)).ok()) {
   }
   index_[1] = 7;
   Change(1);

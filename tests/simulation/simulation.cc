@@ -227,11 +227,11 @@ class Simulation {
       const auto answer = cluster_.server(server)->data_plane().Fingerprint(0);
       if (!answer.ok()) return Violation(answer.status().ToString());
       for (const ReplicaFingerprint& replica : answer->replicas()) {
-        const std::pair<uint64_t, uint32_t> here(replica.log_index(), replica.crc32c());
+        const std::pair<uint64_t, uint32_t> here(replica.log_index(), replica.fingerprint());
         const auto [first, is_new] = seen.emplace(replica.partition(), here);
         if (is_new || first->second == here) continue;
         return Violation(absl::StrFormat(
-            "replicas of partition %d differ: index %d crc %x, and on server %d index %d crc %x", replica.partition(),
+            "replicas of partition %d differ: index %d fingerprint %x, and on server %d index %d fingerprint %x", replica.partition(),
             first->second.first, first->second.second, server, here.first, here.second));
       }
     }

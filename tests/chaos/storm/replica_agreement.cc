@@ -30,13 +30,13 @@ ReplicaAgreement CompareReplicas(const std::map<std::string, FingerprintResponse
     const Held& first = of_it.front();
     for (const Held& other : of_it) {
       if (other.fingerprint.log_index() == first.fingerprint.log_index() &&
-          other.fingerprint.crc32c() == first.fingerprint.crc32c()) {
+          other.fingerprint.fingerprint() == first.fingerprint.fingerprint()) {
         agreement.compared += &other != &first;
         continue;
       }
       agreement.problems.push_back(absl::StrFormat("partition %d: %s is at %d with %08x, %s at %d with %08x", partition,
-                                                   first.server, first.fingerprint.log_index(), first.fingerprint.crc32c(),
-                                                   other.server, other.fingerprint.log_index(), other.fingerprint.crc32c()));
+                                                   first.server, first.fingerprint.log_index(), first.fingerprint.fingerprint(),
+                                                   other.server, other.fingerprint.log_index(), other.fingerprint.fingerprint()));
     }
   }
   return agreement;

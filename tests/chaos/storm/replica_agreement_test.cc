@@ -5,12 +5,12 @@
 namespace pawl {
 namespace {
 
-void Add(FingerprintResponse& answer, uint32_t partition, bool primary, uint32_t crc32c) {
+void Add(FingerprintResponse& answer, uint32_t partition, bool primary, uint32_t fingerprint) {
   ReplicaFingerprint& replica = *answer.add_replicas();
   replica.set_partition(partition);
   replica.set_primary(primary);
   replica.set_log_index(7);
-  replica.set_crc32c(crc32c);
+  replica.set_fingerprint(fingerprint);
 }
 
 TEST(ReplicaAgreementTest, EveryReplicaIsComparedWithTheFirst) {
