@@ -19,6 +19,8 @@ void AddCounters(const ServerCounters& from, ServerCounters& to) {
   to.set_bytes_in_flight(to.bytes_in_flight() + from.bytes_in_flight());
   to.set_max_bytes_in_flight(to.max_bytes_in_flight() + from.max_bytes_in_flight());
   to.set_cpu_s(to.cpu_s() + from.cpu_s());
+  to.set_kept_replicas(to.kept_replicas() + from.kept_replicas());
+  to.set_kept_bytes(to.kept_bytes() + from.kept_bytes());
 }
 
 }  // namespace pawl

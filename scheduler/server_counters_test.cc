@@ -14,6 +14,8 @@ ServerCounters AllAt(int value) {
     const FieldDescriptor* const field = ServerCounters::descriptor()->field(i);
     if (field->cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
       counters.GetReflection()->SetDouble(&counters, field, value);
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_UINT32) {
+      counters.GetReflection()->SetUInt32(&counters, field, static_cast<uint32_t>(value));
     } else {
       counters.GetReflection()->SetUInt64(&counters, field, value);
     }

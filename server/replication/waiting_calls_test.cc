@@ -37,7 +37,7 @@ class WaitingCallsTest : public testing::Test {
     options.partitions = kPartitions;
     options.logical_workers = 1;
     options.consistency.set_mode(SYNC);
-    hosting_.Begin(kJobId, options, "server-0", /*incarnation=*/1, MonotonicDuration::zero());
+    hosting_.Begin(kJobId, options, /*min_in_sync=*/1, "server-0", /*incarnation=*/1, MonotonicDuration::zero());
     Adopt(1, 0);
   }
 
