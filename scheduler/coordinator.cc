@@ -78,6 +78,7 @@ Coordinator::Coordinator(Options options, const Clock& clock, ServerCaller& serv
   MutexLock lock(mu_);
   scale_.set_servers(options_.servers);
   scale_.set_workers(options_.workers);
+  longest_lease_ = former_lease_ = options_.lease;
   if (saved != nullptr) {
     GoOnFrom(*saved);
   } else if (options_.restore.has_value()) {

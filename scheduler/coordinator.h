@@ -274,6 +274,8 @@ class Coordinator {
   GetStatusResponse Status() const PAWL_REQUIRES(mu_);
   JobReport Report() const PAWL_REQUIRES(mu_);
   SchedulerState State() const PAWL_REQUIRES(mu_);
+  // A longer one than before only once it is saved that it is given.
+  std::chrono::milliseconds LeaseToGive() const PAWL_REQUIRES(mu_);
   void GoOnFrom(const SchedulerState& stored) PAWL_REQUIRES(mu_);
 
   const Options options_;
@@ -294,6 +296,11 @@ class Coordinator {
   EventLog events_ PAWL_GUARDED_BY(mu_);
   // The last change by which a node was told to leave.
   uint64_t leave_change_ PAWL_GUARDED_BY(mu_) = 0;
+  // Of all schedulers of this job, this one included; of those before it.
+  std::chrono::milliseconds longest_lease_ PAWL_GUARDED_BY(mu_){};
+  std::chrono::milliseconds former_lease_ PAWL_GUARDED_BY(mu_){};
+  // The change that stores longest_lease_.
+  uint64_t lease_change_ PAWL_GUARDED_BY(mu_) = 0;
   // How many servers and workers there are to be.
   ScaleStatus scale_ PAWL_GUARDED_BY(mu_);
   ReplicaDirector director_ PAWL_GUARDED_BY(mu_);

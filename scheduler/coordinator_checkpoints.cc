@@ -196,7 +196,7 @@ void Coordinator::BeginWith(const StoredRestore& restore, const SchedulerState& 
   StoredMembership membership;
   // The partitions refuse lives that are not newer than those that they know.
   membership.set_last_incarnation(state.membership().last_incarnation());
-  membership_.Restore(membership, running_.Now());
+  membership_.Restore(membership, running_.Now(), options_.lease);
   // They are in the partitions once these are loaded.
   StoredTables tables = state.tables();
   for (StoredTable& table : *tables.mutable_tables()) table.set_ready(false);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/version.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/coordinator_section.h"
 #include "spdlog/spdlog.h"
@@ -61,7 +62,12 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   response.set_job_id(options_.job_id);
   *response.mutable_job() = options_.job;
   response.set_heartbeat_interval_ms(static_cast<uint32_t>(options_.heartbeat_interval.count()));
+  // The answer goes out when the state is saved, and the longest lease with it.
   response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
+  response.set_version(kVersion);
+  // One that the check of the request has found.
+  response.set_protocol(*CommonProtocol({request.oldest_protocol(), request.newest_protocol()}, node.name));
+  response.set_longest_lease_ms(static_cast<uint32_t>(longest_lease_.count()));
   const std::chrono::milliseconds patience =
       std::max({options_.start_timeout, options_.worker_return_timeout, options_.recovery_timeout});
   response.set_patience_ms(
@@ -76,6 +82,9 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
   }
   spdlog::info("node {}: {} incarnation {}", registration->returned ? "came back" : "joined", NodeText(node),
                node.incarnation);
+  if (!request.version().empty() && request.version() != kVersion) {
+    spdlog::warn("{} is of Pawl {}, this scheduler of {}", node.name, request.version(), kVersion);
+  }
   if (node.role != CLIENT_ROLE) {
     events_.Add(registration->returned ? NODE_RETURNED : NODE_JOINED, node.name, NodeText(node));
   }
@@ -136,7 +145,7 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   HeartbeatResponse response;
   // Not if a scheduler that goes on from what is saved would know nothing of it; the next heartbeat comes soon.
   response.set_drain(node->told_to_leave && gate_.IsSaved(leave_change_));
-  response.set_lease_ms(static_cast<uint32_t>(options_.lease.count()));
+  response.set_lease_ms(static_cast<uint32_t>(LeaseToGive().count()));
   response.set_routing_epoch(told_.routing == nullptr ? 0 : told_.routing->epoch());
   response.set_job_state(told_.state);
   response.set_failure(told_.reason);

@@ -100,6 +100,41 @@ TEST_F(RestartTest, NobodyIsDeadBeforeTheGraceAndALeaseHavePassed) {
   EXPECT_EQ(Routing().epoch(), 1u);
 }
 
+TEST_F(RestartTest, AShorterLeaseTakesNothingBackThatWasGivenForLonger) {
+  Run(2, Job(4, 2, "durability: MEMORY"));
+  ASSERT_EQ(options_.lease, milliseconds(1000));
+  options_.lease = milliseconds(10000);
+  Restart();
+  Pass(seconds(1));
+  options_.lease = milliseconds(1000);
+  // The one after that still knows of it.
+  Restart();
+  Restart();
+  Kill("server-1");
+  // Grace and lease.
+  Pass(seconds(11));
+  EXPECT_EQ(Routing().epoch(), 1u);
+  Pass(seconds(2));
+  EXPECT_GT(Routing().epoch(), 1u);
+  // A new life begins with the lease that is given now.
+  const RegisterResponse back = *ComeBack("server-1");
+  EXPECT_EQ(back.lease_ms(), 1000u);
+  EXPECT_EQ(back.longest_lease_ms(), 10000u);
+}
+
+TEST_F(RestartTest, ALongerLeaseIsGivenOnceItIsSaved) {
+  Run(2, Job(4, 2));
+  options_.lease = milliseconds(10000);
+  Restart();
+  HoldSaves();
+  coordinator_->Tick();
+  const RegisterResponse& node = NodeNamed("server-0").registration;
+  EXPECT_EQ(Beat(node)->lease_ms(), 1000u);
+  ReleaseSaves();
+  EXPECT_EQ(Saved().longest_lease_ms(), 10000u);
+  EXPECT_EQ(Beat(node)->lease_ms(), 10000u);
+}
+
 TEST_F(RestartTest, ServerThatDiedMeanwhileIsFailedOver) {
   Run(3, Job(6, 2, "durability: MEMORY"));
   Kill("server-1");

@@ -151,6 +151,7 @@ SchedulerState Coordinator::State() const {
   *stored.mutable_events() = events_.Save();
   *stored.mutable_scale() = scale_;
   *stored.mutable_moves() = director_.Moves(running_.Peek());
+  stored.set_longest_lease_ms(static_cast<uint64_t>(longest_lease_.count()));
   return stored;
 }
 
@@ -165,7 +166,10 @@ void Coordinator::GoOnFrom(const SchedulerState& stored) {
   }
   state_.Restore(stored.state(), stored.reason(),
                  std::chrono::duration_cast<MonotonicDuration>(std::chrono::duration<double>(train_s)), clock_.Now());
-  membership_.Restore(stored.membership(), now + options_.restart_grace);
+  // A state from before this was stored says nothing: then the flags are as they were.
+  former_lease_ = stored.longest_lease_ms() == 0 ? options_.lease : std::chrono::milliseconds(stored.longest_lease_ms());
+  longest_lease_ = std::max(former_lease_, options_.lease);
+  membership_.Restore(stored.membership(), now + options_.restart_grace, former_lease_);
   events_.Restore(stored.events());
   if (stored.has_scale()) scale_ = stored.scale();
   director_.SetWantedServers(scale_.servers());
@@ -186,12 +190,20 @@ void Coordinator::GoOnFrom(const SchedulerState& stored) {
                director_.epoch(), membership_.PresentCount());
   moves_from_ = now + options_.restart_grace + options_.lease;
   // After the job's end nobody keeps account of where the replicas are.
-  if (!director_.placed() || state_.over()) return;
-  DeferredActions actions;
-  PlacementHasChanged(actions);
-  routings_.Remake(director_.placement(), membership_);
-  // It is as it was saved.
-  gate_ = SaveGate();
+  if (director_.placed() && !state_.over()) {
+    DeferredActions actions;
+    PlacementHasChanged(actions);
+    routings_.Remake(director_.placement(), membership_);
+    // It is as it was saved.
+    gate_ = SaveGate();
+  }
+  if (longest_lease_ == former_lease_) return;
+  gate_.Changed();
+  lease_change_ = gate_.change();
+}
+
+std::chrono::milliseconds Coordinator::LeaseToGive() const {
+  return gate_.IsSaved(lease_change_) ? options_.lease : std::min(former_lease_, options_.lease);
 }
 
 }  // namespace pawl

@@ -138,8 +138,16 @@ absl::StatusOr<Membership::Registration> Membership::Register(const RegisterRequ
   const Node* const before = FindReturning(request);
   if (before != nullptr) {
     PAWL_RETURN_IF_ERROR(CheckIsNext(request, *before));
+    if (before->gone && IsRepeated(request, *before) && request.registration() != 0) {
+      // It may come late, from a process that is dead, so it begins no life. A process that lives registers once more.
+      return absl::AbortedError(absl::StrCat("registration ", request.registration(), " of ", before->name,
+                                             " began a life that is over; register with a higher number"));
+    }
     if (!before->gone && IsRepeated(request, *before)) {
       Node& node = nodes_.at(by_name_.at(before->name));
+      if (node.refused) {
+        return absl::UnavailableError(absl::StrCat(node.name, " has adopted no routing for too long; its lease runs out"));
+      }
       node.last_heard = now;
       return Registration{&node, false};
     }
@@ -304,7 +312,8 @@ absl::Status Membership::Leave(const std::string& name, uint64_t incarnation) {
 std::vector<Node> Membership::ExpireLeases(MonotonicTime now) {
   std::vector<std::string> expired;
   for (const auto& [key, node] : nodes_) {
-    if (!node.gone && now - node.last_heard > options_.lease) expired.push_back(node.name);
+    if (node.gone || now - node.last_heard <= options_.lease || now <= node.former_lease_until) continue;
+    expired.push_back(node.name);
   }
   std::vector<Node> dead;
   for (const std::string& name : expired) {
@@ -364,7 +373,7 @@ StoredMembership Membership::Save() const {
   return stored;
 }
 
-void Membership::Restore(const StoredMembership& stored, MonotonicTime now) {
+void Membership::Restore(const StoredMembership& stored, MonotonicTime now, MonotonicDuration longest_lease) {
   for (const StoredNode& from : stored.nodes()) {
     Node node;
     node.name = from.name();
@@ -384,6 +393,7 @@ void Membership::Restore(const StoredMembership& stored, MonotonicTime now) {
     node.told_to_leave = from.told_to_leave();
     node.draining = node.told_to_leave && !node.gone;
     node.last_heard = now;
+    node.former_lease_until = now + longest_lease;
     node.adopted_at = now;
     const std::pair<int, uint32_t> key(node.role, node.number);
     by_name_[node.name] = key;

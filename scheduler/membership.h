@@ -47,6 +47,8 @@ struct Node {
   // When this life began.
   MonotonicTime registered_at;
   MonotonicTime last_heard;
+  // A lease that an earlier scheduler may have given it binds until then.
+  MonotonicTime former_lease_until = MonotonicTime::min();
   // Left or dead.
   bool gone = false;
   // SERVER_ROLE: what it fails together with.
@@ -115,7 +117,9 @@ class Membership {
   };
   // INVALID_ARGUMENT for an impossible request, ALREADY_EXISTS for another server's address and for a copy of a server that
   // lives, UNAVAILABLE while it is not known whether that lives, RESOURCE_EXHAUSTED beyond the limits. ABORTED for a
-  // registration that comes after a later one of that node.
+  // registration that comes after a later one of that node, or again when the life that it began is over.
+  // A repeated registration renews the lease as a heartbeat does; UNAVAILABLE where a heartbeat would be refused
+  // (RefuseThoseBehind): when the lease has run out it is a new one.
   absl::StatusOr<Registration> Register(const RegisterRequest& request, MonotonicTime now);
 
   // What Register(request) would take up again: the process's node, or the one that it names; nullptr if none.
@@ -159,8 +163,9 @@ class Membership {
   uint64_t last_incarnation() const { return last_incarnation_; }
 
   StoredMembership Save() const;
-  // The leases of all that were there count from `now`. REQUIRES: nobody has registered yet.
-  void Restore(const StoredMembership& stored, MonotonicTime now);
+  // The leases of all that were there count from `now`, and last for at least `longest_lease`, which the scheduler before
+  // may have given. REQUIRES: nobody has registered yet.
+  void Restore(const StoredMembership& stored, MonotonicTime now, MonotonicDuration longest_lease);
 
  private:
   // OK if the server, which has not been declared dead, can be replaced by the process.

@@ -139,6 +139,48 @@ TEST_F(MembershipTest, LifeThatIsOverIsAbortedForGoodAndItsProcessMayBeginAnothe
   EXPECT_TRUE(Beat(*again->node).ok());
 }
 
+TEST_F(MembershipTest, ARepeatedRegistrationRenewsNoLeaseThatAHeartbeatWouldNot) {
+  RegisterRequest request = Server(1);
+  request.set_registration(1);
+  const Node node = *Join(request);
+  clock_.Advance(milliseconds(900));
+  membership_.RefuseThoseBehind(/*newest_epoch=*/5, milliseconds(500), clock_.Now());
+  ASSERT_EQ(Beat(node).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kUnavailable);
+  clock_.Advance(milliseconds(101));
+  EXPECT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+  EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kAborted);
+  RegisterRequest next = request;
+  next.set_registration(2);
+  EXPECT_GT(Join(next)->incarnation, node.incarnation) << "its next life";
+}
+
+TEST_F(MembershipTest, ARegistrationThatComesAgainAfterTheDeathBeginsNoLife) {
+  RegisterRequest request = Server(1);
+  request.set_registration(1);
+  ASSERT_TRUE(Join(request).ok());
+  clock_.Advance(milliseconds(1001));
+  ASSERT_EQ(membership_.ExpireLeases(clock_.Now()).size(), 1u);
+  EXPECT_EQ(Join(request).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(membership_.PresentCount(), 0u);
+  EXPECT_TRUE(Join(Returning(Server(2), /*life=*/1)).ok());
+}
+
+TEST_F(MembershipTest, LeasesOfASchedulerBeforeAreHonoured) {
+  const Node node = *Join(Server(1));
+  Membership restored(Options());
+  restored.Restore(membership_.Save(), clock_.Now(), milliseconds(7000));
+  HeartbeatRequest request;
+  request.set_node(node.name);
+  request.set_incarnation(node.incarnation);
+  // The answer to this may be lost, and the node count on what it had before.
+  ASSERT_TRUE(restored.Heartbeat(request, 0, clock_.Now()).ok());
+  clock_.Advance(milliseconds(7000));
+  EXPECT_TRUE(restored.ExpireLeases(clock_.Now()).empty());
+  clock_.Advance(milliseconds(1));
+  EXPECT_EQ(restored.ExpireLeases(clock_.Now()).size(), 1u);
+}
+
 TEST_F(MembershipTest, LateRegistrationOfAFormerLifeEndsNothing) {
   ASSERT_TRUE(Join(Server(1)).ok());
   // It is killed before the scheduler has heard of it.
@@ -151,7 +193,7 @@ TEST_F(MembershipTest, LateRegistrationOfAFormerLifeEndsNothing) {
   EXPECT_TRUE(Beat(present).ok());
   EXPECT_EQ(Join(third)->incarnation, present.incarnation) << "the same again";
   Membership restored(Options());
-  restored.Restore(membership_.Save(), clock_.Now());
+  restored.Restore(membership_.Save(), clock_.Now(), Options().lease);
   EXPECT_TRUE(absl::IsAborted(restored.Register(second, clock_.Now()).status()));
   EXPECT_TRUE(restored.Register(Returning(Server(4), /*life=*/4), clock_.Now()).ok());
 }
@@ -365,7 +407,7 @@ TEST_F(MembershipTest, RestoredNodesGoOnInTheirLivesWithFreshLeases) {
   const StoredMembership stored = membership_.Save();
   clock_.Advance(milliseconds(60000));
   Membership restored(Options());
-  restored.Restore(stored, clock_.Now());
+  restored.Restore(stored, clock_.Now(), Options().lease);
   EXPECT_EQ(restored.PresentCount(), 2u);
   EXPECT_TRUE(restored.ExpireLeases(clock_.Now()).empty());
   EXPECT_TRUE(restored.Find(server.name, server.incarnation).ok());
@@ -380,7 +422,7 @@ TEST_F(MembershipTest, RestoredNodesGoOnInTheirLivesWithFreshLeases) {
   EXPECT_GT(next->node->incarnation, client.incarnation);
   EXPECT_EQ(stored.SerializeAsString(), [&] {
     Membership again({});
-    again.Restore(stored, clock_.Now());
+    again.Restore(stored, clock_.Now(), Options().lease);
     return again.Save().SerializeAsString();
   }());
 }

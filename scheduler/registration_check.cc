@@ -7,6 +7,7 @@
 #include "client_lib/base/bounded_text.h"
 #include "client_lib/base/host_port.h"
 #include "client_lib/base/status_macros.h"
+#include "client_lib/base/version.h"
 
 namespace pawl {
 namespace {
@@ -36,6 +37,20 @@ absl::Status CheckRegistration(const RegisterRequest& request) {
   }
   if (request.process_nonce() == 0) {
     return absl::InvalidArgumentError("process_nonce is 0; choose one at random, once a process");
+  }
+  if (const absl::Status status =
+          CommonProtocol({request.oldest_protocol(), request.newest_protocol()},
+                         absl::StrCat("the process that registers (Pawl ",
+                                      request.version().empty() ? "of an unknown version"
+                                                                : BoundedText(request.version(), kMaxVersionBytes),
+                                      ")"))
+              .status();
+      !status.ok()) {
+    return status;
+  }
+  if (request.version().size() > kMaxVersionBytes || HasControlCharacters(request.version())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("version is longer than ", kMaxVersionBytes, " bytes or has control characters"));
   }
   if (request.description().size() > kMaxDescriptionBytes) {
     return absl::InvalidArgumentError(absl::StrCat("description has ", request.description().size(), " bytes; at most ",

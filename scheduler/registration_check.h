@@ -9,6 +9,7 @@
 
 namespace pawl {
 
+inline constexpr size_t kMaxVersionBytes = 64;
 inline constexpr size_t kMaxAddressBytes = 256;
 inline constexpr size_t kMaxDescriptionBytes = 256;
 inline constexpr size_t kMaxNodeNameBytes = 64;

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
+#include "client_lib/base/version.h"
 #include "gtest/gtest.h"
 
 namespace pawl {
@@ -25,6 +27,23 @@ TEST(RegistrationCheckTest, RoleAndNonceAreNeeded) {
   EXPECT_TRUE(Refused(Of(ROLE_UNSPECIFIED)));
   RegisterRequest request = Of(SERVER_ROLE);
   request.set_process_nonce(0);
+  EXPECT_TRUE(Refused(request));
+}
+
+TEST(RegistrationCheckTest, AProcessOfAnotherProtocolIsRefusedNamingBothRanges) {
+  RegisterRequest request = Of(WORKER_ROLE);
+  request.set_version("7.0.0");
+  request.set_oldest_protocol(kNewestProtocol + 1);
+  request.set_newest_protocol(kNewestProtocol + 3);
+  const absl::Status status = CheckRegistration(request);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  const std::string message(status.message());
+  EXPECT_NE(message.find("7.0.0"), std::string::npos) << message;
+  EXPECT_NE(message.find(absl::StrCat(kNewestProtocol + 1, " to ", kNewestProtocol + 3)), std::string::npos) << message;
+  EXPECT_NE(message.find(absl::StrCat(kOldestProtocol, " to ", kNewestProtocol)), std::string::npos) << message;
+  request.set_oldest_protocol(kNewestProtocol);
+  EXPECT_TRUE(CheckRegistration(request).ok());
+  request.set_version(std::string(kMaxVersionBytes + 1, '1'));
   EXPECT_TRUE(Refused(request));
 }
 

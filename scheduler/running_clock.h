@@ -8,15 +8,15 @@ namespace pawl {
 
 // A clock that stands still while this process does not run (stopped, its machine frozen or out of time): what others
 // have sent meanwhile lies unread, so nobody is late for it. It is asked all the time, and takes a longer silence
-// between two questions for such a pause. Not thread-safe.
+// between two questions for such a pause, a suspension of the machine too. Not thread-safe.
 class RunningClock {
  public:
   // `clock` outlives it.
   RunningClock(const Clock& clock, MonotonicDuration longest_silence)
-      : clock_(clock), longest_silence_(longest_silence), last_(clock.Now()) {}
+      : clock_(clock), longest_silence_(longest_silence), last_(clock.LeaseNow()) {}
 
   MonotonicTime Now() {
-    const MonotonicTime now = clock_.Now();
+    const MonotonicTime now = clock_.LeaseNow();
     const MonotonicDuration gap = now - last_;
     last_ = now;
     if (gap > longest_silence_) {
@@ -28,7 +28,7 @@ class RunningClock {
 
   // Without taking notice.
   MonotonicTime Peek() const {
-    const MonotonicTime now = clock_.Now();
+    const MonotonicTime now = clock_.LeaseNow();
     return (now - last_ > longest_silence_ ? last_ : now) - paused_;
   }
 

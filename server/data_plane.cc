@@ -89,7 +89,8 @@ DataPlane::~DataPlane() { Close(absl::UnavailableError("the server is going away
 void DataPlane::Begin(const RegisterResponse& registration) {
   const std::chrono::milliseconds lease(registration.lease_ms());
   hosting_.Begin(registration.job_id(), PartitionOptionsOf(registration.job(), options_.max_rows_per_partition),
-                 registration.job().min_in_sync(), registration.node(), registration.incarnation(), lease);
+                 registration.job().min_in_sync(), registration.node(), registration.incarnation(),
+                 std::max(lease, std::chrono::milliseconds(registration.longest_lease_ms())));
   receiver_.SetPromise(lease);
   MutexLock lock(closed_mu_);
   lease_ = lease;
@@ -211,7 +212,7 @@ absl::Status DataPlane::CheckServes(Replica& replica, uint64_t epoch) const {
     return StaleRouting(*hosting_.view(), absl::StrCat("routing epoch ", epoch, " is old: partition ", replica.index,
                                                        " has its primary since ", replica.primary_since));
   }
-  if (clock_.Now() < replica.serves_from) {
+  if (clock_.LeaseNow() < replica.serves_from) {
     return absl::UnavailableError(
         absl::StrCat("partition ", replica.index, " waits until its last primary cannot serve any more"));
   }
@@ -220,7 +221,7 @@ absl::Status DataPlane::CheckServes(Replica& replica, uint64_t epoch) const {
 
 absl::Status DataPlane::CheckLease(Replica& replica) const {
   if (lease_until_ == nullptr) return absl::OkStatus();
-  const MonotonicTime now = clock_.Now();
+  const MonotonicTime now = clock_.LeaseNow();
   MonotonicTime until = MonotonicTime::max();
   for (const Follower& follower : replica.followers) {
     if (follower.counts) until = std::min(until, replicator_->PromisedUntil(follower.node, follower.incarnation));
@@ -374,7 +375,7 @@ void DataPlane::Tick() {
 bool DataPlane::SchedulerIsSilent() const {
   if (lease_until_ == nullptr) return false;
   MutexLock lock(closed_mu_);
-  return clock_.Now() + lease_ / 2 > lease_until_();
+  return clock_.LeaseNow() + lease_ / 2 > lease_until_();
 }
 
 void DataPlane::LiftRepairLimit() {

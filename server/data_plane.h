@@ -74,8 +74,9 @@ class DataPlane final : public RequestHandler {
  public:
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
-  // `peers` reaches other servers; null: nothing can be replicated. `lease_until` says until when this server is alive
-  // by the scheduler's word; null: for ever. Both outlive this, and no callback of theirs runs after its destruction.
+  // `peers` reaches other servers; null: nothing can be replicated. `lease_until` says until when, by LeaseNow, this server
+  // is alive by the scheduler's word; null: for ever. Both outlive this, and no callback of theirs runs after its
+  // destruction.
   DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers = nullptr,
             std::function<MonotonicTime()> lease_until = nullptr);
   ~DataPlane() override;

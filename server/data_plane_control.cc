@@ -233,6 +233,7 @@ ServerCounters DataPlane::Counters(bool may_be_old) {
     sum.set_pushes_deduplicated(sum.pushes_deduplicated() + figures.pushes_deduplicated);
     sum.set_pushes_late(sum.pushes_late() + counters.pushes_late);
     sum.set_staleness_max(std::max(sum.staleness_max(), figures.staleness_max));
+    sum.set_pulls_beyond_bound(sum.pulls_beyond_bound() + figures.pulls_beyond_bound);
     sum.set_keys_pulled(sum.keys_pulled() + figures.keys_pulled);
     sum.set_keys_pushed(sum.keys_pushed() + counters.keys_pushed);
     sum.set_rows(sum.rows() + figures.rows);

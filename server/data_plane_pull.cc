@@ -95,6 +95,7 @@ absl::StatusOr<OutgoingMessage> DataPlane::AnswerPull(const View& view, const Se
       if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
       if (sender != nullptr) {
         replica.staleness_max = std::max(replica.staleness_max, replica.partition->Staleness(sender->number, sender->step));
+        replica.pulls_beyond_bound += replica.partition->ExceedsBound(sender->step);
       }
       replica.keys_pulled += segment.keys.size() / sizeof(uint64_t);
       if (lends) {

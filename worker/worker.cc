@@ -391,6 +391,7 @@ WorkerOutcome RunWorker(const WorkerOptions& options, Interrupt& leave, Interrup
   // Declared before the client, which is destroyed first and whose calls write into it.
   std::unique_ptr<Training> training;
   auto client = Client::Connect(std::move(client_options));
+  if (absl::IsUnimplemented(client.status())) return {WorkerEnd::kUnable, client.status()};
   if (!client.ok()) {
     return {leave.reason().ok() ? WorkerEnd::kFailed : WorkerEnd::kInterrupted, client.status()};
   }

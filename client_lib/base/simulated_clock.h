@@ -12,9 +12,13 @@ namespace pawl {
 class SimulatedClock final : public Clock {
  public:
   MonotonicTime Now() const override { return MonotonicTime(MonotonicDuration(ticks_.load())); }
+  MonotonicTime LeaseNow() const override { return Now() + MonotonicDuration(suspended_.load()); }
   void Advance(MonotonicDuration by) { ticks_ += by.count(); }
+  // The machine is suspended for so long: only leases notice it.
+  void Suspend(MonotonicDuration duration) { suspended_ += duration.count(); }
 
  private:
+  std::atomic<MonotonicDuration::rep> suspended_{0};
   std::atomic<MonotonicDuration::rep> ticks_{1};
 };
 

@@ -8,8 +8,10 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/futures.h"
+#include "client_lib/base/lease.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/random_number.h"
+#include "client_lib/base/version.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/retry.h"
 #include "client_lib/rpc/routing_changes.h"
@@ -54,8 +56,7 @@ bool IsEnd(JobState state) { return state == COMPLETED || state == FAILED || sta
 // earlier one ends without effect.
 class NodeLink::State : public std::enable_shared_from_this<State> {
  public:
-  State(ControlChannel& channel, ControlChannel& routing_channel, const Clock& clock, std::string scheduler,
-        Events events)
+  State(ControlChannel& channel, ControlChannel& routing_channel, const Clock& clock, std::string scheduler, Events events)
       : channel_(channel),
         routing_channel_(routing_channel),
         clock_(clock),
@@ -66,6 +67,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     auto attempts = std::make_shared<Registration>();
     attempts->request = std::move(request);
     attempts->request.set_process_nonce(process_nonce_);
+    attempts->request.set_version(kVersion);
+    attempts->request.set_oldest_protocol(kOldestProtocol);
+    attempts->request.set_newest_protocol(kNewestProtocol);
     attempts->deadline = deadline;
     auto answer = std::make_shared<Registered>(std::move(done));
     bool closed;
@@ -114,13 +118,13 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       request.set_incarnation(registration_.incarnation());
     }
     request.set_epoch(epoch);
-    routing_channel_.Call("/pawl.Scheduler/ConfirmRouting", EncodeSmall(request), kConfirmAttempt,
-                          [self = shared_from_this(), life, done = std::move(done)](absl::Status status,
-                                                                                    IncomingMessage) mutable {
-                            if (!self->BeginEvent(life, kRoutingEvent)) return;
-                            done(std::move(status));
-                            self->EndEvent(kRoutingEvent);
-                          });
+    routing_channel_.Call(
+        "/pawl.Scheduler/ConfirmRouting", EncodeSmall(request), kConfirmAttempt,
+        [self = shared_from_this(), life, done = std::move(done)](absl::Status status, IncomingMessage) mutable {
+          if (!self->BeginEvent(life, kRoutingEvent)) return;
+          done(std::move(status));
+          self->EndEvent(kRoutingEvent);
+        });
   }
 
   void Close() {
@@ -177,6 +181,8 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     MonotonicTime deadline;
     uint64_t life = 0;
     int retries = 0;
+    // The scheduler has said once that the life that it began is over.
+    bool is_anew = false;
     absl::Status last_error;
     // Since when it has been refused for the sake of one that may be dead.
     std::optional<MonotonicTime> taken_since;
@@ -217,7 +223,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     lease_until_.store(until.time_since_epoch().count(), std::memory_order_release);
   }
 
-  // The scheduler has answered something that was sent at `sent`.
+  // The scheduler has answered something that was sent at `sent`, by the clock of leases.
   void RenewLease(MonotonicTime sent) PAWL_REQUIRES(mu_) {
     const MonotonicTime now = clock_.Now();
     if (std::exchange(silence_noted_, false)) {
@@ -225,7 +231,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     heard_ = true;
     last_answer_ = now;
-    SetLease(std::max(lease_until(), sent + lease_));
+    SetLease(std::max(lease_until(), sent + HeldFor(lease_)));
   }
 
   void NoteSilence(const absl::Status& error) PAWL_REQUIRES(mu_) {
@@ -236,8 +242,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
   }
 
   void AttemptRegistration(const std::shared_ptr<Registration>& attempts) {
-    const MonotonicTime sent = clock_.Now();
-    const MonotonicDuration left = attempts->deadline - sent;
+    const MonotonicTime now = clock_.Now();
+    const MonotonicTime sent = clock_.LeaseNow();
+    const MonotonicDuration left = attempts->deadline - now;
     if (left <= MonotonicDuration::zero()) {
       // Not here: the caller may be in an event.
       channel_.After(MonotonicDuration::zero(), [self = shared_from_this(), attempts] {
@@ -256,10 +263,16 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
                   });
   }
 
+  // `sent` by the clock of leases.
   void OnRegistration(const std::shared_ptr<Registration>& attempts, MonotonicTime sent, absl::Status status,
                       const IncomingMessage& answer) {
     RegisterResponse response;
     if (status.ok()) status = DecodeControl(answer.bytes, response);
+    if (status.ok()) {
+      status = CommonProtocol({response.protocol(), response.protocol()},
+                              absl::StrCat("the scheduler (Pawl ", response.version(), ")"))
+                   .status();
+    }
     if (status.ok()) {
       {
         MutexLock lock(mu_);
@@ -272,6 +285,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       FinishRegistration(attempts->life, std::move(response));
       return;
     }
+    if (absl::IsAborted(status) && !attempts->is_anew) return RegisterAnew(*attempts);
     const MonotonicDuration delay = PushbackOf(status, Backoff(attempts->retries, RandomNumber()));
     const bool of_the_dead = MayBeOfTheDead(status) && sent - attempts->taken_since.value_or(sent) <= kOthersLeaseLimit;
     if (of_the_dead && !attempts->taken_since.has_value()) attempts->taken_since = sent;
@@ -290,6 +304,20 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     ++attempts->retries;
     attempts->last_error = std::move(status);
     channel_.After(delay, [self = shared_from_this(), attempts] { self->AttemptRegistration(attempts); });
+  }
+
+  // The life may have ended because its answer was lost for longer than a lease: one more try under a higher number. A node
+  // that another process has become is refused under that too.
+  void RegisterAnew(const Registration& before) {
+    auto attempts = std::make_shared<Registration>(before);
+    attempts->is_anew = true;
+    {
+      MutexLock lock(mu_);
+      if (closed_ || before.life != life_) return;
+      attempts->life = ++life_;
+      attempts->request.set_registration(attempts->life);
+    }
+    AttemptRegistration(attempts);
   }
 
   // Without effect if the life is over: whoever ended it has answered.
@@ -331,7 +359,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
       events_.fill_heartbeat(request);
       EndEvent(kHeartbeatEvent);
     }
-    const MonotonicTime sent = clock_.Now();
+    const MonotonicTime sent = clock_.LeaseNow();
     channel_.Call("/pawl.Scheduler/Heartbeat", EncodeSmall(request), timeout,
                   [self = shared_from_this(), life, sent](absl::Status status, IncomingMessage answer) {
                     self->OnBeat(life, sent, std::move(status), answer);
@@ -402,9 +430,9 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     }
     const MonotonicTime sent = clock_.Now();
     routing_channel_.Call("/pawl.Scheduler/GetRouting", EncodeSmall(request), kRoutingAttempt,
-                  [self = shared_from_this(), life, retries, sent](absl::Status status, IncomingMessage answer) {
-                    self->OnRouting(life, retries, sent, std::move(status), answer);
-                  });
+                          [self = shared_from_this(), life, retries, sent](absl::Status status, IncomingMessage answer) {
+                            self->OnRouting(life, retries, sent, std::move(status), answer);
+                          });
   }
 
   void OnRouting(uint64_t life, int retries, MonotonicTime sent, absl::Status status, const IncomingMessage& answer) {

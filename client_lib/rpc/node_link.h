@@ -66,10 +66,10 @@ class NodeLink {
   NodeLink& operator=(const NodeLink&) = delete;
 
   // Registers: tries again, without pause for longer than a second, while the scheduler cannot be reached, until
-  // `deadline` (MonotonicTime::max(): until Close). `request` says everything but process_nonce and
-  // registration, which the link sets. The answer is DEADLINE_EXCEEDED, CANCELLED by Close or another Register, or what the
-  // scheduler says. Ends the life before, if there was one. `done` runs once, as an event; with CANCELLED on the thread of
-  // the Close or Register that is the reason.
+  // `deadline` (MonotonicTime::max(): until Close). `request` says everything but process_nonce,
+  // registration, version and protocols, which the link sets. The answer is DEADLINE_EXCEEDED, CANCELLED by Close or another
+  // Register, or what the scheduler says. Ends the life before, if there was one. `done` runs once, as an event; with
+  // CANCELLED on the thread of the Close or Register that is the reason.
   void Register(RegisterRequest request, MonotonicTime deadline, Registered done);
 
   // Begins to heartbeat (the first at once) and to wait for routing. REQUIRES: Register has succeeded, and this was not
@@ -91,8 +91,8 @@ class NodeLink {
   };
   Identity identity() const;
 
-  // Until when this node is alive by the scheduler's word: the sending of the last registration or heartbeat that was
-  // answered, plus lease_ms. MonotonicTime::min() before that and once disowned. Lock-free.
+  // Until when, by Clock::LeaseNow, this node is alive by the scheduler's word: the sending of the last registration or
+  // heartbeat that was answered, plus HeldFor(lease_ms). MonotonicTime::min() before that and once disowned. Lock-free.
   MonotonicTime lease_until() const;
   // How long ago the last answer came; zero before the first registration.
   MonotonicDuration silence() const;

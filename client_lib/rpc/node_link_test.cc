@@ -10,8 +10,10 @@
 
 #include "absl/strings/cord.h"
 #include "client_lib/base/futures.h"
+#include "client_lib/base/lease.h"
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/simulated_clock.h"
+#include "client_lib/base/version.h"
 #include "client_lib/rpc/control_channel.h"
 #include "client_lib/rpc/retry.h"
 #include "gtest/gtest.h"
@@ -202,7 +204,7 @@ TEST(NodeLinkRoutingChannelTest, HeartbeatsGoOutWhileARoutingIsAdopted) {
     heartbeats.Advance(kInterval);
   }
   EXPECT_EQ(heartbeats.Waiting(kHeartbeat), 1u);
-  EXPECT_EQ(link.lease_until(), clock.Now() - kInterval + kLease);
+  EXPECT_EQ(link.lease_until(), clock.Now() - kInterval + HeldFor(kLease));
   adopt.set_value();
   adopter.join();
 }
@@ -344,6 +346,35 @@ TEST_F(NodeLinkTest, EachRegistrationOfAProcessSaysThatItIsALaterOne) {
   }
 }
 
+TEST_F(NodeLinkTest, AnEndedLifeIsFollowedByOneMoreRegistrationUnderAHigherNumber) {
+  auto registered = Register(RegisterRequest(), MonotonicTime::max());
+  ScriptedChannel::Sent first = channel_.Take(kRegister);
+  first.done(absl::AbortedError("began a life that is over"), IncomingMessage());
+  ScriptedChannel::Sent second = channel_.Take(kRegister);
+  RegisterRequest before, after;
+  ASSERT_TRUE(before.ParseFromString(first.bytes) && after.ParseFromString(second.bytes));
+  EXPECT_EQ(after.process_nonce(), before.process_nonce());
+  EXPECT_GT(after.registration(), before.registration());
+  second.done(absl::AbortedError("another process is that node"), IncomingMessage());
+  EXPECT_EQ(channel_.Waiting(kRegister), 0u);
+  EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(NodeLinkTest, ProtocolsAreToldAndASchedulerOfAnotherOneIsRefused) {
+  auto registered = Register(RegisterRequest(), MonotonicTime::max());
+  ScriptedChannel::Sent call = channel_.Take(kRegister);
+  RegisterRequest sent;
+  ASSERT_TRUE(sent.ParseFromString(call.bytes));
+  EXPECT_EQ(sent.version(), kVersion);
+  EXPECT_EQ(sent.oldest_protocol(), kOldestProtocol);
+  EXPECT_EQ(sent.newest_protocol(), kNewestProtocol);
+  RegisterResponse response = Registration(5);
+  response.set_protocol(kNewestProtocol + 1);
+  call.done(absl::OkStatus(), Message(response));
+  EXPECT_EQ(registered.get().status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
+}
+
 TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
@@ -351,7 +382,7 @@ TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
   channel_.Advance(milliseconds(100));
   channel_.Answer(kRegister, Registration(5));
   ASSERT_TRUE(registered.get().ok());
-  EXPECT_EQ(link_.lease_until(), registration_sent + kLease);
+  EXPECT_EQ(link_.lease_until(), registration_sent + HeldFor(kLease));
   link_.Start();
   channel_.Advance(milliseconds(0));
   const MonotonicTime first_sent = clock_.Now();
@@ -361,11 +392,22 @@ TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
   ScriptedChannel::Sent first = channel_.Take(kHeartbeat);
   channel_.Advance(milliseconds(50));
   channel_.Answer(kHeartbeat, Running());
-  EXPECT_EQ(link_.lease_until(), second_sent + kLease);
+  EXPECT_EQ(link_.lease_until(), second_sent + HeldFor(kLease));
   // An older one does not shorten it.
   first.done(absl::OkStatus(), Message(Running()));
-  EXPECT_EQ(link_.lease_until(), second_sent + kLease);
+  EXPECT_EQ(link_.lease_until(), second_sent + HeldFor(kLease));
   EXPECT_LT(first_sent, second_sent);
+}
+
+TEST_F(NodeLinkTest, ALeaseRunsOutWhileTheMachineIsSuspendedAndABitBeforeTheSchedulerTakesItBack) {
+  RegisterAndStart();
+  ASSERT_GT(link_.lease_until(), clock_.LeaseNow());
+  EXPECT_LT(link_.lease_until(), clock_.LeaseNow() + kLease);
+  clock_.Suspend(kLease);
+  EXPECT_LT(link_.lease_until(), clock_.LeaseNow());
+  // The answer to what was sent before the suspension renews nothing.
+  channel_.Answer(kHeartbeat, Running());
+  EXPECT_LT(link_.lease_until(), clock_.LeaseNow());
 }
 
 TEST_F(NodeLinkTest, HeartbeatsGoOutWithoutAnswersUpToALimitAndAgainWhenTheSchedulerIsBack) {

@@ -240,11 +240,12 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       replica->serves_from = std::max(replica->serves_from, promised_until);
       if (since.has_value()) {
         const MonotonicTime now = clock_.Now();
+        const MonotonicDuration still_waits = std::max(replica->serves_from, clock_.LeaseNow()) - clock_.LeaseNow();
         Takeover takeover;
         takeover.set_partition(p);
         takeover.set_primary_since(wanted.primary_since());
         takeover.set_pause_ms(static_cast<uint32_t>(
-            std::chrono::duration_cast<std::chrono::milliseconds>(std::max(now, replica->serves_from) - *since).count()));
+            std::chrono::duration_cast<std::chrono::milliseconds>(now + still_waits - *since).count()));
         MutexLock lock(mu_);
         takeovers_.emplace_back(now + kTakeoverTold, std::move(takeover));
         if (takeovers_.size() > kMaxTakeoversTold) takeovers_.pop_front();
@@ -342,7 +343,7 @@ MonotonicTime Hosting::EndPromises(uint64_t epoch) {
 }
 
 bool Hosting::Promise(const ReplicationHeader& sender, MonotonicDuration duration) {
-  const MonotonicTime now = clock_.Now();
+  const MonotonicTime now = clock_.LeaseNow();
   MutexLock lock(mu_);
   if (sender.epoch() < adopting_) return false;
   for (auto it = promises_.begin(); it != promises_.end();) it = it->second < now ? promises_.erase(it) : std::next(it);

@@ -70,13 +70,13 @@ class Hosting {
     Replica* Find(uint32_t partition) const { return partition < replicas.size() ? replicas[partition].get() : nullptr; }
   };
 
-  explicit Hosting(const Clock& clock) : clock_(clock), began_(clock.Now()), view_(std::make_shared<View>()) {}
+  explicit Hosting(const Clock& clock) : clock_(clock), began_(clock.LeaseNow()), view_(std::make_shared<View>()) {}
 
   // To be called before the first routing. Both may be null: nothing is replicated, or written down.
   void SetReplicator(Replicator* replicator) { replicator_ = replicator; }
   void SetLog(ChangeLog* log) { log_ = log; }
 
-  // `promise`: what a former process may have promised just before it ended, in whose place this one is.
+  // `promise`: the longest that a former process may have promised just before it ended, in whose place this one is.
   void Begin(uint64_t job_id, const PartitionOptions& options, uint32_t min_in_sync, std::string node, uint64_t incarnation,
              MonotonicDuration promise);
   // A replica as the log gave it back. REQUIRES: before the first routing, after Begin.
@@ -115,7 +115,7 @@ class Hosting {
  private:
   using Server = std::pair<std::string, uint64_t>;
 
-  // From now on no sender of a routing older than `epoch` gets a promise. Until when those given bind.
+  // From now on no sender of a routing older than `epoch` gets a promise. Until when, by LeaseNow, those given bind.
   MonotonicTime EndPromises(uint64_t epoch);
 
   const Clock& clock_;

@@ -122,10 +122,11 @@ void ReplicationLane::Send(const ReplicationHeader& header, std::vector<Entry> e
   }
   auto owner = std::make_shared<std::vector<Entry>>(std::move(entries));
   const MonotonicDuration timeout = kLaneDeadline + TransferTime(bytes);
-  const MonotonicTime sent = clock_.Now();
+  // By the clock of leases: the answer may bring a promise.
+  const MonotonicTime sent = clock_.LeaseNow();
   {
     MutexLock lock(mu_);
-    if (!first_try_.has_value()) first_try_ = sent;
+    if (!first_try_.has_value()) first_try_ = clock_.Now();
   }
   transport_.Call(address_, Method::kReplicate, EncodeReplicateRequest(header, views, asks, std::move(owner)), timeout,
                   [self = shared_from_this(), sent](absl::Status status, IncomingMessage answer) {

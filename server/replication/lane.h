@@ -60,8 +60,8 @@ class ReplicationLane : public std::enable_shared_from_this<ReplicationLane> {
   struct Events {
     // Fills in who sends, by which epoch.
     std::function<ReplicationHeader()> header;
-    // The receiver has answered a request that was sent at `sent`. `asked`: the partitions of AskPosition, ascending, whose
-    // answer this is.
+    // The receiver has answered a request that was sent at `sent`, by LeaseNow. `asked`: the partitions of AskPosition,
+    // ascending, whose answer this is.
     std::function<void(const ReplicateResponse&, const std::vector<uint32_t>& asked, MonotonicTime sent)> answered;
     // A request was refused or lost; it will be sent again.
     std::function<void(const absl::Status&)> failed;

@@ -145,6 +145,7 @@ ReplicaFigures Replica::Figures() {
   figures.parameter_bytes = partition->parameter_bytes();
   figures.step = partition->CutStep();
   figures.is_primary = true;
+  figures.pulls_beyond_bound = pulls_beyond_bound;
   return figures;
 }
 

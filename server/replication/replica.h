@@ -39,6 +39,7 @@ struct ReplicaFigures {
   bool waits_for_log = false;
   uint64_t durable_index = 0;
   uint64_t kept_bytes = 0;
+  uint64_t pulls_beyond_bound = 0;
 };
 
 enum class ReplicaRole {
@@ -98,7 +99,7 @@ struct Replica {
   uint64_t inherited_index PAWL_GUARDED_BY(mu) = 0;
   // The log is about to hold another state than `partition`, which takes no changes meanwhile.
   bool installing PAWL_GUARDED_BY(mu) = false;
-  // Of a primary: not before this, because the one before has been promised so (proto/replication.proto).
+  // Of a primary: not before this, by LeaseNow, because the one before has been promised so (proto/replication.proto).
   MonotonicTime serves_from PAWL_GUARDED_BY(mu) = MonotonicTime::min();
   // Of a backup: since when the partition has no primary; nullopt: it has one.
   std::optional<MonotonicTime> without_primary_since PAWL_GUARDED_BY(mu);
@@ -121,6 +122,8 @@ struct Replica {
   uint64_t pushes_deduplicated PAWL_GUARDED_BY(mu) = 0;
   uint64_t staleness_max PAWL_GUARDED_BY(mu) = 0;
   uint64_t keys_pulled PAWL_GUARDED_BY(mu) = 0;
+  // Partition::ExceedsBound.
+  uint64_t pulls_beyond_bound PAWL_GUARDED_BY(mu) = 0;
 
   // The last figures seen, for whoever must not wait for `mu` (a heartbeat, while a digest is computed).
   Mutex last_figures_mu;

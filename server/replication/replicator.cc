@@ -8,6 +8,7 @@
 #include "absl/container/btree_set.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/growing_pause.h"
+#include "client_lib/base/lease.h"
 #include "client_lib/rpc/attached_routing.h"
 #include "client_lib/rpc/codec.h"
 #include "client_lib/rpc/retry.h"
@@ -257,7 +258,7 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
   if (replica.HasDataAsPrimary()) {
     for (const Follower& follower : replica.followers) {
       if (follower.state == Follower::State::kNeedsSnapshot) WantSnapshot(replica.index);
-      if (!follower.is_learner || !follower.HasCaughtUp() || clock_.Now() < replica.serves_from) continue;
+      if (!follower.is_learner || !follower.HasCaughtUp() || clock_.LeaseNow() < replica.serves_from) continue;
       CaughtUpReplica& entry = *request.add_caught_up();
       entry.set_partition(replica.index);
       entry.set_node(follower.node);
@@ -340,7 +341,7 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
     const auto found = peers_.find(server);
     if (found != peers_.end()) {
       found->second.promised_until =
-          std::max(found->second.promised_until, sent + std::chrono::milliseconds(response.promise_ms()));
+          std::max(found->second.promised_until, sent + HeldFor(std::chrono::milliseconds(response.promise_ms())));
     }
   }
   bool any_wants_snapshot = false;

@@ -87,7 +87,7 @@ class Replicator {
   // `asks`: the scheduler is silent, and promises are wanted.
   void Tick(bool asks);
 
-  // Until when the server has promised not to take over; MonotonicTime::min() if it has not.
+  // Until when, by LeaseNow, the server has promised not to take over; MonotonicTime::min() if it has not.
   MonotonicTime PromisedUntil(const std::string& node, uint64_t incarnation) const;
 
   // Servers that have taken nothing for that long although there is something to take, or take it too slowly.

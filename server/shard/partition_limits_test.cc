@@ -147,6 +147,22 @@ TEST(PartitionLimits, ARankWithoutOpenPushesCostsAtMost32Bytes) {
   }
 }
 
+TEST(PartitionLimits, TenThousandRanksEndTheirStepsIn256Partitions) {
+  constexpr uint32_t kPartitions = 256;
+  const size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+  std::deque<Partition> partitions;
+  for (uint32_t i = 0; i < kPartitions; ++i) partitions.emplace_back(i, Options(SYNC, kManyRanks));
+  for (uint64_t step = 0; step < 2; ++step) {
+    for (uint32_t rank = 0; rank < kManyRanks; ++rank) {
+      for (Partition& partition : partitions) ASSERT_TRUE(partition.EndStep(Worker(rank, step), 0).ok());
+    }
+    for (const Partition& partition : partitions) ASSERT_EQ(partition.version(), step + 1);
+  }
+  const size_t bytes = mallinfo2().uordblks + mallinfo2().hblkhd - before;
+  // Besides the ranks: the partition itself.
+  EXPECT_LE(bytes, kPartitions * (size_t{32} * kManyRanks + 8192));
+}
+
 TEST(PartitionLimits, TheEndOfAStepTakesNoLongerWithAHundredTimesTheRanks) {
   const auto nanoseconds_an_end = [](ConsistencyMode mode, uint32_t backup, uint32_t ranks) {
     Partition partition(0, Options(mode, ranks, 3, backup));

@@ -109,16 +109,42 @@ class EventLoop {
   std::deque<Ran> trace_;
 };
 
-// The clock of one simulated machine: as fast as all, but it began to count elsewhere.
+// The clock of one simulated machine, which began to count elsewhere. Now() stands still while the machine is suspended,
+// LeaseNow() goes on and drifts.
 class MachineClock final : public Clock {
  public:
-  MachineClock(const EventLoop& loop, MonotonicDuration offset) : loop_(loop), offset_(offset) {}
+  // `drift`: by how much LeaseNow is faster than the world, in parts of a million.
+  MachineClock(const EventLoop& loop, MonotonicDuration offset, int drift = 0)
+      : loop_(loop), offset_(offset), drift_(drift) {}
 
-  MonotonicTime Now() const override { return loop_.now() + offset_; }
+  MonotonicTime Now() const override {
+    const MonotonicDuration still =
+        suspended_since_ == MonotonicTime::max() ? MonotonicDuration::zero() : loop_.now() - suspended_since_;
+    return loop_.now() + offset_ - suspended_ - still;
+  }
+  MonotonicTime LeaseNow() const override {
+    if (leases_stand_still_) return Now();
+    return loop_.now() + offset_ + loop_.elapsed() / 1'000'000 * drift_;
+  }
+
+  void Suspend() { suspended_since_ = loop_.now(); }
+  // Without effect unless suspended.
+  void Resume() {
+    if (suspended_since_ == MonotonicTime::max()) return;
+    suspended_ += loop_.now() - suspended_since_;
+    suspended_since_ = MonotonicTime::max();
+  }
+  bool is_suspended() const { return suspended_since_ != MonotonicTime::max(); }
+  // As if leases ran on Now().
+  void LetLeasesStandStill() { leases_stand_still_ = true; }
 
  private:
   const EventLoop& loop_;
   const MonotonicDuration offset_;
+  const int drift_;
+  bool leases_stand_still_ = false;
+  MonotonicDuration suspended_{};
+  MonotonicTime suspended_since_ = MonotonicTime::max();
 };
 
 }  // namespace pawl

@@ -32,6 +32,8 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.loses_disks) kinds_.push_back(&FaultInjector::LoseDisk);
   if (schedule.breaks_disks) kinds_.push_back(&FaultInjector::BreakDisk);
   if (schedule.copies_disks) kinds_.push_back(&FaultInjector::CopyDisk);
+  if (schedule.suspends) kinds_.push_back(&FaultInjector::Suspend);
+  if (schedule.late_control) network.SetLateControl(0.05);
 }
 
 void FaultInjector::Start() {
@@ -44,6 +46,9 @@ void FaultInjector::End() {
   Note("the storm is over");
   network_.HealAll();
   network_.faults() = NetworkFaults();
+  network_.SetLateControl(0);
+  cluster_.scheduler().clock().Resume();
+  for (int server = 0; server < cluster_.servers(); ++server) cluster_.server_clock(server).Resume();
   for (const std::shared_ptr<Life>& life : paused_) loop_.Resume(life);
   paused_.clear();
   if (cluster_.scheduler().life() == nullptr) cluster_.scheduler().Start();
@@ -123,7 +128,13 @@ void FaultInjector::KillScheduler() {
   Note("the scheduler is killed");
   cluster_.scheduler().Kill();
   In(milliseconds(50), milliseconds(random_.Chance(0.3) ? 6000 : 1500), [this] {
-    if (cluster_.scheduler().life() == nullptr) cluster_.scheduler().Start();
+    if (cluster_.scheduler().life() != nullptr) return;
+    // Five, ten or forty heartbeats.
+    if (schedule_.changes_lease) {
+      constexpr int kLeases[] = {5, 10, 40};
+      cluster_.scheduler().SetLease(schedule_.heartbeat_interval * kLeases[random_.Below(3)]);
+    }
+    cluster_.scheduler().Start();
   });
 }
 
@@ -173,6 +184,33 @@ void FaultInjector::PauseLife(const std::shared_ptr<Life>& life) {
   paused_.push_back(life);
   In(milliseconds(20), milliseconds(random_.Chance(0.5) ? 600 : 4000), [this, life] {
     loop_.Note(absl::StrCat(life->name, " goes on"));
+    paused_.erase(std::find(paused_.begin(), paused_.end(), life));
+    loop_.Resume(life);
+  });
+}
+
+void FaultInjector::Suspend() {
+  if (random_.Chance(0.2)) {
+    if (cluster_.scheduler().life() != nullptr) SuspendMachine(cluster_.scheduler().life(), cluster_.scheduler().clock());
+    return;
+  }
+  const int server = RandomServer();
+  if (cluster_.server_life(server) == nullptr || !MayDisturbServer(server)) return;
+  disturbed_.insert(server);
+  SuspendMachine(cluster_.server_life(server), cluster_.server_clock(server));
+  In(milliseconds(6000), milliseconds(8000), [this, server] { disturbed_.erase(disturbed_.find(server)); });
+}
+
+void FaultInjector::SuspendMachine(const std::shared_ptr<Life>& life, MachineClock& clock) {
+  if (life->paused) return;
+  Note(absl::StrCat("the machine of ", life->name, " is suspended"));
+  life->paused = true;
+  clock.Suspend();
+  paused_.push_back(life);
+  In(milliseconds(20), milliseconds(random_.Chance(0.3) ? 600 : 5000), [this, life, &clock] {
+    loop_.Note(absl::StrCat("the machine of ", life->name, " goes on"));
+    // It was killed meanwhile, and the machine started again, unless the life is the one that was suspended.
+    if (life->alive) clock.Resume();
     paused_.erase(std::find(paused_.begin(), paused_.end(), life));
     loop_.Resume(life);
   });

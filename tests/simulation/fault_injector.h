@@ -42,6 +42,8 @@ class FaultInjector {
   void KillSender();
   void Drain();
   void Pause();
+  // The machine of a server or of the scheduler, and what runs on it.
+  void Suspend();
   void CutNetwork();
   void DisturbNetwork();
   void LoseDisk();
@@ -52,6 +54,7 @@ class FaultInjector {
   // All servers serve, and every partition has all replicas that the job wants.
   bool IsRedundant();
   void PauseLife(const std::shared_ptr<Life>& life);
+  void SuspendMachine(const std::shared_ptr<Life>& life, MachineClock& clock);
   // After a time of low to high.
   void In(MonotonicDuration low, MonotonicDuration high, std::function<void()> action);
   void StartServerIn(int server);

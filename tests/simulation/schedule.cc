@@ -25,6 +25,9 @@ std::string Schedule::ToString() const {
   if (loses_disks) absl::StrAppend(&text, " lost disks,");
   if (breaks_disks) absl::StrAppend(&text, " broken disks,");
   if (copies_disks) absl::StrAppend(&text, " copied disks,");
+  if (suspends) absl::StrAppend(&text, " suspensions,");
+  if (changes_lease) absl::StrAppend(&text, " other leases,");
+  if (late_control) absl::StrAppend(&text, " late control messages,");
   text.pop_back();
   return text;
 }
@@ -80,6 +83,25 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.min_in_sync = random.Chance(0.3) ? static_cast<uint32_t>(random.Between(1, schedule.replicas)) : 1;
   schedule.copies_disks = random.Chance(0.2) && schedule.durability != MEMORY;
   schedule.breaks_disks = random.Chance(0.2) && schedule.durability != MEMORY && schedule.replicas > schedule.min_in_sync;
+  schedule.suspends = random.Chance(0.2);
+  schedule.changes_lease = schedule.kills_scheduler && random.Chance(0.4);
+  schedule.late_control = random.Chance(0.2);
+  return schedule;
+}
+
+Schedule DrawLeaseSchedule(uint64_t seed) {
+  Schedule schedule = DrawSchedule(seed);
+  schedule.replicas = 2;
+  schedule.min_in_sync = 1;
+  schedule.durability = LOG;
+  schedule.storm = std::chrono::seconds(30);
+  schedule.fault_interval = std::chrono::milliseconds(700);
+  schedule.steps = 200;
+  schedule.pushes = 400;
+  schedule.kills_servers = schedule.kills_all_servers = schedule.kills_senders = schedule.drains = schedule.pauses = false;
+  schedule.disturbs_network = schedule.faults_at_begin = schedule.suspends = schedule.late_control = false;
+  schedule.loses_disks = schedule.breaks_disks = schedule.copies_disks = false;
+  schedule.kills_scheduler = schedule.changes_lease = schedule.partitions_network = true;
   return schedule;
 }
 

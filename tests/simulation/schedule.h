@@ -52,6 +52,12 @@ struct Schedule {
   bool breaks_disks = false;
   // Started as servers beside the living originals.
   bool copies_disks = false;
+  // Machines are suspended, and the clocks of leases drift.
+  bool suspends = false;
+  // Schedulers are restarted with longer and shorter leases.
+  bool changes_lease = false;
+  // Messages to the scheduler come a second time, many seconds late.
+  bool late_control = false;
 
   uint32_t ranks() const { return static_cast<uint32_t>(workers) * ranks_per_worker; }
   Job ToJob() const;
@@ -60,6 +66,9 @@ struct Schedule {
 };
 
 Schedule DrawSchedule(uint64_t seed);
+// The same with the faults alone that strike leases, often: schedulers that are restarted with other leases while servers
+// cannot reach them.
+Schedule DrawLeaseSchedule(uint64_t seed);
 
 }  // namespace pawl
 

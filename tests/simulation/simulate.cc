@@ -18,6 +18,8 @@ ABSL_FLAG(uint64_t, seeds, 100, "how many schedules to run");
 ABSL_FLAG(int64_t, seed, -1, "run this one alone");
 ABSL_FLAG(bool, print, false, "print every event");
 ABSL_FLAG(bool, log, false, "print what the processes log");
+ABSL_FLAG(bool, leases, false, "only faults that strike leases (DrawLeaseSchedule)");
+ABSL_FLAG(int, sabotage, 0, "a SimulationOptions::Sabotage, to find seeds that show what it breaks");
 ABSL_FLAG(int, max_failures, 5, "end after so many schedules that fail");
 
 int main(int argc, char** argv) {
@@ -32,9 +34,11 @@ int main(int argc, char** argv) {
   double simulated_s = 0;
   int failures = 0;
   for (uint64_t seed = first; seed < first + count && failures < absl::GetFlag(FLAGS_max_failures); ++seed) {
-    const pawl::Schedule schedule = pawl::DrawSchedule(seed);
+    const pawl::Schedule schedule = absl::GetFlag(FLAGS_leases) ? pawl::DrawLeaseSchedule(seed) : pawl::DrawSchedule(seed);
     if (one) std::printf("%s\n", schedule.ToString().c_str());
-    const pawl::Outcome outcome = pawl::Simulate(schedule, {.print = absl::GetFlag(FLAGS_print)});
+    const pawl::Outcome outcome =
+        pawl::Simulate(schedule, {.sabotage = static_cast<pawl::SimulationOptions::Sabotage>(absl::GetFlag(FLAGS_sabotage)),
+                                  .print = absl::GetFlag(FLAGS_print)});
     ++run;
     events += outcome.events;
     acknowledged += outcome.acknowledged;

@@ -55,8 +55,7 @@ SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, S
       scheduler_(loop, network, random, options_),
       servers_(options_.servers + 1) {
   for (int server = 0; server < servers(); ++server) {
-    servers_[server].clock =
-        std::make_unique<MachineClock>(loop_, random.Between(std::chrono::hours(0), std::chrono::hours(9)));
+    servers_[server].clock = DrawClock(loop_, random, options_);
   }
   servers_[servers()].clock = std::make_unique<MachineClock>(loop_, std::chrono::hours(0));
 }
@@ -77,6 +76,7 @@ void SimulatedCluster::StartCopy(int index) {
 void SimulatedCluster::StartProcess(int index, int site) {
   KillServer(index);
   ServerProcess& server = servers_[index];
+  server.clock->Resume();
   server.life = std::make_shared<Life>(absl::StrCat("server ", index), site);
   server.draining = false;
   const std::string address = absl::StrCat("s", index, ":", 7000 + server.lives++);

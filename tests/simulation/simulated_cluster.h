@@ -53,6 +53,7 @@ class SimulatedCluster {
 
   // Null if it is dead.
   const std::shared_ptr<Life>& server_life(int server) const { return servers_[server].life; }
+  MachineClock& server_clock(int server) { return *servers_[server].clock; }
   ServerNode* server(int server) { return servers_[server].node.get(); }
 
  private:

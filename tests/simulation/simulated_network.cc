@@ -11,6 +11,8 @@ namespace {
 
 // By then keepalive has noticed a connection that carries nothing.
 constexpr std::chrono::seconds kKeepalive{4};
+// After so long nothing repeats a message to the scheduler any more.
+constexpr std::chrono::seconds kLatest{15};
 
 IncomingMessage Incoming(const std::shared_ptr<const std::string>& bytes) {
   IncomingMessage message;
@@ -76,6 +78,9 @@ SimulatedNetwork::CallId SimulatedNetwork::Call(const std::shared_ptr<Life>& fro
   const MonotonicTime deadline = loop_.now() + timeout;
   Send(call, rpc, copy, deadline, Delay(), /*is_duplicate=*/false);
   if (random_.Chance(faults_.duplicate)) Send(call, rpc, copy, deadline, Delay() + Delay(), /*is_duplicate=*/true);
+  if (late_control_ > 0 && rpc.starts_with("/pawl.Scheduler/") && random_.Chance(late_control_)) {
+    Send(call, rpc, copy, deadline, random_.Between(MonotonicDuration::zero(), kLatest), /*is_duplicate=*/true);
+  }
   return call;
 }
 
@@ -125,7 +130,8 @@ void SimulatedNetwork::Arrive(CallId call, const std::shared_ptr<Life>& from, co
                      if (intercept_(rpc, changed, is_duplicate, reply)) return;
                      request = std::make_shared<const std::string>(std::move(changed));
                    }
-                   receiver(rpc, Incoming(request), deadline - loop_.now(), std::move(cancelled), std::move(reply));
+                   receiver(rpc, Incoming(request), std::max(deadline - loop_.now(), MonotonicDuration::zero()),
+                            std::move(cancelled), std::move(reply));
                  });
 }
 

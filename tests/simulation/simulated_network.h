@@ -52,6 +52,8 @@ class SimulatedNetwork {
   SimulatedNetwork(EventLoop& loop, SeededRandom& random) : loop_(loop), random_(random) {}
 
   NetworkFaults& faults() { return faults_; }
+  // So many messages to the scheduler come once more, up to many seconds later.
+  void SetLateControl(double probability) { late_control_ = probability; }
 
   // Until the life ends; a later one takes the address over.
   void Listen(const std::string& address, std::shared_ptr<Life> life, Receiver receiver);
@@ -105,6 +107,7 @@ class SimulatedNetwork {
   EventLoop& loop_;
   SeededRandom& random_;
   NetworkFaults faults_;
+  double late_control_ = 0;
   std::map<std::string, Listener> listeners_;
   std::set<std::pair<int, int>> cuts_;
   Intercept intercept_;

@@ -20,6 +20,15 @@ constexpr std::chrono::minutes kNever{60};
 
 }  // namespace
 
+std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& random, const ClusterOptions& options) {
+  const MonotonicDuration offset = random.Between(std::chrono::hours(0), std::chrono::hours(9));
+  const int drift =
+      options.clocks_drift ? static_cast<int>(random.Between(uint64_t{0}, uint64_t{2 * kMaxDrift})) - kMaxDrift : 0;
+  auto clock = std::make_unique<MachineClock>(loop, offset, drift);
+  if (options.leases_stand_still) clock->LetLeasesStandStill();
+  return clock;
+}
+
 // Only what a job without evaluations needs.
 class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
  public:
@@ -63,12 +72,14 @@ SimulatedScheduler::SimulatedScheduler(EventLoop& loop, SimulatedNetwork& networ
       network_(network),
       random_(random),
       options_(options),
-      clock_(loop, random.Between(std::chrono::hours(0), std::chrono::hours(9))) {}
+      clock_(DrawClock(loop, random, options)),
+      lease_(options.lease) {}
 
 SimulatedScheduler::~SimulatedScheduler() { Kill(); }
 
 void SimulatedScheduler::Start() {
   Kill();
+  clock_->Resume();
   life_ = std::make_shared<Life>("scheduler", kSchedulerSite);
   process_ = std::make_unique<Process>();
   process_->caller = std::make_unique<ServerCallerOnNetwork>(network_, loop_, life_, released_);
@@ -77,7 +88,7 @@ void SimulatedScheduler::Start() {
   options.job_id = kJobId;
   options.servers = static_cast<uint32_t>(options_.servers);
   options.heartbeat_interval = options_.heartbeat_interval;
-  options.lease = options_.lease;
+  options.lease = lease_;
   options.start_timeout = kNever;
   options.worker_return_timeout = kNever;
   options.recovery_timeout = kNever;
@@ -88,8 +99,9 @@ void SimulatedScheduler::Start() {
   };
   SchedulerState state;
   if (!saved_.empty() && !state.ParseFromString(saved_)) std::abort();
+  if (options_.scheduler_forgets_leases) state.clear_longest_lease_ms();
   process_->coordinator =
-      std::make_unique<Coordinator>(std::move(options), clock_, *process_->caller, saved_.empty() ? nullptr : &state);
+      std::make_unique<Coordinator>(std::move(options), *clock_, *process_->caller, saved_.empty() ? nullptr : &state);
   network_.Listen(kSchedulerAddress, life_,
                   [this](const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
                          std::shared_ptr<const std::atomic<bool>>,

@@ -26,7 +26,17 @@ struct ClusterOptions {
   std::chrono::milliseconds lease{1000};
   // See SimulatedLog.
   bool disks_forget = false;
+  // The clocks of leases drift.
+  bool clocks_drift = false;
+  // Leases run on a clock that stands still while a machine is suspended.
+  bool leases_stand_still = false;
+  // A restarted scheduler does not know how long the leases were that the one before gave.
+  bool scheduler_forgets_leases = false;
 };
+
+// Of a machine; both ends of a lease within kLeaseDriftDivisor.
+inline constexpr int kMaxDrift = 4000;
+std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& random, const ClusterOptions& options);
 
 // Not thread-safe.
 class SimulatedScheduler {
@@ -38,6 +48,9 @@ class SimulatedScheduler {
 
   // It goes on from what it had saved.
   void Start();
+  // The flag of the next Start.
+  void SetLease(std::chrono::milliseconds lease) { lease_ = lease; }
+  MachineClock& clock() { return *clock_; }
   void Kill();
 
   // Null if it is dead.
@@ -65,7 +78,8 @@ class SimulatedScheduler {
   SimulatedNetwork& network_;
   SeededRandom& random_;
   const ClusterOptions& options_;
-  const MachineClock clock_;
+  const std::unique_ptr<MachineClock> clock_;
+  std::chrono::milliseconds lease_;
   std::shared_ptr<Life> life_;
   std::unique_ptr<Process> process_;
   // What it has saved.

@@ -65,7 +65,9 @@ class Simulation {
         ledger_(schedule_, kTable),
         cluster_(loop_, network_, random_,
                  {schedule.ToJob(), schedule.servers, schedule.heartbeat_interval, schedule.lease,
-                  options.sabotage == SimulationOptions::Sabotage::kDiskForgets}),
+                  options.sabotage == SimulationOptions::Sabotage::kDiskForgets, schedule.suspends,
+                  options.sabotage == SimulationOptions::Sabotage::kLeasesStandStill,
+                  options.sabotage == SimulationOptions::Sabotage::kSchedulerForgetsLeases}),
         world_{loop_,
                network_,
                random_,
@@ -184,7 +186,8 @@ class Simulation {
     primaries_.assign(schedule_.partitions, -1);
     for (int server = 0; server < cluster_.servers(); ++server) {
       ServerNode* const node = cluster_.server(server);
-      if (node == nullptr) continue;
+      // A machine that is suspended answers nothing; what it would answer first of all counts.
+      if (node == nullptr || cluster_.server_clock(server).is_suspended()) continue;
       for (const uint32_t partition : node->data_plane().Served()) {
         int& primary = primaries_[partition];
         if (primary >= 0) {

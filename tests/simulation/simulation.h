@@ -19,6 +19,10 @@ struct SimulationOptions {
     kDiskForgets,
     // The same push arrives twice, the second time as another one.
     kPushesAreRenumbered,
+    // Leases run on a clock that stands still while a machine is suspended.
+    kLeasesStandStill,
+    // A restarted scheduler does not know how long the leases were that the one before gave.
+    kSchedulerForgetsLeases,
   };
   Sabotage sabotage = Sabotage::kNone;
   // Prints every event.

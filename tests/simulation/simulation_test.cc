@@ -14,6 +14,9 @@ namespace {
 // In each of the shards.
 constexpr uint64_t kSeedsInShard = 50;
 constexpr uint64_t kShards = 8;
+// Each breaks a promise without what keeps it.
+constexpr uint64_t kSuspensionSeed = 126;
+constexpr uint64_t kOtherLeaseSeed = 12;
 
 class SimulationTest : public testing::Test {
  protected:
@@ -41,7 +44,8 @@ INSTANTIATE_TEST_SUITE_P(Shards, Seeds, testing::Range(uint64_t{0}, kShards));
 
 // Each has shown a bug. (A change of what a seed draws makes other schedules of them.)
 TEST_F(SimulationTest, SeedsThatHaveFailedOnce) {
-  for (const uint64_t seed : {12, 13, 6, 122, 137, 377, 378, 1378, 1935, 2476, 3191, 5221, 30047, 40019, 130286, 145457}) {
+  for (const uint64_t seed :
+       {12, 13, 6, 122, 137, 377, 378, 1378, 1935, 2476, 3191, 5221, 30047, 40019, 130286, 145457, 1573}) {
     EXPECT_EQ(Simulate(DrawSchedule(seed)).violation, "");
   }
 }
@@ -116,6 +120,21 @@ TEST_F(Sabotage, ANetworkThatConfirmsWhatFollowersNeverGotLosesPushes) {
 
 TEST_F(Sabotage, ADiskThatForgetsWhatItConfirmedLosesPushes) {
   EXPECT_NE(FirstViolation(SimulationOptions::Sabotage::kDiskForgets, 100), "");
+}
+
+// What was mended, with the seed that showed it.
+TEST_F(Sabotage, ALeaseThatStandsStillWhileItsMachineIsSuspendedHasTwoPrimaries) {
+  EXPECT_EQ(Simulate(DrawSchedule(kSuspensionSeed)).violation, "");
+  const Outcome outcome =
+      Simulate(DrawSchedule(kSuspensionSeed), {.sabotage = SimulationOptions::Sabotage::kLeasesStandStill});
+  EXPECT_NE(outcome.violation.find("both serve"), std::string::npos) << outcome.violation;
+}
+
+TEST_F(Sabotage, ASchedulerThatForgetsTheLeasesOfTheOneBeforeMakesTwoPrimaries) {
+  EXPECT_EQ(Simulate(DrawLeaseSchedule(kOtherLeaseSeed)).violation, "");
+  const Outcome outcome =
+      Simulate(DrawLeaseSchedule(kOtherLeaseSeed), {.sabotage = SimulationOptions::Sabotage::kSchedulerForgetsLeases});
+  EXPECT_NE(outcome.violation.find("both serve"), std::string::npos) << outcome.violation;
 }
 
 TEST_F(Sabotage, ARepeatedPushUnderAnotherNumberIsDoubled) {
