@@ -38,7 +38,8 @@ absl::StatusOr<std::optional<SchedulerState>> StateOfThisJob(const std::optional
                                                     " with these flags; start it as before, or use another place"));
 }
 
-absl::Status PrepareCheckpoints(Env& env, const Beginning& beginning, CoordinatorOptions& options) {
+absl::Status PrepareCheckpoints(Env& env, const Beginning& beginning, CoordinatorOptions& options,
+                                VerifyProgress* progress) {
   if (beginning.restore.empty()) {
     const std::string& dir = options.job.checkpoint().dir();
     if (dir.empty()) return absl::OkStatus();
@@ -50,7 +51,7 @@ absl::Status PrepareCheckpoints(Env& env, const Beginning& beginning, Coordinato
         "', the newest one ", newest, "; go on from there with --restore=", dir, ", or name another folder, or delete it"));
   }
   const std::string flag = absl::StrCat("--restore=", beginning.restore);
-  absl::StatusOr<FoundCheckpoint> found = FindCheckpoint(env, beginning.restore, options.job.name());
+  absl::StatusOr<FoundCheckpoint> found = FindCheckpoint(env, beginning.restore, options.job.name(), progress);
   PAWL_RETURN_IF_ERROR(Annotate(found.status(), flag));
   PAWL_RETURN_IF_ERROR(Annotate(CheckFits(options.job, found->manifest), flag));
   spdlog::info("beginning with the checkpoint {} in {}, of step {}", found->name, found->dir, found->manifest.step());

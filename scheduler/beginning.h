@@ -11,6 +11,7 @@
 #include "proto/scheduler_state.pb.h"
 #include "scheduler/coordinator_options.h"
 #include "scheduler/store/state_store.h"
+#include "server/storage/checkpoint_store.h"
 
 namespace pawl {
 
@@ -30,8 +31,9 @@ absl::StatusOr<std::optional<SchedulerState>> StateOfThisJob(const std::optional
 
 // For a job that begins now: sees to it that its checkpoints do not get mixed up with those of others; with
 // beginning.restore it is to begin with one of them, which is in `options` then. The error says which flag or field to
-// change.
-absl::Status PrepareCheckpoints(Env& env, const Beginning& beginning, CoordinatorOptions& options);
+// change. Reads all of the checkpoint: `progress`, which may be null, says how far that is.
+absl::Status PrepareCheckpoints(Env& env, const Beginning& beginning, CoordinatorOptions& options,
+                                VerifyProgress* progress = nullptr);
 
 // SetLaterAside (scheduler/restore.h), with a line in the log for each. Not to be called before the start has succeeded, for
 // after it the newest checkpoint is another one.

@@ -22,6 +22,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -53,6 +54,7 @@
 #include "scheduler/service.h"
 #include "scheduler/state_saver.h"
 #include "scheduler/store/open_store.h"
+#include "server/storage/checkpoint_store.h"
 #include "spdlog/spdlog.h"
 
 ABSL_FLAG(bool, rebuild, false,
@@ -117,6 +119,8 @@ constexpr std::chrono::milliseconds kShutdownGrace{500};
 // How long a checkpoint that the job does not wait for any more may take to be written before the process ends without.
 constexpr std::chrono::seconds kLastCheckpointTimeout{10};
 constexpr double kMaxTimeoutS = 1e6;
+// How often the log says how far the verification of a checkpoint is.
+constexpr std::chrono::seconds kVerifyLogInterval{5};
 
 uint64_t RandomJobId() {
   std::random_device random;
@@ -234,6 +238,48 @@ absl::Status Rebuild(const CoordinatorOptions& options, const HostPort& listen_a
   return store.Save(1, state.SerializeAsString());
 }
 
+// What there is to say before there is a coordinator.
+GetStatusResponse StatusWhileVerifying(const Job& job, uint64_t job_id, const std::string& restore,
+                                       const VerifyProgress& verified) {
+  GetStatusResponse status;
+  *status.mutable_job() = job;
+  status.set_job_id(job_id);
+  status.set_state(STARTING);
+  CheckpointStatus& checkpoint = *status.mutable_checkpoint();
+  checkpoint.set_verifying(restore);
+  checkpoint.set_parts(verified.parts);
+  checkpoint.set_parts_verified(verified.parts_done);
+  checkpoint.set_bytes(verified.bytes);
+  checkpoint.set_bytes_verified(verified.bytes_done);
+  return status;
+}
+
+// PrepareCheckpoints, with lines in the log while it takes long. CANCELLED if the process is asked to end meanwhile: then
+// it is still under way.
+absl::Status AwaitCheckpoints(const Beginning& beginning, Coordinator::Options& options, VerifyProgress& verified,
+                              EndSignal& signal) {
+  absl::Status status;
+  std::atomic<bool> done = false;
+  std::thread thread([&] {
+    PAWL_FAILPOINT("restore.verifying");
+    status = PrepareCheckpoints(Env::Real(), beginning, options, &verified);
+    done = true;
+  });
+  MonotonicTime next_line = Clock::Real().Now() + kVerifyLogInterval;
+  while (!done) {
+    if (signal.Wait(kTickInterval)) {
+      thread.detach();
+      return absl::CancelledError("asked to end while the checkpoint was being verified");
+    }
+    if (Clock::Real().Now() < next_line) continue;
+    spdlog::info("verifying {}: {} of {} parts, {} of {} bytes", beginning.restore, verified.parts_done.load(),
+                 verified.parts.load(), verified.bytes_done.load(), verified.bytes.load());
+    next_line += kVerifyLogInterval;
+  }
+  thread.join();
+  return status;
+}
+
 int Direct(EndSignal& signal) {
   absl::StatusOr<Coordinator::Options> options = ReadOptions();
   if (!options.ok()) return UsageError(options.status().message());
@@ -314,16 +360,40 @@ int Direct(EndSignal& signal) {
   }
   const SchedulerState* const restored = found->has_value() ? &**found : nullptr;
   options->job_id = restored == nullptr ? RandomJobId() : restored->job_id();
+  const Job job = options->job;
+  const uint64_t job_id = options->job_id;
+  // Of a job that begins now nobody looks for the scheduler of the one before.
+  VerifyProgress verified;
+  SchedulerService service(
+      [&job, job_id, &beginning, &verified] { return StatusWhileVerifying(job, job_id, beginning.restore, verified); });
+  const absl::StatusOr<Listener> listener = Listen(listen_at, restored == nullptr ? "" : address_path, service);
+  if (!listener.ok()) return UsageError(absl::StrCat("--listen=", listen, ": ", listener.status().message()));
+  grpc::Server* const server = listener->server.get();
+  // It answers, and serves nothing yet.
+  server->GetHealthCheckService()->SetServingStatus(false);
+  // From here on the way out is Exit, until all is shut down: calls may be under way.
+  std::string address = absl::GetFlag(FLAGS_advertise);
+  if (address.empty()) address = absl::StrCat(listen_at.host, ":", listener->port);
+  spdlog::info("job '{}': listening on {}", job.name(), address);
+  if (const absl::Status status =
+          WriteFileDurably(Env::Real(), address_path, absl::StrCat(listen_at.host, ":", listener->port, "\n"));
+      !status.ok()) {
+    Exit(UsageError(absl::StrCat("--data_dir: ", status.message())));
+  }
+  if (const std::string file = absl::GetFlag(FLAGS_address_file); !file.empty()) {
+    if (const absl::Status status = WriteFileDurably(Env::Real(), file, address + "\n"); !status.ok()) {
+      Exit(UsageError(absl::StrCat("--address_file: ", status.message())));
+    }
+  }
   if (restored == nullptr) {
-    if (const absl::Status status = PrepareCheckpoints(Env::Real(), beginning, *options); !status.ok()) {
-      return UsageError(status.message());
+    if (const absl::Status status = AwaitCheckpoints(beginning, *options, verified, signal); !status.ok()) {
+      if (!absl::IsCancelled(status)) Exit(UsageError(status.message()));
+      spdlog::info("ended: {}; the job has not begun", std::string(status.message()));
+      Exit(kExitDone);
     }
     // A result that is older than this job is none.
     std::filesystem::remove(metrics_path, error);
   }
-
-  const Job job = options->job;
-  const uint64_t job_id = options->job_id;
   // A scheduler that was interrupted may not have come to it; once a checkpoint is complete it has.
   std::optional<StoredRestore> begins_with = options->restore;
   if (restored != nullptr && restored->has_restore() && restored->checkpoint().completed() == 0) {
@@ -348,26 +418,8 @@ int Direct(EndSignal& signal) {
   callbacks.lost = [](const absl::Status& why) { EndAtOnce(why.message()); };
   StateSaver saver(**store, stored->has_value() ? (*stored)->revision : 0, std::move(callbacks));
   notified = &saver;
-  SchedulerService service(coordinator);
-  // Of a job that begins now nobody looks for the scheduler of the one before.
-  const absl::StatusOr<Listener> listener = Listen(listen_at, restored == nullptr ? "" : address_path, service);
-  if (!listener.ok()) return UsageError(absl::StrCat("--listen=", listen, ": ", listener.status().message()));
-  grpc::Server* const server = listener->server.get();
-  // From here on servers may be asked something, and answer a coordinator that a return takes away before `servers`: until
-  // all is shut down the way out is Exit.
-  std::string address = absl::GetFlag(FLAGS_advertise);
-  if (address.empty()) address = absl::StrCat(listen_at.host, ":", listener->port);
-  spdlog::info("job '{}': listening on {}", job.name(), address);
-  if (const absl::Status status =
-          WriteFileDurably(Env::Real(), address_path, absl::StrCat(listen_at.host, ":", listener->port, "\n"));
-      !status.ok()) {
-    Exit(UsageError(absl::StrCat("--data_dir: ", status.message())));
-  }
-  if (const std::string file = absl::GetFlag(FLAGS_address_file); !file.empty()) {
-    if (const absl::Status status = WriteFileDurably(Env::Real(), file, address + "\n"); !status.ok()) {
-      Exit(UsageError(absl::StrCat("--address_file: ", status.message())));
-    }
-  }
+  service.Begin(coordinator);
+  server->GetHealthCheckService()->SetServingStatus(true);
 
   std::unique_ptr<MetricsEndpoint> metrics;
   if (const std::string at = absl::GetFlag(FLAGS_metrics_listen); !at.empty()) {

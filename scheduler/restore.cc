@@ -33,11 +33,12 @@ absl::Status SameMessage(const std::string& field, const google::protobuf::Messa
 
 }  // namespace
 
-absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path, const std::string& job_name) {
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path, const std::string& job_name,
+                                               VerifyProgress* progress) {
   PAWL_ASSIGN_OR_RETURN(const CheckpointPlace place, CheckpointStore::Locate(env, path, job_name));
   FoundCheckpoint found{place.dir, place.name};
   const CheckpointStore store(env, found.dir);
-  PAWL_RETURN_IF_ERROR(store.Verify(found.name));
+  PAWL_RETURN_IF_ERROR(store.Verify(found.name, progress));
   PAWL_ASSIGN_OR_RETURN(found.manifest, store.ReadManifest(found.name));
   if (!found.state.ParseFromString(found.manifest.scheduler_state())) {
     return absl::DataLossError(absl::StrCat(store.ManifestPath(found.name), " has something else than a scheduler's state"));

@@ -11,6 +11,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/scheduler_state.pb.h"
+#include "server/storage/checkpoint_store.h"
 
 namespace pawl {
 
@@ -25,7 +26,8 @@ struct FoundCheckpoint {
 // The checkpoint at `path`: a checkpoint's own folder, or a folder of checkpoints, of which it is the newest one of the job
 // called `job_name`. All of it is read and checked. NOT_FOUND; FAILED_PRECONDITION: it has not its own name; DATA_LOSS: it
 // is damaged, naming the file, the offset and the newest one before it that is whole.
-absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path, const std::string& job_name);
+absl::StatusOr<FoundCheckpoint> FindCheckpoint(Env& env, const std::string& path, const std::string& job_name,
+                                               VerifyProgress* progress = nullptr);
 
 // Whether `job`, with its defaults filled in, can go on from a job as the manifest has it: what the parameters and the data
 // position depend on is the same, and evaluations are numbered alike. INVALID_ARGUMENT names the field, both values and the

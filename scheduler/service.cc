@@ -50,10 +50,16 @@ class ParkedReactor final : public grpc::ServerUnaryReactor {
   Ticket ticket_ = 0;
 };
 
+absl::Status NotBegun() {
+  return absl::UnavailableError(
+      "the scheduler verifies the checkpoint that the job is to begin with; pawlctl status shows it");
+}
+
 template <typename Request, typename Response>
-grpc::ServerUnaryReactor* Park(Coordinator& coordinator, Ticket (Coordinator::*method)(const Request&, Done<Response>),
+grpc::ServerUnaryReactor* Park(Coordinator* coordinator, Ticket (Coordinator::*method)(const Request&, Done<Response>),
                                grpc::CallbackServerContext* context, const Request* request, Response* response) {
-  auto* const reactor = new ParkedReactor<Response>(coordinator, context, response);
+  if (coordinator == nullptr) return AnswerNow(context, absl::StatusOr<Response>(NotBegun()), response);
+  auto* const reactor = new ParkedReactor<Response>(*coordinator, context, response);
   reactor->Park(method, *request);
   return reactor;
 }
@@ -67,7 +73,9 @@ grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext
 
 grpc::ServerUnaryReactor* SchedulerService::Heartbeat(grpc::CallbackServerContext* context, const HeartbeatRequest* request,
                                                       HeartbeatResponse* response) {
-  return AnswerNow(context, coordinator_.Heartbeat(*request), response);
+  Coordinator* const coordinator = coordinator_;
+  if (coordinator == nullptr) return AnswerNow(context, absl::StatusOr<HeartbeatResponse>(NotBegun()), response);
+  return AnswerNow(context, coordinator->Heartbeat(*request), response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::GetRouting(grpc::CallbackServerContext* context,
@@ -136,7 +144,9 @@ grpc::ServerUnaryReactor* SchedulerService::FinishWork(grpc::CallbackServerConte
 
 grpc::ServerUnaryReactor* SchedulerService::GetStatus(grpc::CallbackServerContext* context, const GetStatusRequest* request,
                                                       GetStatusResponse* response) {
-  return AnswerNow(context, coordinator_.GetStatus(*request), response);
+  Coordinator* const coordinator = coordinator_;
+  if (coordinator == nullptr) return AnswerNow(context, absl::StatusOr<GetStatusResponse>(status_before_()), response);
+  return AnswerNow(context, coordinator->GetStatus(*request), response);
 }
 
 grpc::ServerUnaryReactor* SchedulerService::Checkpoint(grpc::CallbackServerContext* context,

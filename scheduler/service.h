@@ -2,6 +2,10 @@
 #ifndef PAWL_SCHEDULER_SERVICE_H_
 #define PAWL_SCHEDULER_SERVICE_H_
 
+#include <atomic>
+#include <functional>
+#include <utility>
+
 #include "proto/scheduler.grpc.pb.h"
 #include "scheduler/coordinator.h"
 
@@ -9,11 +13,16 @@ namespace pawl {
 
 // Carries requests to the Coordinator and answers back. An rpc that waits holds no thread: its reactor is
 // parked in the Coordinator, and OnCancel (the caller is gone, or gRPC's timer says that the deadline has
-// passed) takes it out. Thread-safe.
+// passed) takes it out. Until Begin only GetStatus is answered; everything else is UNAVAILABLE. Thread-safe.
 class SchedulerService final : public Scheduler::CallbackService {
  public:
-  // `coordinator` outlives the service and the server that it is registered with.
-  explicit SchedulerService(Coordinator& coordinator) : coordinator_(coordinator) {}
+  // `status_before` answers GetStatus until Begin; called by any thread.
+  explicit SchedulerService(std::function<GetStatusResponse()> status_before) : status_before_(std::move(status_before)) {}
+  // Begins with it at once.
+  explicit SchedulerService(Coordinator& coordinator) : coordinator_(&coordinator) {}
+
+  // `coordinator` is there until the server that the service is registered with is shut down.
+  void Begin(Coordinator& coordinator) { coordinator_ = &coordinator; }
 
   grpc::ServerUnaryReactor* Register(grpc::CallbackServerContext* context, const RegisterRequest* request,
                                      RegisterResponse* response) override;
@@ -61,7 +70,9 @@ class SchedulerService final : public Scheduler::CallbackService {
                                     GoodbyeResponse* response) override;
 
  private:
-  Coordinator& coordinator_;
+  const std::function<GetStatusResponse()> status_before_;
+  // Null until Begin.
+  std::atomic<Coordinator*> coordinator_ = nullptr;
 };
 
 }  // namespace pawl

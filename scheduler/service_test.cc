@@ -403,5 +403,35 @@ TEST_F(ServiceTest, PortThatIsTakenCannotBeListenedOnAgain) {
   EXPECT_EQ(builder.BuildAndStart(), nullptr);
 }
 
+TEST(SchedulerServiceBeforeItBeginsTest, StatusIsAnsweredAndEverythingElseIsUnavailable) {
+  SchedulerService service([] {
+    GetStatusResponse status;
+    status.mutable_checkpoint()->set_parts_verified(3);
+    return status;
+  });
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto stub =
+      Scheduler::NewStub(grpc::CreateChannel(absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()));
+  {
+    grpc::ClientContext context;
+    GetStatusResponse status;
+    ASSERT_TRUE(stub->GetStatus(&context, GetStatusRequest(), &status).ok());
+    EXPECT_EQ(status.checkpoint().parts_verified(), 3u);
+  }
+  {
+    grpc::ClientContext context;
+    RegisterResponse response;
+    EXPECT_EQ(stub->Register(&context, RegisterRequest(), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
+  }
+  grpc::ClientContext context;
+  HeartbeatResponse response;
+  EXPECT_EQ(stub->Heartbeat(&context, HeartbeatRequest(), &response).error_code(), grpc::StatusCode::UNAVAILABLE);
+  server->Shutdown();
+}
+
 }  // namespace
 }  // namespace pawl

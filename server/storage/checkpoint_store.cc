@@ -6,6 +6,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -411,13 +412,13 @@ absl::StatusOr<std::vector<std::string>> CheckpointStore::SetAsideAfter(const Ch
   return set_aside;
 }
 
-absl::Status CheckpointStore::Verify(const std::string& name) const {
-  absl::Status status = VerifyOne(name);
+absl::Status CheckpointStore::Verify(const std::string& name, VerifyProgress* progress) const {
+  absl::Status status = VerifyOne(name, progress);
   const auto parsed = ParseName(name);
   if (!absl::IsDataLoss(status) || !parsed.has_value()) return status;
   PAWL_ASSIGN_OR_RETURN(const CheckpointListing listing, List(parsed->job_name));
   for (const CheckpointListing::Entry& entry : listing.complete) {
-    if (PlaceOf(entry.manifest) < parsed->place && VerifyOne(entry.name).ok()) {
+    if (PlaceOf(entry.manifest) < parsed->place && VerifyOne(entry.name, progress).ok()) {
       return absl::DataLossError(
           absl::StrCat(status.message(), "; the checkpoint before it, ", entry.name, ", is whole: take that one"));
     }
@@ -425,20 +426,45 @@ absl::Status CheckpointStore::Verify(const std::string& name) const {
   return absl::DataLossError(absl::StrCat(status.message(), "; no checkpoint before it in ", folder_, " is whole"));
 }
 
-absl::Status CheckpointStore::VerifyOne(const std::string& name) const {
+absl::Status CheckpointStore::VerifyOne(const std::string& name, VerifyProgress* progress) const {
   PAWL_ASSIGN_OR_RETURN(const CheckpointManifest manifest, ReadManifest(name));
-  for (const CheckpointPart& part : manifest.parts()) {
-    const std::string path = PathOf(name, part.file());
-    const absl::StatusOr<BlockFileInfo> info = VerifyBlockFile(
-        env_, path,
-        {BlockFileKind::kCheckpointPart, manifest.job_id(), part.partition(), part.log_index(), manifest.step()});
-    if (absl::IsNotFound(info.status())) return Damaged(path, 0, "the file is missing");
-    if (!info.ok()) return info.status();
-    if (info->file_bytes != part.bytes() || info->crc32c != part.crc32c()) {
-      return Damaged(path, 0, "it is whole, but not the file that the manifest names");
+  VerifyProgress own;
+  if (progress == nullptr) progress = &own;
+  progress->parts_done = 0;
+  progress->bytes_done = 0;
+  progress->parts = static_cast<uint64_t>(manifest.parts_size());
+  uint64_t bytes = 0;
+  for (const CheckpointPart& part : manifest.parts()) bytes += part.bytes();
+  progress->bytes = bytes;
+  // By part, so that the error is the same whichever thread comes first.
+  std::vector<absl::Status> statuses(static_cast<size_t>(manifest.parts_size()));
+  std::atomic<int> next = 0;
+  std::atomic<bool> failed = false;
+  const auto verify = [&] {
+    for (int i = next++; i < manifest.parts_size() && !failed; i = next++) {
+      statuses[static_cast<size_t>(i)] = VerifyPart(manifest, name, manifest.parts(i));
+      if (!statuses[static_cast<size_t>(i)].ok()) failed = true;
+      ++progress->parts_done;
+      progress->bytes_done += manifest.parts(i).bytes();
     }
-  }
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < std::min(kVerifyThreads, manifest.parts_size()); ++i) threads.emplace_back(verify);
+  verify();
+  for (std::thread& thread : threads) thread.join();
+  for (absl::Status& status : statuses) PAWL_RETURN_IF_ERROR(std::move(status));
   return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::VerifyPart(const CheckpointManifest& manifest, const std::string& name,
+                                         const CheckpointPart& part) const {
+  const std::string path = PathOf(name, part.file());
+  const absl::StatusOr<BlockFileInfo> info = VerifyBlockFile(
+      env_, path, {BlockFileKind::kCheckpointPart, manifest.job_id(), part.partition(), part.log_index(), manifest.step()});
+  if (absl::IsNotFound(info.status())) return Damaged(path, 0, "the file is missing");
+  if (!info.ok()) return info.status();
+  if (info->file_bytes == part.bytes() && info->crc32c == part.crc32c()) return absl::OkStatus();
+  return Damaged(path, 0, "it is whole, but not the file that the manifest names");
 }
 
 absl::StatusOr<std::unique_ptr<BlockFileReader>> CheckpointStore::OpenPart(const CheckpointManifest& manifest,

@@ -121,6 +121,16 @@ TEST_F(CheckpointStoreTest, WhatIsWrittenIsListedVerifiedAndReadBack) {
   EXPECT_EQ(store_.Verify(Name(31)).code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(CheckpointStoreTest, VerificationTellsHowFarItIs) {
+  Write(5);
+  VerifyProgress progress;
+  ASSERT_TRUE(store_.Verify(Name(5), &progress).ok());
+  EXPECT_EQ(progress.parts, kPartitions);
+  EXPECT_EQ(progress.parts_done, kPartitions);
+  EXPECT_GT(progress.bytes, 0u);
+  EXPECT_EQ(progress.bytes_done, progress.bytes);
+}
+
 TEST_F(CheckpointStoreTest, ItIsThereWhenTheManifestIsAndThenForGood) {
   const CheckpointManifest manifest = WriteParts(5);
   EXPECT_TRUE(Steps().empty());
