@@ -54,6 +54,13 @@ void AddServer(const NodeStatus& node, Families& families) {
                  number(counters.max_bytes_in_flight()), server);
   families.Counter("pawl_server_keys_pulled_total", "Keys that were pulled.", number(counters.keys_pulled()), server);
   families.Counter("pawl_server_keys_pushed_total", "Keys that were pushed.", number(counters.keys_pushed()), server);
+  families.Counter("pawl_server_pulls_beyond_bound_total",
+                   "BOUNDED: segments of pulls answered while a rank that came back was further behind than the bound.",
+                   number(counters.pulls_beyond_bound()), server);
+  families.Counter("pawl_server_files_damaged_total", "Files at rest that were found damaged.",
+                   number(counters.files_damaged()), server);
+  families.Counter("pawl_server_files_repaired_total", "Damaged files that were replaced from memory.",
+                   number(counters.files_repaired()), server);
   families.Counter("pawl_server_requests_refused_total", "Requests refused for what is in them.",
                    number(counters.requests_refused()), server);
   families.Counter("pawl_server_cpu_seconds_total", "Processor time.", counters.cpu_s(), server);

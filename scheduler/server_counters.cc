@@ -10,6 +10,9 @@ void AddCounters(const ServerCounters& from, ServerCounters& to) {
   to.set_pushes_late(to.pushes_late() + from.pushes_late());
   to.set_requests_refused(to.requests_refused() + from.requests_refused());
   to.set_staleness_max(std::max(to.staleness_max(), from.staleness_max()));
+  to.set_pulls_beyond_bound(to.pulls_beyond_bound() + from.pulls_beyond_bound());
+  to.set_files_damaged(to.files_damaged() + from.files_damaged());
+  to.set_files_repaired(to.files_repaired() + from.files_repaired());
   to.set_rows(to.rows() + from.rows());
   to.set_parameter_bytes(to.parameter_bytes() + from.parameter_bytes());
   to.set_waiting_calls(to.waiting_calls() + from.waiting_calls());

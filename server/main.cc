@@ -61,6 +61,10 @@ ABSL_FLAG(
     "it, the server does not start then");
 ABSL_FLAG(uint64_t, log_bytes, uint64_t{1} << 30,
           "bytes of log after which it is replaced by snapshots: what a start has to read");
+ABSL_FLAG(
+    uint64_t, scrub_bytes_per_s, uint64_t{8} << 20,
+    "how fast the log and the snapshots in --data_dir are read again in the background, to find bits that have rotted: "
+    "a damaged file is written anew from memory; 0: never");
 ABSL_FLAG(int, register_timeout_s, 60, "how long to try to reach the scheduler at the start");
 ABSL_FLAG(int, scheduler_timeout_s, 600,
           "how long to go on without hearing of the scheduler, which may come back; parameters are served meanwhile");
@@ -150,6 +154,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
     ServerLogOptions log_options;
     log_options.data_folder = data_dir;
     log_options.log_bytes = absl::GetFlag(FLAGS_log_bytes);
+    log_options.scrub_bytes_per_s = absl::GetFlag(FLAGS_scrub_bytes_per_s);
     log = ServerLog::Open(Env::Real(), std::move(log_options));
     if (absl::IsResourceExhausted(log.status())) {
       // There may be room when it is started again.
@@ -224,7 +229,7 @@ int Serve(const std::string& scheduler, EndSignal& signal) {
     spdlog::info("ended{}", ended->ok() ? "" : absl::StrCat(": ", ended->message()));
     return kExitDone;
   }
-  if (absl::IsInvalidArgument(*ended)) return UsageError(ended->message());
+  if (absl::IsInvalidArgument(*ended) || absl::IsUnimplemented(*ended)) return UsageError(ended->message());
   if (absl::IsDataLoss(*ended)) {
     // Starting it again would not help.
     spdlog::error("ended: --data_dir={}: {}; give this server another --data_dir, or restore the job from a checkpoint",

@@ -33,6 +33,11 @@ NodeLink::Events ServerNode::Events() {
   NodeLink::Events events;
   events.fill_heartbeat = [this](HeartbeatRequest& request) {
     data_plane_.FillHeartbeat(request);
+    if (log_ != nullptr) {
+      const NodeLog::ScrubFigures figures = log_->scrub_figures();
+      request.mutable_server()->set_files_damaged(figures.damaged);
+      request.mutable_server()->set_files_repaired(figures.repaired);
+    }
     MutexLock lock(mu_);
     request.set_draining(draining_);
   };

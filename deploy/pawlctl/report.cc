@@ -35,12 +35,21 @@ bool IsNumber(const std::string& cell) {
 }
 
 Json CountersJson(const ServerCounters& counters) {
-  return {{"pushes_applied", counters.pushes_applied()},   {"pushes_deduplicated", counters.pushes_deduplicated()},
-          {"pushes_late", counters.pushes_late()},         {"requests_refused", counters.requests_refused()},
-          {"staleness_max", counters.staleness_max()},     {"rows", counters.rows()},
-          {"parameter_bytes", counters.parameter_bytes()}, {"waiting_calls", counters.waiting_calls()},
-          {"keys_pulled", counters.keys_pulled()},         {"keys_pushed", counters.keys_pushed()},
-          {"kept_replicas", counters.kept_replicas()},     {"kept_bytes", counters.kept_bytes()}};
+  return {{"pushes_applied", counters.pushes_applied()},
+          {"pushes_deduplicated", counters.pushes_deduplicated()},
+          {"pushes_late", counters.pushes_late()},
+          {"requests_refused", counters.requests_refused()},
+          {"staleness_max", counters.staleness_max()},
+          {"rows", counters.rows()},
+          {"parameter_bytes", counters.parameter_bytes()},
+          {"waiting_calls", counters.waiting_calls()},
+          {"keys_pulled", counters.keys_pulled()},
+          {"keys_pushed", counters.keys_pushed()},
+          {"kept_replicas", counters.kept_replicas()},
+          {"kept_bytes", counters.kept_bytes()},
+          {"pulls_beyond_bound", counters.pulls_beyond_bound()},
+          {"files_damaged", counters.files_damaged()},
+          {"files_repaired", counters.files_repaired()}};
 }
 
 Json EvaluationJson(const EvaluationResult& result) {
@@ -310,13 +319,27 @@ std::string StatusText(const GetStatusResponse& status, const RoutingTable* rout
   }
   if (status.samples() > 0) line("loss", FormatValue(status.loss()));
   if (!status.evaluations().empty()) line("evaluation", EvaluationText(*status.evaluations().rbegin()));
-  line("staleness", absl::StrCat("at most ", status.counters().staleness_max()));
+  line("staleness",
+       absl::StrCat("at most ", status.counters().staleness_max(),
+                    status.counters().pulls_beyond_bound() == 0
+                        ? ""
+                        : absl::StrCat("; ", FormatCount(status.counters().pulls_beyond_bound()),
+                                       " segments pulled while a rank that came back was further behind than the bound")));
   line("pushes", absl::StrCat(FormatCount(status.counters().pushes_applied()), " applied, ",
                               FormatCount(status.counters().pushes_deduplicated()), " recognised as repeated, ",
                               FormatCount(status.counters().pushes_late()), " late"));
   line("parameters", absl::StrCat(FormatCount(status.counters().rows()), " rows, ",
                                   FormatCount(status.counters().parameter_bytes()), " bytes"));
+  if (status.counters().files_damaged() > 0) {
+    line("disks", absl::StrCat(FormatCount(status.counters().files_damaged()), " damaged files found, ",
+                               FormatCount(status.counters().files_repaired()), " replaced"));
+  }
   const CheckpointStatus& checkpoint = status.checkpoint();
+  if (!checkpoint.verifying().empty()) {
+    line("verifying", absl::StrCat(checkpoint.verifying(), ": ", FormatCount(checkpoint.parts_verified()), " of ",
+                                   FormatCount(checkpoint.parts()), " parts, ", FormatCount(checkpoint.bytes_verified()),
+                                   " of ", FormatCount(checkpoint.bytes()), " bytes"));
+  }
   if (!checkpoint.restored_from().empty()) line("restored", absl::StrCat("from ", checkpoint.restored_from()));
   if (checkpoint.completed() > 0) {
     line("checkpoint",

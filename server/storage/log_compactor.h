@@ -33,13 +33,14 @@ class LogCompactor {
   // the partitions is held (yet).
   absl::Status RunRound();
 
+  // Gives the partition one more snapshot. False if it is not held here.
+  absl::StatusOr<bool> Compact(uint32_t partition);
+
   uint64_t rounds() const { return rounds_; }
 
  private:
   // All that was ever appended, and what there was at the start.
   uint64_t WrittenBytes() const;
-  // False if it is not held here.
-  absl::StatusOr<bool> Compact(uint32_t partition);
   // Whether the partition's newest snapshot is one of `index`, and whole. Then the log need not hold what it holds, though
   // it is alone: no second one can come while the partition does not change.
   absl::StatusOr<bool> ReleaseIdle(uint32_t partition, uint64_t index);

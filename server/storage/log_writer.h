@@ -60,6 +60,8 @@ class LogWriter {
   LogWriter(Env& env, Options options, End end);
 
   absl::Status WriteGroup(absl::Span<QueuedRecord> records);
+  // The next group goes into a new segment.
+  void EndSegment() { file_ = nullptr; }
   // Notes in the file that all of it is settled, so that damage to the last group is told from a torn tail. Nothing
   // is lost if this fails. Not synced.
   void MarkSettled();

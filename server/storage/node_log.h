@@ -44,6 +44,13 @@ class NodeLog : public ChangeLog {
   virtual absl::Status Start(Events events) = 0;
   // Writes what is queued, if it can; afterwards no event is called, and nothing is taken.
   virtual void Stop() = 0;
+
+  // Of the files at rest that are read again in the background, since the process began. Thread-safe.
+  struct ScrubFigures {
+    uint64_t damaged = 0;   // files found damaged
+    uint64_t repaired = 0;  // of those: replaced from memory
+  };
+  virtual ScrubFigures scrub_figures() const { return {}; }
 };
 
 // Whether there are files of a job that may go on: its servers write a log, and it is not known to be over.

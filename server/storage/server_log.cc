@@ -163,6 +163,18 @@ absl::Status ServerLog::Start(Events events) {
     return status;
   }
   background_ = std::thread([this] { RunBackground(); });
+  if (options_.scrub_bytes_per_s > 0) {
+    const std::string folder = JoinPath(options_.data_folder, kLogFolder);
+    scrubber_ = std::make_unique<Scrubber>(
+        *snapshots_, *log_, ScrubberOptions{folder, options_.scrub_bytes_per_s, options_.scrub_pause},
+        Scrubber::Events{
+            .snapshot_damaged = [this](const SnapshotStore::Snapshot& snapshot,
+                                       const absl::Status& damage) { NoteDamage(snapshot.path, damage, snapshot); },
+            .segment_damaged =
+                [this, folder](uint64_t segment, const absl::Status& damage) {
+                  NoteDamage(JoinPath(folder, SegmentFileName(segment)), damage, std::nullopt);
+                }});
+  }
   return absl::OkStatus();
 }
 
@@ -184,6 +196,7 @@ absl::Status ServerLog::AwaitSettled() {
 }
 
 void ServerLog::Stop() {
+  scrubber_ = nullptr;
   {
     MutexLock lock(mu_);
     stopping_ = true;
@@ -489,9 +502,59 @@ absl::Status ServerLog::WriteMissing(uint32_t partition) {
   return status;
 }
 
+void ServerLog::NoteDamage(const std::string& path, const absl::Status& damage,
+                           std::optional<SnapshotStore::Snapshot> snapshot) {
+  MutexLock lock(mu_);
+  if (!damaged_.try_emplace(path, std::move(snapshot)).second) return;
+  ++scrub_figures_.damaged;
+  spdlog::error("{}; what it holds is in memory, and is written anew", std::string(damage.message()));
+}
+
+std::chrono::milliseconds ServerLog::RepairDamaged() {
+  absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged;
+  {
+    MutexLock lock(mu_);
+    damaged = damaged_;
+  }
+  std::vector<std::string> repaired;
+  absl::Status result;
+  bool segments = false;
+  for (const auto& [path, snapshot] : damaged) {
+    if (!snapshot.has_value()) {
+      // With the snapshots that are written for it nobody needs it, and it is deleted.
+      segments = true;
+      if (absl::IsNotFound(env_.FileSize(path).status())) repaired.push_back(path);
+      continue;
+    }
+    // First the new one: until it is there the damaged one may be the only one.
+    absl::Status status = compactor_->Compact(snapshot->partition).status();
+    if (status.ok() || absl::IsAborted(status)) status = snapshots_->DeleteIfDamaged(*snapshot);
+    if (status.ok()) repaired.push_back(path);
+    if (!status.ok()) result = status;
+  }
+  if (segments && repaired.size() < damaged.size()) {
+    log_->EndSegment();
+    if (const absl::Status status = compactor_->RunRound(); !status.ok()) result = status;
+  }
+  if (!result.ok()) spdlog::warn("damaged files in {} stay for now: {}", options_.data_folder, result.ToString());
+  MutexLock lock(mu_);
+  for (const std::string& path : repaired) {
+    damaged_.erase(path);
+    ++scrub_figures_.repaired;
+    spdlog::info("{} is replaced", path);
+  }
+  return damaged_.empty() ? options_.compaction_interval : options_.compaction_retry_interval;
+}
+
+NodeLog::ScrubFigures ServerLog::scrub_figures() const {
+  MutexLock lock(mu_);
+  return scrub_figures_;
+}
+
 void ServerLog::RunBackground() {
   auto next_round = std::chrono::steady_clock::now();
   auto next_missing = next_round;
+  auto next_repair = next_round;
   while (true) {
     {
       MutexLock lock(mu_);
@@ -503,6 +566,7 @@ void ServerLog::RunBackground() {
       NoteUnreported();
     }
     if (std::chrono::steady_clock::now() >= next_missing) next_missing = After(WriteMissing());
+    if (std::chrono::steady_clock::now() >= next_repair) next_repair = After(RepairDamaged());
     if (std::chrono::steady_clock::now() < next_round || !compactor_->IsDue()) continue;
     const absl::Status status = compactor_->RunRound();
     if (!status.ok()) {

@@ -25,6 +25,7 @@
 #include "server/storage/log_compactor.h"
 #include "server/storage/node_log.h"
 #include "server/storage/recovery.h"
+#include "server/storage/scrubber.h"
 #include "server/storage/snapshot_store.h"
 #include "server/storage/write_ahead_log.h"
 
@@ -41,6 +42,9 @@ struct ServerLogOptions {
   std::chrono::milliseconds compaction_interval{200};
   // After a failed round of snapshots.
   std::chrono::milliseconds compaction_retry_interval{5000};
+  // How fast files at rest are read again (Scrubber); 0: never.
+  uint64_t scrub_bytes_per_s = uint64_t{8} << 20;
+  std::chrono::milliseconds scrub_pause{1000};
   // How long SaveSnapshot waits until the end of the replica before is durable: it holds up whoever wants the replica.
   std::chrono::milliseconds drop_timeout{1000};
   // How long Start waits for a disk that fails or does not answer. What it has begun to write by then has to come back from
@@ -97,6 +101,7 @@ class ServerLog final : public NodeLog {
 
   WriteAheadLogFigures figures() const;
   uint64_t compaction_rounds() const;
+  ScrubFigures scrub_figures() const override;
 
  private:
   // What the log has of a partition.
@@ -156,6 +161,9 @@ class ServerLog final : public NodeLog {
   absl::Status WriteSnapshot(const Save& save, HeldSnapshot snapshot);
   void RunBackground();
   void NoteUnreported() PAWL_REQUIRES(mu_);
+  void NoteDamage(const std::string& path, const absl::Status& damage, std::optional<SnapshotStore::Snapshot> snapshot);
+  // Makes damaged files superfluous: what is in memory is good. How long to wait before the next try.
+  std::chrono::milliseconds RepairDamaged();
 
   Env& env_;
   const ServerLogOptions options_;
@@ -167,6 +175,8 @@ class ServerLog final : public NodeLog {
   std::optional<RecoveredLog> recovered_;
   Events events_;
   std::unique_ptr<LogCompactor> compactor_;
+  // Null: files are not read again.
+  std::unique_ptr<Scrubber> scrubber_;
   std::thread background_;
   std::thread reporter_;
 
@@ -188,6 +198,9 @@ class ServerLog final : public NodeLog {
   // Partitions with something unreported that can be reported now.
   std::vector<uint32_t> late_ PAWL_GUARDED_BY(mu_);
   uint64_t rounds_ PAWL_GUARDED_BY(mu_) = 0;
+  // Files that are damaged now, by path; null: segments of the log.
+  absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged_ PAWL_GUARDED_BY(mu_);
+  ScrubFigures scrub_figures_ PAWL_GUARDED_BY(mu_);
 };
 
 }  // namespace pawl

@@ -1,4 +1,5 @@
 // Damaged files of a server are refused by name, or harmless.
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -147,6 +148,58 @@ TEST_F(DamagedFilesTest, EveryFileThatIsCutOrMissingIsRefusedByNameUnlessItIsThe
       ExpectNamed(missing.status);
     }
   }
+}
+
+class RottingFilesTest : public ServerLogTest {
+ protected:
+  // Flips a bit of the oldest file that is whole and not written to any more.
+  void Damage(const std::string& folder) {
+    std::vector<std::string> names = *env_.List(folder);
+    std::sort(names.begin(), names.end());
+    if (names.size() < 2 || absl::EndsWith(names[0], ".tmp")) return;
+    const std::string path = JoinPath(folder, names[0]);
+    if (!env_.FileSize(path).ok()) return;
+    std::string contents = env_.Contents(path);
+    contents[contents.size() / 2] ^= 1;
+    env_.SetContents(path, contents);
+  }
+};
+
+// Snapshots and segments that rot while the server runs.
+TEST_F(RottingFilesTest, AFileThatRotsIsFoundAndReplacedFromMemory) {
+  ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+  options.log_bytes = 8000;
+  options.log.segment_bytes = 3000;
+  options.scrub_bytes_per_s = uint64_t{1} << 40;
+  options.scrub_pause = std::chrono::milliseconds(1);
+  Restart(options);
+  const auto step = [&] {
+    for (uint32_t p = 0; p < 2; ++p) {
+      server_->Change(p, 3);
+      ASSERT_TRUE(server_->WaitDurable(p));
+    }
+  };
+  while (server_->log().compaction_rounds() < 3) step();
+  EXPECT_EQ(server_->log().scrub_figures().damaged, 0u);
+  for (const std::string folder : {"/data/snapshots", "/data/log", "/data/snapshots", "/data/log"}) {
+    SCOPED_TRACE(folder);
+    const uint64_t before = server_->log().scrub_figures().damaged;
+    // What is damaged may be superfluous at the same moment, and then nobody reads it: another one.
+    ASSERT_TRUE(Eventually([&] {
+      step();
+      const NodeLog::ScrubFigures figures = server_->log().scrub_figures();
+      if (figures.damaged == before) Damage(folder);
+      return figures.damaged > before && figures.repaired == figures.damaged;
+    }));
+  }
+  // The disk has all of it again.
+  const std::vector<uint64_t> indices = {server_->index(0), server_->index(1)};
+  Restart(options);
+  for (uint32_t p = 0; p < 2; ++p) {
+    EXPECT_EQ(server_->index(p), indices[p]);
+    EXPECT_EQ(server_->fingerprint(p), ServerLogHarness::FingerprintAt(p, indices[p]));
+  }
+  EXPECT_EQ(server_->log().scrub_figures().damaged, 0u);
 }
 
 }  // namespace

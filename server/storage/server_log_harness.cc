@@ -160,6 +160,7 @@ ServerLogOptions ServerLogHarness::QuickOptions(const std::string& data_folder) 
   options.log.idle_interval = std::chrono::milliseconds(1);
   options.compaction_interval = std::chrono::milliseconds(1);
   options.compaction_retry_interval = std::chrono::milliseconds(1);
+  options.scrub_bytes_per_s = 0;
   return options;
 }
 

@@ -167,6 +167,16 @@ absl::Status SnapshotStore::Delete(const Snapshot& snapshot) {
   return SyncNames();
 }
 
+absl::Status SnapshotStore::Verify(const Snapshot& snapshot) const {
+  return VerifyBlockFile(env_, snapshot.path, IdOf(snapshot)).status();
+}
+
+absl::Status SnapshotStore::DeleteIfDamaged(const Snapshot& snapshot) {
+  absl::Status status = Verify(snapshot);
+  if (absl::IsDataLoss(status)) status = Delete(snapshot);
+  return absl::IsNotFound(status) ? absl::OkStatus() : status;
+}
+
 BlockFileId SnapshotStore::IdOf(const Snapshot& snapshot) const {
   return {BlockFileKind::kSnapshot, job_id_, snapshot.partition, snapshot.index, 0};
 }

@@ -82,6 +82,10 @@ class SnapshotStore {
   absl::Status RepeatDrops();
   // Deletes one file, durably.
   absl::Status Delete(const Snapshot& snapshot);
+  // Reads all of the file. DATA_LOSS names it and the offset; NOT_FOUND.
+  absl::Status Verify(const Snapshot& snapshot) const;
+  // OK: the file is whole, or is not there (any more).
+  absl::Status DeleteIfDamaged(const Snapshot& snapshot);
 
  private:
   friend class SnapshotWriter;

@@ -121,6 +121,10 @@ bool WriteAheadLog::Commit(std::vector<QueuedRecord>& group) {
   bool tried_anew = false;
   std::optional<std::chrono::steady_clock::time_point> fails_since;
   while (true) {
+    {
+      MutexLock lock(mu_);
+      if (std::exchange(segment_ends_, false)) writer_.EndSegment();
+    }
     absl::Status status = writer_.WriteGroup(absl::MakeSpan(group));
     // A disk that is full holds the job up, and nothing else says why.
     if (!status.ok() && !fails_since.has_value()) {
@@ -194,6 +198,18 @@ std::vector<DurableIndex> WriteAheadLog::Settle(const std::vector<QueuedRecord>&
   figures_.payload_bytes += payload_bytes;
   ++figures_.groups;
   return durable;
+}
+
+std::vector<std::pair<uint64_t, uint64_t>> WriteAheadLog::SettledSegments() const {
+  std::vector<std::pair<uint64_t, uint64_t>> segments;
+  MutexLock lock(mu_);
+  for (const SegmentUse& use : segments_) segments.emplace_back(use.segment, use.bytes);
+  return segments;
+}
+
+void WriteAheadLog::EndSegment() {
+  MutexLock lock(mu_);
+  segment_ends_ = true;
 }
 
 absl::Status WriteAheadLog::Release(uint32_t partition, uint64_t index, LogPosition begun) {

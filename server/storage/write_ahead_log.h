@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/container/btree_map.h"
@@ -106,6 +107,10 @@ class WriteAheadLog {
   // The end of what is durable.
   LogPosition DurablePosition() const;
   WriteAheadLogFigures figures() const;
+  // The segments on the disk, oldest first, and how many bytes of each are settled: those can be read.
+  std::vector<std::pair<uint64_t, uint64_t>> SettledSegments() const;
+  // What comes next goes into a new segment, so that the present one can be deleted once no partition needs it.
+  void EndSegment();
 
  private:
   void Run();
@@ -143,6 +148,7 @@ class WriteAheadLog {
   std::deque<QueuedRecord> queue_ PAWL_GUARDED_BY(mu_);
   // Of the queue and of the group that is being written.
   uint64_t queued_bytes_ PAWL_GUARDED_BY(mu_) = 0;
+  bool segment_ends_ PAWL_GUARDED_BY(mu_) = false;
   absl::Status status_ PAWL_GUARDED_BY(mu_);
   LogPosition position_ PAWL_GUARDED_BY(mu_);
   WriteAheadLogFigures figures_ PAWL_GUARDED_BY(mu_);

@@ -210,6 +210,58 @@ TEST_F(DaemonTest, SigtermInTheMiddleOfTrainingEndsEveryWorker) {
   EXPECT_TRUE(ended.ok()) << ended;
 }
 
+TEST_F(DaemonTest, ASchedulerThatVerifiesACheckpointAnswersAndShowsHowFarItIs) {
+  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/verified");
+  const std::string train = absl::StrCat(folder, "/train.libsvm");
+  std::filesystem::create_directories(folder);
+  ASSERT_TRUE(WriteClicks({.samples = 500}, train).ok());
+  ProcessClusterOptions options;
+  options.job =
+      absl::StrCat("name: 'verified' seed: 1 data { train: '", train, "' format: LIBSVM } model { fm { dim: 4 } } ",
+                   "optimizer { sgd { learning_rate: 0.1 } } batch_size: 100 epochs: 2 logical_workers: 1 ",
+                   "partitions: 8 checkpoint { dir: '", folder, "/checkpoints' every_steps: 5 }");
+  options.workers = 1;
+  ProcessCluster* cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  const absl::Status ended = cluster->WaitForSuccess(std::chrono::seconds(60));
+  ASSERT_TRUE(ended.ok()) << ended;
+
+  const auto program = Runfile("tests/chaos/pawl-scheduler-with-failpoints");
+  ASSERT_TRUE(program.ok()) << program.status();
+  const auto address = FreeAddress();
+  ASSERT_TRUE(address.ok()) << address.status();
+  ChildOptions scheduler_options = {
+      "restoring",
+      *program,
+      {"--listen=" + *address, absl::StrCat("--data_dir=", folder, "/scheduler"), "--workers=1",
+       absl::StrCat("--job=", cluster->folder(), "/job.pbtxt"), absl::StrCat("--restore=", folder, "/checkpoints")},
+      folder + "/restoring.log"};
+  scheduler_options.environment = {"PAWL_FAILPOINTS=restore.verifying=pause:600000"};
+  auto scheduler = ChildProcess::Start(scheduler_options);
+  ASSERT_TRUE(scheduler.ok()) << scheduler.status();
+  constexpr int kNotServing = 2;
+  EXPECT_TRUE(Eventually([&] { return HealthOf(*address) == kNotServing; })) << HealthOf(*address);
+  const auto stub = Scheduler::NewStub(grpc::CreateChannel(*address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kTimeout);
+  GetStatusResponse status;
+  const grpc::Status answered = stub->GetStatus(&context, GetStatusRequest(), &status);
+  ASSERT_TRUE(answered.ok()) << answered.error_message();
+  EXPECT_EQ(status.state(), STARTING);
+  EXPECT_EQ(status.checkpoint().verifying(), folder + "/checkpoints");
+  // A signal does not wait for the verification.
+  (*scheduler)->Signal(SIGTERM);
+  ASSERT_TRUE((*scheduler)->WaitUntil(Clock::Real().Now() + kTimeout));
+  EXPECT_TRUE((*scheduler)->Succeeded()) << (*scheduler)->HowItEnded();
+
+  scheduler_options.environment.clear();
+  scheduler = ChildProcess::Start(scheduler_options);
+  ASSERT_TRUE(scheduler.ok()) << scheduler.status();
+  EXPECT_TRUE(Eventually([&] { return HealthOf(*address) == 1; })) << HealthOf(*address);
+  (*scheduler)->Signal(SIGTERM);
+  EXPECT_TRUE((*scheduler)->WaitUntil(Clock::Real().Now() + kTimeout));
+}
+
 // Ends within a second, with exit code 0, of a SIGTERM that comes when its log has said `words`.
 void ExpectPromptEnd(const std::string& scheduler, const std::string& words) {
   SCOPED_TRACE(words);
@@ -289,6 +341,64 @@ TEST_F(DaemonTest, DamagedFilesEndAServerWithExitCodeTwo) {
     EXPECT_EQ(cluster->node("server-0").HowItEnded(), "exited with code 2");
     EXPECT_NE(cluster->Log("server-0").find("is damaged at offset"), std::string::npos) << cluster->Log("server-0");
   }
+}
+
+// With one replica, so that the memory of that server has the only good copy.
+TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
+  ProcessClusterOptions options = Serving(1);
+  options.job += " durability: LOG";
+  options.fixed_ports = true;
+  options.flags["server-0"] = {"--scrub_bytes_per_s=1000000000"};
+  options.lease = std::chrono::seconds(4);
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  auto client = PlainClient::Join(cluster->scheduler_address());
+  ASSERT_TRUE(client.ok()) << client.status();
+  TableSpec spec;
+  spec.set_name("t");
+  spec.set_kind(SPARSE);
+  spec.set_row_width(1);
+  spec.mutable_initializer()->mutable_constant()->set_value(0);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1);
+  const auto table = (*client)->CreateTable(spec);
+  ASSERT_TRUE(table.ok()) << table.status();
+  const std::vector<uint64_t> keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const std::vector<float> gradients(keys.size(), -1.0f);
+  ASSERT_TRUE((*client)->PushRows(*table, keys, gradients).ok());
+
+  const std::filesystem::path log = std::filesystem::path(cluster->folder()) / "server-0" / "log" / "0000000001.log";
+  ASSERT_TRUE(std::filesystem::exists(log));
+  std::fstream file(log, std::ios::in | std::ios::out | std::ios::binary);
+  constexpr int kInARecord = 60;
+  file.seekg(kInARecord);
+  const char flipped = static_cast<char>(file.get() ^ 1);
+  file.seekp(kInARecord);
+  file.put(flipped);
+  file.close();
+  const auto found =
+      cluster->WaitFor([](const GetStatusResponse& status) { return status.counters().files_damaged() == 1; }, kTimeout);
+  ASSERT_TRUE(found.ok()) << found.status() << cluster->Log("server-0");
+  // The next change begins another segment.
+  ASSERT_TRUE((*client)->PushRows(*table, keys, gradients).ok());
+  const auto repaired = cluster->WaitFor(
+      [](const GetStatusResponse& status) { return status.counters().files_repaired() == 1; }, 3 * kTimeout);
+  ASSERT_TRUE(repaired.ok()) << repaired.status() << cluster->Log("server-0");
+  EXPECT_FALSE(std::filesystem::exists(log));
+
+  cluster->node("server-0").Signal(SIGKILL);
+  ASSERT_TRUE(cluster->node("server-0").WaitUntil(Clock::Real().Now() + kTimeout));
+  ASSERT_TRUE(cluster->Restart("server-0").ok());
+  ASSERT_TRUE(cluster->WaitUntilMember("server-0", kTimeout).ok()) << cluster->Log("server-0");
+  auto reader = PlainClient::Join(cluster->scheduler_address());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  // A restarted server waits for a lease, for what its former process may have promised.
+  absl::StatusOr<std::vector<float>> rows;
+  EXPECT_TRUE(Eventually([&] {
+    rows = (*reader)->PullRows(*table, keys);
+    return rows.ok();
+  })) << rows.status();
+  ASSERT_TRUE(rows.ok());
+  EXPECT_EQ(*rows, std::vector<float>(keys.size(), 2.0f));
 }
 
 // Runs a daemon that is expected to refuse its command line.
