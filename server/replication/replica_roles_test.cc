@@ -296,7 +296,7 @@ TEST_F(ReplicaRolesTest, ALearnerKeepsTheFilesThatItHadUntilItsSnapshotHasCome) 
   log_ = std::make_unique<HeldLog>();
   log_->on_drop = [](uint32_t partition) { ADD_FAILURE() << "partition " << partition << " is deleted"; };
   int saved = 0;
-  log_->on_save = [&](const ByteView&) { ++saved; };
+  log_->on_save = [&](HeldSnapshot) { ++saved; };
   Begin();
   auto former = EmptyPartition(0);
   former->KeepBest(1);
