@@ -343,7 +343,7 @@ TEST_F(NewcomerTest, LateHeartbeatsOfADeadServerRefuseNobody) {
 TEST_F(NewcomerTest, ServerThatARestartedSchedulerHasNotHeardHasTimeToFindIt) {
   BeatOfOriginal();
   Membership next(WithSilence());
-  next.Restore(membership_of_newcomers_.Save(), clock_.Now() + milliseconds(2000));
+  next.Restore(membership_of_newcomers_.Save(), clock_.Now() + milliseconds(2000), Options().lease);
   EXPECT_TRUE(absl::IsUnavailable(next.Register(Returning(Server(2), 2), clock_.Now()).status()));
   clock_.Advance(milliseconds(500));
   EXPECT_TRUE(next.Register(Returning(Server(2), 2), clock_.Now()).ok());
