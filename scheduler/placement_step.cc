@@ -124,12 +124,11 @@ class Stepper {
   // Once all that are wanted are in sync, the others go, and the primary is who is to be it.
   void DropReplicas(ReplicaSet& set, const std::vector<ServerNumber>& wanted) {
     if (!AllInSync(set, wanted)) return;
-    for (size_t i = set.backups.size(); i-- > 0;) {
-      if (Contains(wanted, set.backups[i])) continue;
-      if (set.backups[i] == set.leaving) set.leaving = kNoServer;
-      std::erase(set.last_in_sync, set.backups[i]);
-      Keep(set.backups[i], epoch_, set);
-      set.backups.erase(set.backups.begin() + static_cast<std::ptrdiff_t>(i));
+    for (const ServerNumber backup : std::vector<ServerNumber>(set.backups)) {
+      if (Contains(wanted, backup)) continue;
+      if (backup == set.leaving) set.leaving = kNoServer;
+      // Until the primary confirms: it may be dead, with its disk, and not yet known to be.
+      LeaveInSync(backup, epoch_, set);
       changed_ = true;
     }
     if (Contains(wanted, set.primary) || handovers_ >= kMaxHandovers) return;

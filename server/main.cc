@@ -69,9 +69,10 @@ ABSL_FLAG(int, register_timeout_s, 60, "how long to try to reach the scheduler a
 ABSL_FLAG(int, scheduler_timeout_s, 600,
           "how long to go on without hearing of the scheduler, which may come back; parameters are served meanwhile");
 ABSL_FLAG(int, drain_timeout_s, 20, "how long to wait, when asked to end, for others to take over the replicas");
-ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{1} << 30,
-          "the most that this server sends to new replicas. Below it the rate follows what network, processors and disks have "
-          "to spare; no limit once the server is asked to end by SIGTERM");
+ABSL_FLAG(
+    uint64_t, repair_bytes_per_s, uint64_t{1} << 30,
+    "the most that this server sends to new replicas. Below it the rate follows what network, processors and disks have "
+    "to spare; no limit once the server is asked to end by SIGTERM");
 ABSL_FLAG(
     int64_t, max_bytes_in_flight, int64_t{2} << 30,
     "limit for requests and answers in memory, and for pushes until the log and every backup have taken them; beyond it "

@@ -140,7 +140,7 @@ TEST(JobValidationTest, ServeOnlyJobNeedsNothingButAName) {
 
 TEST(JobValidationTest, ImpossibleValuesOfTheJobAreNamed) {
   ExpectRefused({"name=two words"}, "name is 'two words'");
-  ExpectRefused({"logical_workers=1025"}, "logical_workers is 1025");
+  ExpectRefused({"logical_workers=16385"}, "logical_workers is 16385");
   ExpectRefused({"partitions=65537"}, "partitions is 65537");
   ExpectRefused({"min_in_sync=2"}, "min_in_sync is 2, but replicas is 1");
   ExpectRefused({"replicas=2", "min_in_sync=3"}, "lower it to at most that, or raise replicas");

@@ -25,8 +25,8 @@ namespace pawl {
 inline constexpr std::chrono::seconds kMaxLoanAfterRpc{2};
 
 // What GrpcTransport is made of: it keeps account of all calls and timers under way, so that they can be
-// ended and waited for. Thread-safe. Timers run on a thread of its own: gRPC's executor, which runs those of grpc::Alarm that
-// have a callback, also carries what is due on busy connections, and a long action would hold up heartbeats.
+// ended and waited for. Thread-safe. Timers run on a thread of its own: gRPC's executor, which runs those of grpc::Alarm
+// that have a callback, also carries what is due on busy connections, and a long action would hold up heartbeats.
 class GrpcCalls {
  public:
   GrpcCalls();

@@ -22,10 +22,10 @@
 #include "server/export/npy_writer.h"
 #include "server/export/row_spool.h"
 #include "server/shard/partition_options.h"
-#include "server/storage/partition_file.h"
 #include "server/shard/table_part.h"
 #include "server/shard/table_schema.h"
 #include "server/storage/checkpoint_store.h"
+#include "server/storage/partition_file.h"
 
 namespace pawl {
 namespace {

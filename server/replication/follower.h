@@ -16,10 +16,11 @@
 namespace pawl {
 
 // Entries that are kept for a follower while its snapshot is on the way, and those on the way to a learner. Pushes to the
-// partition are slowed before they reach it (push_brake.h), unless the follower does not move: then it gets another snapshot.
+// partition are slowed before they reach it (push_brake.h), unless the follower does not move: then it gets another
+// snapshot.
 inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
-// Of a large partition it is half of its parameters instead, up to this. The slabs that a snapshot holds are given back while it
-// travels, so both together take less than the partition.
+// Of a large partition it is half of its parameters instead, up to this. The slabs that a snapshot holds are given back
+// while it travels, so both together take less than the partition.
 inline constexpr size_t kMaxLargeLearnerBacklogBytes = size_t{1} << 30;
 // With so little on its lane, what one request carries, a learner has nearly caught up: a partition that is pushed to
 // without a pause has no moment with nothing on the way.

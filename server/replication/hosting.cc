@@ -147,6 +147,9 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
   if (self < static_cast<uint32_t>(routing.servers_size()) && routing.servers(self).incarnation() != view->incarnation) {
     return false;
   }
+  // The scheduler takes this server for dead, and does not tell it which replicas to keep. It keeps all, and says so when it
+  // registers again.
+  const bool is_unnamed = self == static_cast<uint32_t>(routing.servers_size());
   const MonotonicTime promised_until = EndPromises(routing.epoch());
   uint64_t confirmed;
   {
@@ -188,7 +191,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       replica->ordered_since = 0;
       replica->unrecorded_index = 0;
     }
-    const bool is_kept = routing.primary(p) == kNoPrimary || Contains(wanted.keepers(), self);
+    const bool is_kept = is_unnamed || routing.primary(p) == kNoPrimary || Contains(wanted.keepers(), self);
     const bool has_data = replica->partition != nullptr || replica->former != nullptr;
     if (role == ReplicaRole::kDropped && is_kept && has_data) role = ReplicaRole::kHeld;
     // Its primary follows a newer routing, which is on its way here, and counts on what it has sent by that.

@@ -37,8 +37,8 @@ inline constexpr std::chrono::milliseconds kLeastInstallTime{250};
 inline double PushRateDuringInstall(size_t backlog, size_t bound, MonotonicTime now, MonotonicTime end) {
   const double room = kSnapshotShare * static_cast<double>(bound) - static_cast<double>(backlog);
   // An end that is not known yet is far away.
-  const MonotonicDuration left = end == MonotonicTime::max() ? std::chrono::seconds(1)
-                                                             : std::max<MonotonicDuration>(end - now, kLeastInstallTime);
+  const MonotonicDuration left =
+      end == MonotonicTime::max() ? std::chrono::seconds(1) : std::max<MonotonicDuration>(end - now, kLeastInstallTime);
   return std::max(kLeastPushBytesPerS, room / Seconds(left));
 }
 

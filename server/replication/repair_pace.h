@@ -9,8 +9,9 @@
 
 namespace pawl {
 
-// Additive increase, multiplicative decrease by how long a server takes for what it is sent: a piece, or a replication request,
-// that takes much longer than the quickest has waited behind other work for a link, a disk or a processor. Not thread-safe.
+// Additive increase, multiplicative decrease by how long a server takes for what it is sent: a piece, or a replication
+// request, that takes much longer than the quickest has waited behind other work for a link, a disk or a processor. Not
+// thread-safe.
 class RepairPace {
  public:
   // `most`: bytes a second that are never exceeded.

@@ -147,8 +147,8 @@ struct Replica {
   size_t BacklogOf(const Follower& follower) const PAWL_REQUIRES(mu);
   // Pushes are slowed rather than that the follower gets another snapshot: it moves.
   bool IsBraked(const Follower& follower) const PAWL_REQUIRES(mu);
-  // How long a push of so many bytes has to wait for the sake of learners before it is applied; zero: not at all. Nothing: it
-  // is to come again later.
+  // How long a push of so many bytes has to wait for the sake of learners before it is applied; zero: not at all. Nothing:
+  // it is to come again later.
   std::optional<MonotonicDuration> BrakePush(size_t bytes, MonotonicTime now) PAWL_REQUIRES(mu);
 
   // What a follower that counts gets has the memory of `entry`; what others get is a copy.

@@ -288,9 +288,8 @@ absl::StatusOr<std::shared_ptr<ReplicaReceiver::Arriving>> ReplicaReceiver::Find
   if (request.offset() == 0) {
     if (arriving_.size() >= kMaxSnapshotsArriving && !arriving_.contains(request.partition())) {
       // Most probably of a primary that has died in the middle of it.
-      forget(std::min_element(arriving_.begin(), arriving_.end(), [](const auto& a, const auto& b) {
-        return a.second->last_piece < b.second->last_piece;
-      }));
+      forget(std::min_element(arriving_.begin(), arriving_.end(),
+                              [](const auto& a, const auto& b) { return a.second->last_piece < b.second->last_piece; }));
     }
     if (const auto before = arriving_.find(request.partition()); before != arriving_.end()) forget(before);
     arriving_[request.partition()] = std::make_shared<Arriving>(request, options);
@@ -345,8 +344,8 @@ absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, A
   }
   PAWL_ASSIGN_OR_RETURN(Partition loaded, snapshot.loader.Finish());
   if (loaded.log_index() != request.log_index()) {
-    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " is at ",
-                                            loaded.log_index(), ", not at ", request.log_index()));
+    return absl::DataLossError(absl::StrCat("the snapshot of partition ", request.partition(), " is at ", loaded.log_index(),
+                                            ", not at ", request.log_index()));
   }
   snapshot.whole = std::make_unique<Partition>(std::move(loaded));
   snapshot.is_whole = true;

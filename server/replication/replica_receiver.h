@@ -127,7 +127,8 @@ class ReplicaReceiver {
   absl::Status CountBytes(Arriving& snapshot, size_t size);
   absl::Status TakeSnapshot(const Hosting::View& view, const InstallSnapshotRequest& request);
   // What to answer if the replica need not, or must not, become what the snapshot says.
-  std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica) PAWL_REQUIRES(replica.mu);
+  std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica)
+      PAWL_REQUIRES(replica.mu);
   // Takes the partition only if it returns OK.
   absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request,
                        std::unique_ptr<Partition>& partition);

@@ -383,7 +383,7 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
   if (pushes_waited) {
     const MonotonicTime now = clock_.Now();
     MutexLock lock(mu_);
-    pace_.OnReplication(now - sent, now);
+    pace_.OnReplication(clock_.LeaseNow() - sent, now);
   }
   if (any_changes_lanes) PumpLanes();
   if (any_wants_snapshot) BeginInstalls();

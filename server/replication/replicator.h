@@ -31,12 +31,13 @@ inline constexpr size_t kMaxSnapshotsUnderWay = 2;
 inline constexpr size_t kSnapshotPieceBytes = size_t{512} << 10;
 // Of the last one, before whose answer the whole is loaded and written down, the TransferTime of the whole besides.
 inline constexpr std::chrono::milliseconds kSnapshotPieceDeadline{5000};
-// After a piece that did not arrive; doubled with each try that follows, up to the second. After the third it is given up, and
-// with it the snapshot: the follower is silent, and what is kept behind the snapshot takes memory.
+// After a piece that did not arrive; doubled with each try that follows, up to the second. After the third it is given up,
+// and with it the snapshot: the follower is silent, and what is kept behind the snapshot takes memory.
 inline constexpr std::chrono::milliseconds kSnapshotRetryInterval{50};
 inline constexpr std::chrono::milliseconds kMaxPieceRetryInterval{400};
 inline constexpr std::chrono::milliseconds kPieceTriesTimeout{8000};
-// After a snapshot that was given up the first interval is waited, and twice as long after each one that follows, up to this.
+// After a snapshot that was given up the first interval is waited, and twice as long after each one that follows, up to
+// this.
 inline constexpr std::chrono::milliseconds kMaxSnapshotRetryInterval{5000};
 // Of one server no more often it is logged what it refuses.
 inline constexpr std::chrono::seconds kLaneRefusalLogInterval{1};

@@ -306,7 +306,8 @@ class PartitionLoader::Sections {
     if (!spec.ParseFromArray(body_.data(), static_cast<int>(body_.size())) || spec.SerializeAsString() != body_) {
       return Damaged("a spec that is not as protobuf writes it");
     }
-    if (!partition_.tables_.empty() && spec.id() <= partition_.tables_.rbegin()->first) return Damaged("tables out of order");
+    if (!partition_.tables_.empty() && spec.id() <= partition_.tables_.rbegin()->first)
+      return Damaged("tables out of order");
     const auto schema = TableSchema::Create(spec, options().job_seed);
     if (!schema.ok()) return Damaged(schema.status().message());
     Skip(body_.size());
@@ -432,6 +433,7 @@ class PartitionLoader::Sections {
   }
 
   absl::Status Sums() {
+    if (!is_sync()) return Damaged("sums of gradients, and the job is not SYNC");
     uint32_t id;
     PAWL_RETURN_IF_ERROR(RowsHeader(id));
     const TablePart* const part = partition_.FindTable(id);
@@ -481,9 +483,8 @@ class PartitionLoader::Sections {
       StepSum& sum = partition_.step_sum_;
       if (next.rank >= sum.ranks_) return Damaged("an early gradient of a rank that there is not");
       const auto open = sum.open_.find(next.rank);
-      if (open != sum.open_.end() &&
-          (next.ordinal < open->second.next_ordinal ||
-           (!open->second.early.empty() && next.ordinal <= open->second.early.rbegin()->first))) {
+      if (open != sum.open_.end() && (next.ordinal < open->second.next_ordinal ||
+                                      (!open->second.early.empty() && next.ordinal <= open->second.early.rbegin()->first))) {
         return Damaged(absl::StrCat("an early gradient with ordinal ", next.ordinal, " out of order"));
       }
       next.key_bytes = key_bytes;
@@ -496,7 +497,8 @@ class PartitionLoader::Sections {
     }
     if (offset != staged_.bytes->size()) return Damaged("a piece of an early gradient out of order");
     // What was claimed is never allocated before it is there.
-    if (staged_.key_bytes > std::numeric_limits<uint32_t>::max() || staged_.value_bytes > std::numeric_limits<uint32_t>::max() ||
+    if (staged_.key_bytes > std::numeric_limits<uint32_t>::max() ||
+        staged_.value_bytes > std::numeric_limits<uint32_t>::max() ||
         offset + body_.size() > staged_.key_bytes + staged_.value_bytes || (body_.empty() && offset > 0)) {
       return Damaged("an early gradient is longer than it says");
     }

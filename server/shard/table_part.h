@@ -25,7 +25,7 @@ struct HeldTable {
   };
   // The best weights: of a row, the first floats.
   struct Best {
-    HeldRows rows;                                  // sparse
+    HeldRows rows;                                       // sparse
     std::vector<std::pair<uint64_t, BlockLoan>> blocks;  // dense, ascending by key
   };
 

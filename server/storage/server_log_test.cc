@@ -209,8 +209,8 @@ TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
   env_.HoldSyncs();
-  std::future<absl::Status> started =
-      std::async(std::launch::async, [&] { return log->Start({.durable = [](uint32_t, uint64_t) { return true; }, .hold = nullptr}); });
+  std::future<absl::Status> started = std::async(
+      std::launch::async, [&] { return log->Start({.durable = [](uint32_t, uint64_t) { return true; }, .hold = nullptr}); });
   const bool told = Eventually([&] {
     const std::vector<std::string> all = lines->last_formatted();
     return std::any_of(all.begin(), all.end(), [](const std::string& line) {
@@ -302,7 +302,8 @@ TEST_F(ServerLogTest, ABusyPartitionHoldsUpNeitherTheLogNorAnotherPartition) {
   server_->Change(2, 5);
   EXPECT_TRUE(server_->WaitDurable(2));
   server_->lock_of(1).Unlock();
-  EXPECT_TRUE(Eventually([&] { return server_->wrong_reports() > 0; })) << "change 21, which the replica has not, is reported";
+  EXPECT_TRUE(Eventually([&] { return server_->wrong_reports() > 0; }))
+      << "change 21, which the replica has not, is reported";
 }
 
 }  // namespace

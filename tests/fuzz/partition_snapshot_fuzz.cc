@@ -1,5 +1,5 @@
 // Snapshots of partitions: the first byte chooses the job, the second where the bytes are cut into fragments, the rest
-// is the snapshot. What is accepted is saved as the same bytes, and the partition goes on from there.
+// is the snapshot, of either format. What is accepted is saved as a snapshot of the same state, and the partition goes on.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -57,7 +57,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   std::string saved;
   SavePartition(*partition, [&](const void* run, size_t count) { saved.append(static_cast<const char*>(run), count); });
-  Check(saved == bytes, "the same bytes again");
+  ByteView again;
+  again.Append(saved.data(), saved.size());
+  const auto reloaded = LoadPartition(0, options, again);
+  Check(reloaded.ok(), "what was saved can be loaded");
+  Check(Fingerprint(*reloaded) == Fingerprint(*partition), "the same state again");
   // On to the next step, whatever the state: this must end.
   for (uint32_t rank = 0; rank < options.logical_workers; ++rank) {
     const uint64_t incarnation = uint64_t{1} << 62;

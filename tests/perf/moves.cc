@@ -173,8 +173,10 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     figures["before"] = before.Json();
 
     PAWL_RETURN_IF_ERROR(cluster->AddServer({repair}));
-    PAWL_RETURN_IF_ERROR(
-        cluster->WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; }, std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s))).status());
+    PAWL_RETURN_IF_ERROR(cluster
+                             ->WaitFor([](const auto& status) { return status.moves().replicas_left() > 0; },
+                                       std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
+                             .status());
     Phase during(throughput);
     std::vector<double> windows;
     MonotonicTime window_began = Clock::Real().Now();

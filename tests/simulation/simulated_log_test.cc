@@ -32,8 +32,11 @@ class SimulatedLogTest : public testing::Test {
     log_ = std::make_unique<SimulatedLog>(disk_, loop_, random_, life_);
   }
   void Start() {
-    ASSERT_TRUE(log_->Start({.durable = [this](uint32_t partition, uint64_t index) { durable_[partition] = index;
-                                return true; },
+    ASSERT_TRUE(log_->Start({.durable =
+                                 [this](uint32_t partition, uint64_t index) {
+                                   durable_[partition] = index;
+                                   return true;
+                                 },
                              .hold = nullptr})
                     .ok());
   }

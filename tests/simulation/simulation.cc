@@ -234,8 +234,8 @@ class Simulation {
         const auto [first, is_new] = seen.emplace(replica.partition(), here);
         if (is_new || first->second == here) continue;
         return Violation(absl::StrFormat(
-            "replicas of partition %d differ: index %d fingerprint %x, and on server %d index %d fingerprint %x", replica.partition(),
-            first->second.first, first->second.second, server, here.first, here.second));
+            "replicas of partition %d differ: index %d fingerprint %x, and on server %d index %d fingerprint %x",
+            replica.partition(), first->second.first, first->second.second, server, here.first, here.second));
       }
     }
   }

@@ -34,9 +34,9 @@ ReplicaAgreement CompareReplicas(const std::map<std::string, FingerprintResponse
         agreement.compared += &other != &first;
         continue;
       }
-      agreement.problems.push_back(absl::StrFormat("partition %d: %s is at %d with %08x, %s at %d with %08x", partition,
-                                                   first.server, first.fingerprint.log_index(), first.fingerprint.fingerprint(),
-                                                   other.server, other.fingerprint.log_index(), other.fingerprint.fingerprint()));
+      agreement.problems.push_back(absl::StrFormat(
+          "partition %d: %s is at %d with %08x, %s at %d with %08x", partition, first.server, first.fingerprint.log_index(),
+          first.fingerprint.fingerprint(), other.server, other.fingerprint.log_index(), other.fingerprint.fingerprint()));
     }
   }
   return agreement;
