@@ -208,7 +208,9 @@ class Coordinator {
   bool loading() const PAWL_REQUIRES(mu_) { return restore_.has_value() && !restore_->loaded(); }
   void LoadOnServers(DeferredActions& actions) PAWL_REQUIRES(mu_);
   // No partition needs to have had a change yet: the creation of a table is the first one that must be in all of them.
-  bool nothing_yet() const PAWL_REQUIRES(mu_) { return restore_.has_value() ? loading() : !tables_.AnyIsReady(); }
+  bool nothing_yet() const PAWL_REQUIRES(mu_) {
+    return !rebuilt_ && (restore_.has_value() ? loading() : !tables_.AnyIsReady());
+  }
   // The servers are placed, and have what the job begins with.
   bool servers_are_ready() const PAWL_REQUIRES(mu_) { return director_.placed() && !loading(); }
 
@@ -324,6 +326,8 @@ class Coordinator {
   MonotonicTime planned_ PAWL_GUARDED_BY(mu_);
   // From a saved state, and has not taken up yet what was under way then.
   bool goes_on_ PAWL_GUARDED_BY(mu_) = false;
+  // SchedulerState's.
+  bool rebuilt_ PAWL_GUARDED_BY(mu_) = false;
 
   SaveGate gate_ PAWL_GUARDED_BY(mu_);
   View told_ PAWL_GUARDED_BY(mu_);

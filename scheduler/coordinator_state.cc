@@ -146,6 +146,7 @@ SchedulerState Coordinator::State() const {
   if (end_.digest.has_value()) stored.set_digest(*end_.digest);
   if (end_.counters.has_value()) *stored.mutable_final_counters() = *end_.counters;
   stored.set_closed(closed_);
+  stored.set_rebuilt(rebuilt_);
   if (restore_.has_value()) *stored.mutable_restore() = *restore_;
   *stored.mutable_checkpoint() = checkpoints_.Status();
   *stored.mutable_events() = events_.Save();
@@ -181,6 +182,7 @@ void Coordinator::GoOnFrom(const SchedulerState& stored) {
   evaluations_.Restore(stored.evaluations());
   barriers_.Restore(stored.barriers());
   if (stored.has_restore()) restore_ = stored.restore();
+  rebuilt_ = stored.rebuilt();
   checkpoints_.Restore(stored.checkpoint());
   if (stored.has_digest()) end_.digest = stored.digest();
   if (stored.has_final_counters()) end_.counters = stored.final_counters();

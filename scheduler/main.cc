@@ -59,7 +59,9 @@
 
 ABSL_FLAG(bool, rebuild, false,
           "the state in --data_dir or --store is lost and the servers still run: make it again from what they hold");
-ABSL_FLAG(uint32_t, rebuild_timeout_s, 30, "how long --rebuild waits for servers; those that answer may be enough");
+ABSL_FLAG(uint32_t, rebuild_timeout_s, 30, "how long --rebuild waits for servers");
+ABSL_FLAG(std::vector<std::string>, rebuild_without, {},
+          "servers for which --rebuild does not wait, separated by commas: they are dead for good");
 ABSL_FLAG(std::string, listen, "127.0.0.1:7000",
           "host:port to listen on; port 0 takes a free one. Servers, workers and clients must be able to reach it.");
 ABSL_FLAG(std::string, advertise, "",
@@ -226,13 +228,20 @@ absl::Status Rebuild(const CoordinatorOptions& options, const HostPort& listen_a
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<RebuildListener> listener, RebuildListener::Listen(listen_at));
   const auto timeout = std::chrono::seconds(absl::GetFlag(FLAGS_rebuild_timeout_s));
   spdlog::info("rebuilding the state: waiting for servers, {} s at most", timeout.count());
-  const MonotonicTime deadline = Clock::Real().Now() + timeout;
-  while (!AllServersAreHeard(listener->Heard()) && Clock::Real().Now() < deadline) {
+  const std::vector<std::string> dead = absl::GetFlag(FLAGS_rebuild_without);
+  const RebuildOptions rebuild = {
+      .job = options.job, .servers = options.servers, .workers = options.workers, .without = {dead.begin(), dead.end()}};
+  const MonotonicTime began = Clock::Real().Now();
+  while (!AllServersAreHeard(listener->Heard(), rebuild.without) && Clock::Real().Now() < began + timeout) {
     if (signal.Wait(kTickInterval)) return absl::CancelledError("asked to end");
   }
   const std::vector<RegisterRequest> heard = listener->Heard();
-  PAWL_ASSIGN_OR_RETURN(const SchedulerState state,
-                        RebuildState({.job = options.job, .servers = options.servers, .workers = options.workers}, heard));
+  PAWL_ASSIGN_OR_RETURN(const SchedulerState state, RebuildState(rebuild, heard));
+  // A server that is called dead may serve reads for as long as its lease lasts.
+  const MonotonicTime leases_end = began + std::chrono::milliseconds(dead.empty() ? 0 : state.longest_lease_ms());
+  while (Clock::Real().Now() < leases_end) {
+    if (signal.Wait(kTickInterval)) return absl::CancelledError("asked to end");
+  }
   spdlog::warn("state rebuilt from {} servers: {} partitions, {} tables, routing epoch {}; evaluations and events are lost",
                heard.size(), state.placement().partitions_size(), state.tables().tables_size(), state.placement().epoch());
   return store.Save(1, state.SerializeAsString());

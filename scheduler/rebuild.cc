@@ -18,12 +18,30 @@ namespace {
 
 constexpr char kServerPrefix[] = "server-";
 
+// Far beyond what a job gives out; the gaps fit behind it.
+constexpr uint64_t kMaxGivenOut = uint64_t{1} << 62;
+constexpr uint32_t kMaxServerNumber = 1 << 30;
+
 absl::StatusOr<uint32_t> NumberOf(const std::string& server) {
   uint32_t number = 0;
-  if (absl::SimpleAtoi(absl::StripPrefix(server, kServerPrefix), &number) && server == absl::StrCat(kServerPrefix, number)) {
+  if (absl::SimpleAtoi(absl::StripPrefix(server, kServerPrefix), &number) && number < kMaxServerNumber &&
+      server == absl::StrCat(kServerPrefix, number)) {
     return number;
   }
-  return absl::FailedPreconditionError(absl::StrCat("a routing table names a server '", server, "'"));
+  return absl::InvalidArgumentError(absl::StrCat("a routing table names a server '", server, "'"));
+}
+
+absl::Status CheckHeld(const std::string& node, const HeldJob& held) {
+  uint64_t largest = std::max(held.routing().epoch(), held.last_incarnation());
+  absl::btree_set<std::string> names;
+  for (const ServerAddress& server : held.routing().servers()) {
+    largest = std::max(largest, server.incarnation());
+    if (!names.insert(server.node()).second) {
+      return absl::InvalidArgumentError(absl::StrCat("the routing table of ", node, " names ", server.node(), " twice"));
+    }
+  }
+  if (largest <= kMaxGivenOut) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(node, " knows an epoch or incarnation ", largest, ", which no job has"));
 }
 
 // Null if no server holds a job.
@@ -39,7 +57,9 @@ const RegisterRequest* WithNewestRouting(const std::vector<RegisterRequest>& hea
 absl::Status CheckIsThisJob(const RebuildOptions& options, const std::vector<RegisterRequest>& heard,
                             const RegisterRequest& newest) {
   for (const RegisterRequest& server : heard) {
-    if (!server.has_held_job() || server.job_id() == newest.job_id()) continue;
+    if (!server.has_held_job()) continue;
+    PAWL_RETURN_IF_ERROR(CheckHeld(server.node(), server.held_job()));
+    if (server.job_id() == newest.job_id()) continue;
     return absl::FailedPreconditionError(absl::StrCat(server.node(), " holds job ", server.job_id(), " and ", newest.node(),
                                                       " job ", newest.job_id(), "; end the servers of one of them"));
   }
@@ -74,6 +94,17 @@ std::vector<std::string> InSync(const RoutingTable& routing, int partition) {
   return names;
 }
 
+std::vector<std::string> NotHeard(const RoutingTable& routing, const std::vector<RegisterRequest>& heard,
+                                  const absl::btree_set<std::string>& without) {
+  std::vector<std::string> missing;
+  for (const ServerAddress& server : routing.servers()) {
+    const auto is = [&](const RegisterRequest& request) { return request.node() == server.node(); };
+    if (without.contains(server.node()) || std::any_of(heard.begin(), heard.end(), is)) continue;
+    missing.push_back(server.node());
+  }
+  return missing;
+}
+
 StoredMembership Membership(const RoutingTable& routing, const std::vector<RegisterRequest>& heard,
                             const absl::btree_map<std::string, uint32_t>& numbers) {
   StoredMembership membership;
@@ -103,14 +134,20 @@ StoredMembership Membership(const RoutingTable& routing, const std::vector<Regis
 }
 
 // A table that some servers lack was being created: they are asked for it again.
-StoredTables Tables(const std::vector<RegisterRequest>& heard) {
+absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
   absl::btree_map<uint32_t, StoredTable> tables;
   absl::btree_map<uint32_t, size_t> counts;
   size_t holders = 0;
   for (const RegisterRequest& server : heard) {
-    holders += server.has_held_job();
+    // A server without replicas may not have been asked for any table.
+    holders += server.has_held_job() && server.recovered_size() > 0;
     for (const TableSpec& spec : server.held_job().tables()) {
-      *tables[spec.id()].mutable_spec() = spec;
+      const auto [entry, is_new] = tables.try_emplace(spec.id());
+      if (is_new) *entry->second.mutable_spec() = spec;
+      if (entry->second.spec().SerializeAsString() != spec.SerializeAsString()) {
+        return absl::InvalidArgumentError(absl::StrCat(server.node(), " has another table ", spec.id(), " than others"));
+      }
+      if (server.recovered_size() == 0) continue;
       ++counts[spec.id()];
     }
   }
@@ -125,14 +162,9 @@ StoredTables Tables(const std::vector<RegisterRequest>& heard) {
 
 }  // namespace
 
-bool AllServersAreHeard(const std::vector<RegisterRequest>& heard) {
+bool AllServersAreHeard(const std::vector<RegisterRequest>& heard, const absl::btree_set<std::string>& without) {
   const RegisterRequest* const newest = WithNewestRouting(heard);
-  if (newest == nullptr) return false;
-  const auto& servers = newest->held_job().routing().servers();
-  return std::all_of(servers.begin(), servers.end(), [&](const ServerAddress& server) {
-    return std::any_of(heard.begin(), heard.end(),
-                       [&](const RegisterRequest& request) { return request.node() == server.node(); });
-  });
+  return newest != nullptr && NotHeard(newest->held_job().routing(), heard, without).empty();
 }
 
 absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const std::vector<RegisterRequest>& heard) {
@@ -143,6 +175,12 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
   }
   PAWL_RETURN_IF_ERROR(CheckIsThisJob(options, heard, *newest));
   const RoutingTable& routing = newest->held_job().routing();
+  if (const auto silent = NotHeard(routing, heard, options.without); !silent.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(absl::StrJoin(silent, ", "), " did not register, and may have pushes that no other server has; start ",
+                     silent.size() == 1 ? "it" : "them",
+                     " again, or, if dead for good, add --rebuild_without=", absl::StrJoin(silent, ",")));
+  }
   absl::btree_map<std::string, uint32_t> numbers;
   for (const ServerAddress& server : routing.servers()) {
     PAWL_ASSIGN_OR_RETURN(numbers[server.node()], NumberOf(server.node()));
@@ -197,7 +235,11 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
   }
   // Ranks without hosts, which are decided anew.
   for (uint32_t rank = 0; rank < options.job.logical_workers(); ++rank) state.mutable_ranks()->add_ranks();
-  *state.mutable_tables() = Tables(heard);
+  PAWL_ASSIGN_OR_RETURN(*state.mutable_tables(), Tables(heard));
+  state.set_rebuilt(true);
+  for (const RegisterRequest& server : heard) {
+    state.set_longest_lease_ms(std::max<uint64_t>(state.longest_lease_ms(), server.held_job().longest_lease_ms()));
+  }
   return state;
 }
 

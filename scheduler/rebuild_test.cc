@@ -118,6 +118,44 @@ TEST(RebuildTest, ATableThatSomeServersLackIsCreatedAgain) {
   EXPECT_FALSE(state->tables().tables(0).ready());
 }
 
+TEST(RebuildTest, ServerWithoutReplicasNeedNotKnowTheTables) {
+  RegisterRequest standby = Server(2, 9, {});
+  standby.mutable_held_job()->clear_tables();
+  for (int p = 0; p < 3; ++p) {
+    standby.mutable_held_job()->mutable_routing()->set_primary(p, 0);
+    standby.mutable_held_job()->mutable_routing()->mutable_replicas(p)->clear_backups();
+  }
+  RegisterRequest server = Server(0, 8, {0, 1, 2});
+  server.mutable_held_job()->set_longest_lease_ms(2500);
+  const auto state = RebuildState(Options(), {server, standby});
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_TRUE(state->tables().tables(0).ready());
+  EXPECT_TRUE(state->rebuilt()) << "the scheduler must not take it for a job without pushes";
+  EXPECT_EQ(state->longest_lease_ms(), 2500u);
+}
+
+TEST(RebuildTest, ServerThatWasNotHeardIsWaitedForUnlessItIsDead) {
+  RebuildOptions options = Options();
+  RegisterRequest server = Server(0, 9, {0, 1, 2});
+  server.mutable_held_job()->mutable_routing()->set_primary(2, 0);
+  const auto refused = RebuildState(options, {server});
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--rebuild_without=server-2"));
+  options.without = {"server-2"};
+  EXPECT_TRUE(RebuildState(options, {server}).ok());
+}
+
+TEST(RebuildTest, WhatNoJobHasIsRefused) {
+  RegisterRequest late = Server(2, ~uint64_t{0} - 1, {0, 2});
+  EXPECT_EQ(RebuildState(Options(), {Server(0, 9, {0, 1}), late}).status().code(), absl::StatusCode::kInvalidArgument);
+  RegisterRequest twice = Server(2, 9, {0, 2});
+  twice.mutable_held_job()->mutable_routing()->mutable_servers(1)->set_node("server-0");
+  EXPECT_EQ(RebuildState(Options(), {Server(0, 8, {0, 1}), twice}).status().code(), absl::StatusCode::kInvalidArgument);
+  RegisterRequest other = Server(2, 9, {0, 2});
+  other.mutable_held_job()->mutable_tables(0)->set_name("other");
+  EXPECT_EQ(RebuildState(Options(), {Server(0, 9, {0, 1}), other}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(RebuildTest, AnotherJobIsRefusedNamingTheDifference) {
   RebuildOptions options = Options();
   options.job.set_name("clicks");
@@ -132,9 +170,10 @@ TEST(RebuildTest, AnotherJobIsRefusedNamingTheDifference) {
 }
 
 TEST(RebuildTest, AllServersAreHeardWhenTheNewestRoutingNamesNoOther) {
-  EXPECT_FALSE(AllServersAreHeard({}));
-  EXPECT_FALSE(AllServersAreHeard({Server(0, 9, {})}));
-  EXPECT_TRUE(AllServersAreHeard({Server(0, 9, {}), Server(2, 8, {})}));
+  EXPECT_FALSE(AllServersAreHeard({}, {}));
+  EXPECT_FALSE(AllServersAreHeard({Server(0, 9, {})}, {}));
+  EXPECT_TRUE(AllServersAreHeard({Server(0, 9, {})}, {"server-2"}));
+  EXPECT_TRUE(AllServersAreHeard({Server(0, 9, {}), Server(2, 8, {})}, {}));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "server/server_node.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -127,6 +128,7 @@ void ServerNode::Register(MonotonicTime deadline) {
   }
   if (std::optional<HeldJob> held = data_plane_.Held(); job_id_ != 0 && held.has_value()) {
     *held->mutable_job() = job_;
+    held->set_longest_lease_ms(longest_lease_ms_);
     *request.mutable_held_job() = *std::move(held);
   }
   // What this server is in now, or what it holds of a job that may go on, is of no use in another one.
@@ -153,6 +155,7 @@ absl::Status ServerNode::Join(const RegisterResponse& registration) {
   node_ = registration.node();
   job_id_ = registration.job_id();
   job_ = registration.job();
+  longest_lease_ms_ = std::max({longest_lease_ms_, registration.lease_ms(), registration.longest_lease_ms()});
   member_ = true;
   link_.Start();
   return absl::OkStatus();

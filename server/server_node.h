@@ -122,6 +122,7 @@ class ServerNode {
   std::string node_;
   uint64_t job_id_ = 0;
   Job job_;
+  uint32_t longest_lease_ms_ = 0;
   bool member_ = false;
   bool closed_ = false;
   std::optional<MonotonicTime> draining_since_;
