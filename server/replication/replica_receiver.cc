@@ -398,6 +398,8 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   if (auto answer = CheckInstall(request, *replica)) {
     // In another role it goes on with what it has. (One that was dropped has told the log.)
     if (log_ != nullptr && replica->partition != nullptr) {
+      // Until then no file has it, and nothing may be acknowledged for this replica's sake.
+      replica->durable_index = 0;
       log_->SaveAgain(request.partition(), replica->partition->log_index());
     }
     return *std::move(answer);

@@ -501,7 +501,9 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
   const double sent = static_cast<double>(install->offset + bytes);
   const double rest = std::max(0.0, static_cast<double>(install->snapshot.approximate_bytes()) - sent);
   const auto left = std::chrono::duration_cast<MonotonicDuration>((now - install->began) * (rest / sent));
-  if (!IsWanted(*install, now + left, /*fails=*/false)) {
+  // Then a follower with a log writes all of it down before it answers: for about as long, where the disk is no faster.
+  const auto written = install->replica->logs ? now - install->began + left : MonotonicDuration::zero();
+  if (!IsWanted(*install, now + left + written, /*fails=*/false)) {
     return EndInstall(install, absl::AbortedError("the follower needs no snapshot any more"));
   }
   MonotonicDuration pause = MonotonicDuration::zero();

@@ -527,7 +527,9 @@ std::chrono::milliseconds ServerLog::RepairDamaged() {
       continue;
     }
     // First the new one: until it is there the damaged one may be the only one.
-    absl::Status status = compactor_->Compact(snapshot->partition).status();
+    const absl::StatusOr<bool> written = compactor_->Compact(snapshot->partition);
+    if (written.ok() && !*written && env_.FileSize(path).ok()) continue;
+    absl::Status status = written.status();
     if (status.ok() || absl::IsAborted(status)) status = snapshots_->DeleteIfDamaged(*snapshot);
     if (status.ok()) repaired.push_back(path);
     if (!status.ok()) result = status;
