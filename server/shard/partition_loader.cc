@@ -389,7 +389,7 @@ class PartitionLoader::Sections {
       part->blocks_.emplace(block_key, std::move(block));
       part->block_floats_ += row.size();
     };
-    const absl::Status status = EachRow(table, floats, [&](uint64_t key, size_t count) -> float* {
+    absl::Status status = EachRow(table, floats, [&](uint64_t key, size_t count) -> float* {
       close();
       if (part->blocks_.contains(key)) return nullptr;
       block_key = key;

@@ -130,7 +130,7 @@ TEST_P(PartitionSnapshotTest, TheFingerprintDoesNotDependOnTheOrderOfTheRows) {
         if (!schema.is_dense()) {
           std::string rows;
           for (size_t end = section.size(); end > 16; end -= row) rows += section.substr(end - row, row);
-          section = section.substr(0, 16) + rows;
+          section.replace(16, section.size() - 16, rows);
         }
       }
       reversed += section;
