@@ -371,7 +371,7 @@ int Direct(EndSignal& signal) {
   options->job_id = restored == nullptr ? RandomJobId() : restored->job_id();
   const Job job = options->job;
   const uint64_t job_id = options->job_id;
-  // Of a job that begins now nobody looks for the scheduler of the one before.
+  // No node looks for the scheduler of an earlier job.
   VerifyProgress verified;
   SchedulerService service(
       [&job, job_id, &beginning, &verified] { return StatusWhileVerifying(job, job_id, beginning.restore, verified); });

@@ -164,7 +164,7 @@ class Membership {
 
   StoredMembership Save() const;
   // The leases of all that were there count from `now`, and last for at least `longest_lease`, which the scheduler before
-  // may have given. REQUIRES: nobody has registered yet.
+  // may have given. REQUIRES: no node has registered yet.
   void Restore(const StoredMembership& stored, MonotonicTime now, MonotonicDuration longest_lease);
 
  private:

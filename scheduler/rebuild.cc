@@ -137,10 +137,10 @@ StoredMembership Membership(const RoutingTable& routing, const std::vector<Regis
 absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
   absl::btree_map<uint32_t, StoredTable> tables;
   absl::btree_map<uint32_t, size_t> counts;
-  size_t holders = 0;
+  size_t servers_with_replicas = 0;
   for (const RegisterRequest& server : heard) {
     // A server without replicas may not have been asked for any table.
-    holders += server.has_held_job() && server.recovered_size() > 0;
+    servers_with_replicas += server.has_held_job() && server.recovered_size() > 0;
     for (const TableSpec& spec : server.held_job().tables()) {
       const auto [entry, is_new] = tables.try_emplace(spec.id());
       if (is_new) *entry->second.mutable_spec() = spec;
@@ -153,7 +153,7 @@ absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
   }
   StoredTables stored;
   for (auto& [id, table] : tables) {
-    table.set_ready(counts[id] == holders);
+    table.set_ready(counts[id] == servers_with_replicas);
     *stored.add_tables() = table;
     stored.set_last_id(id);
   }

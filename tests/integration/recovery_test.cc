@@ -43,6 +43,7 @@ TEST_F(RecoveryTest, OfTwoServersThatAreKilledAtOnceOneDiskIsEnough) {
     for (const char* server : {"server-0", "server-1"}) cluster.node(server).Signal(SIGKILL);
     for (const char* server : {"server-0", "server-1"}) ASSERT_TRUE(cluster.Kill(server).ok());
     std::filesystem::remove_all(cluster.folder() + "/server-1");
+    // Part of the fault: within the lease of the other server.
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     Restart(cluster, "server-0");
   });
