@@ -296,8 +296,9 @@ void DataPlane::Record(Replica& replica, ChangeView& change, const std::shared_p
   if (log_ == nullptr && replica.followers.empty()) return;
   change.index = replica.partition->log_index();
   change.partition = replica.index;
+  change.term = replica.primary_since;
   OutgoingMessage entry = EncodeLogEntry(change, owner);
-  if (log_ != nullptr) log_->Append(replica.index, change.index, entry.bytes, entry.owner);
+  if (log_ != nullptr) log_->Append(replica.index, change.index, change.term, entry.bytes, entry.owner);
   if (!replica.followers.empty()) {
     replica.SendToFollowers({replica.index, change.index, std::move(entry.bytes), std::move(entry.owner)});
   }

@@ -32,7 +32,7 @@ class AskedLog final : public ChangeLog {
     asked = bytes;
     return absl::OkStatus();
   }
-  void Append(uint32_t, uint64_t, const ByteView& entry, std::shared_ptr<const void>) override { written += entry.size(); }
+  void Append(uint32_t, uint64_t, uint64_t, const ByteView& entry, std::shared_ptr<const void>) override { written += entry.size(); }
   absl::Status SaveSnapshot(uint32_t, HeldSnapshot) override { return absl::OkStatus(); }
   void SaveAgain(uint32_t, uint64_t) override {}
   void Drop(uint32_t) override {}

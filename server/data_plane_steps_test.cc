@@ -41,7 +41,7 @@ class KeptLog final : public ChangeLog {
   explicit KeptLog(std::function<void()> appended) : appended_(std::move(appended)) {}
 
   absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
-  void Append(uint32_t, uint64_t, const ByteView& entry, std::shared_ptr<const void>) override {
+  void Append(uint32_t, uint64_t, uint64_t, const ByteView& entry, std::shared_ptr<const void>) override {
     std::string bytes(entry.size(), '\0');
     entry.CopyTo(bytes.data());
     {

@@ -2,32 +2,84 @@
 #ifndef PAWL_SERVER_REPLICATION_CHANGE_LOG_H_
 #define PAWL_SERVER_REPLICATION_CHANGE_LOG_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "client_lib/base/byte_view.h"
+#include "server/shard/partition.h"
 #include "server/shard/partition_snapshot.h"
 
 namespace pawl {
 
-// Thread-safe. Tells its owner of what has become durable by a callback of the implementation's (DataPlane::OnDurable).
-// Its locks are taken after a replica's.
+// A snapshot file that was written and does not count yet. Destroyed without ChangeLog::Replace, it is deleted.
+class StoredSnapshot {
+ public:
+  virtual ~StoredSnapshot() = default;
+};
+
+// A change that was read from the log.
+struct StoredEntry {
+  uint64_t index = 0;
+  uint64_t term = 0;
+  // A serialized LogEntry; `owner` keeps its memory.
+  ByteView bytes;
+  std::shared_ptr<const void> owner;
+};
+
+// Thread-safe. Reports what is durable through a callback of the implementation (DataPlane::OnDurable). Its locks are taken
+// after a replica's.
+//
+// The log of a partition is one run of entries, from the first or from a snapshot on. Append, Replace, Truncate and Drop
+// only queue, in the order of the calls, and are called under the replica's lock: the log is always what the replica was
+// at some moment, also after a crash.
 class ChangeLog {
  public:
   virtual ~ChangeLog() = default;
 
-  // OK if changes with so many bytes are to be taken now: to be asked before a change is applied. RESOURCE_EXHAUSTED,
-  // with the reason, while the disk is full or fails or too much waits to be written.
+  // OK if changes with so many bytes can be taken now: ask before a change is applied. RESOURCE_EXHAUSTED, with the reason,
+  // while the disk is full or fails or too much waits to be written.
   virtual absl::Status CheckRoom(uint64_t bytes) const = 0;
-  // A serialized LogEntry. Those of one partition come in the order of their indices. Does not wait for the disk.
-  virtual void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) = 0;
-  // All of a partition's changes up to the snapshot's log_index, in place of those written before (which may have
-  // been another replica's). Returns when it is durable, which takes as long as the snapshot is large: to be called without
-  // the replica's lock, while no change of the replica can come.
+
+  // A serialized LogEntry of that index and term. Does not wait for the disk. REQUIRES: `index` follows the last one.
+  virtual void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
+                      std::shared_ptr<const void> owner) = 0;
+
+  // Writes a snapshot to a file that a crash discards. Takes as long as the snapshot is large; call it without the replica's
+  // lock. Errors: the disk's.
+  virtual absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) {
+    return absl::UnimplementedError("StoreSnapshot");
+  }
+  // From here on the partition's log is that snapshot. Everything before counts until the replacement is durable, which is
+  // reported like an entry with the snapshot's index.
+  virtual void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) {}
+
+  // The replica as it was after change `index`, from the partition's snapshots and entries. Changes nothing; takes as long
+  // as recovering the partition; call it without the replica's lock, while no change of the replica can come. NOT_FOUND: the
+  // log does not reach back that far.
+  virtual absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) {
+    return absl::UnimplementedError("ReadBack");
+  }
+  // From here on the partition's log ends at `index`. The durability of the truncation is reported like that of an entry of
+  // that index. REQUIRES: ReadBack(partition, index) has succeeded and nothing was appended since.
+  virtual void Truncate(uint32_t partition, uint64_t index) {}
+
+  // Reads the entries `first` to `last` on a thread of the log's and hands them to `done` there, without locks: all of them,
+  // in order; or, if they have more than `max_bytes`, the first ones, at least one. NOT_FOUND: the log does not reach back
+  // to `first` any more. Entries that are queued are waited for. `done` is called once, with ABORTED when the log stops.
+  using EntriesRead = absl::AnyInvocable<void(absl::StatusOr<std::vector<StoredEntry>>)>;
+  virtual void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) {
+    done(absl::UnimplementedError("ReadEntries"));
+  }
+
+  // To be removed with the callers: see StoreSnapshot and Replace.
   virtual absl::Status SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) = 0;
-  // The replica is another one than the snapshot that was saved last: it gets one of its own, in the background.
   virtual void SaveAgain(uint32_t partition, uint64_t index) = 0;
+
   // The partition is not hosted here any more. Does not wait for the disk.
   virtual void Drop(uint32_t partition) = 0;
 };

@@ -12,7 +12,7 @@ namespace pawl {
 namespace {
 
 // The numbers of proto/replication.proto.
-enum EntryField : uint32_t { kIndex = 1, kPartition = 2 };
+enum EntryField : uint32_t { kIndex = 1, kPartition = 2, kTerm = 10 };
 enum ReplicateField : uint32_t { kHeader = 1, kEntries = 2, kAsksPosition = 3 };
 
 // Of an entry's tags, lengths and numbers.
@@ -144,6 +144,7 @@ OutgoingMessage EncodeLogEntry(const ChangeView& change, std::shared_ptr<const v
   WireEncoder encoder(kMaxOwnBytes + CopiedBytes(body.bytes), std::move(body.owner));
   encoder.PutVarintField(kIndex, change.index);
   encoder.PutVarintField(kPartition, change.partition);
+  if (change.term != 0) encoder.PutVarintField(kTerm, change.term);
   // An empty change must be there too.
   if (body.bytes.empty()) {
     encoder.PutLength(static_cast<uint32_t>(change.kind), 0);
@@ -168,6 +169,8 @@ absl::StatusOr<ChangeView> DecodeLogEntry(const ByteView& bytes) {
     } else if (tag == Tag(kPartition, kVarint)) {
       if (!decoder.ReadVarint(&value) || value > UINT32_MAX) return Malformed("LogEntry.partition");
       change.partition = static_cast<uint32_t>(value);
+    } else if (tag == Tag(kTerm, kVarint)) {
+      if (!decoder.ReadVarint(&change.term)) return Malformed("LogEntry.term");
     } else if (const uint32_t field = tag >> 3; (tag & 7) == kBytes && field >= 3 && field <= 9) {
       if (std::exchange(has_change, true) || !decoder.ReadLength(&size)) return Malformed("LogEntry.change");
       change.kind = static_cast<ChangeView::Kind>(field);

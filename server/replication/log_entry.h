@@ -35,6 +35,8 @@ struct ChangeView {
   };
   Kind kind = Kind::kPush;
   uint64_t index = 0;
+  // PartitionReplicas.primary_since of the primary that made it; 0: an entry of before terms were written.
+  uint64_t term = 0;
   uint32_t partition = 0;
   // kPush, kEndStep, kTakeOver, kReleased: who, in which life and step. The job and the epoch are not set.
   RequestHeader sender;

@@ -78,7 +78,7 @@ class HeldTransport final : public Transport {
 class HeldLog final : public ChangeLog {
  public:
   absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
-  void Append(uint32_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {}
+  void Append(uint32_t, uint64_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {}
   absl::Status SaveSnapshot(uint32_t, HeldSnapshot snapshot) override {
     if (on_save != nullptr) on_save(std::move(snapshot));
     return absl::OkStatus();

@@ -84,7 +84,7 @@ absl::Status ReplicaReceiver::ApplyEntry(const ChangeView& change, const ByteVie
     PAWL_ASSIGN_OR_RETURN(table, TableSchema::Create(change.table, replica.partition->options().job_seed));
   }
   PAWL_RETURN_IF_ERROR(ApplyChange(change, owner, std::move(table), *replica.partition));
-  if (log_ != nullptr) log_->Append(replica.index, change.index, bytes, owner);
+  if (log_ != nullptr) log_->Append(replica.index, change.index, change.term, bytes, owner);
   return absl::OkStatus();
 }
 

@@ -233,7 +233,7 @@ absl::Status ServerLog::CheckRoom(uint64_t bytes) const {
   return absl::OkStatus();
 }
 
-void ServerLog::Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) {
+void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t, const ByteView& entry, std::shared_ptr<const void> owner) {
   MutexLock lock(mu_);
   if (log_ == nullptr) return;
   PartitionState& state = states_[partition];

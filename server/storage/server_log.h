@@ -94,7 +94,8 @@ class ServerLog final : public NodeLog {
   // ChangeLog. After SaveSnapshot has returned an error, the log may hold nothing of the partition until it has written a
   // snapshot of the replica as it goes on. UNAVAILABLE: soon again. A partition that was dropped comes back by SaveSnapshot:
   // if it began with its first change instead, a report of before that is just under way could be taken for its own.
-  void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) override;
+  void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
+              std::shared_ptr<const void> owner) override;
   absl::Status SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
   void SaveAgain(uint32_t partition, uint64_t index) override;
   void Drop(uint32_t partition) override;

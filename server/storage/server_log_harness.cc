@@ -209,7 +209,7 @@ void ServerLogHarness::Change(uint32_t partition, int count) {
     NewChange change;
     ApplyNext(*replica.partition, change);
     OutgoingMessage entry = EncodeLogEntry(change.view, change.owner);
-    log_->Append(partition, change.view.index, entry.bytes, entry.owner);
+    log_->Append(partition, change.view.index, change.view.term, entry.bytes, entry.owner);
   }
 }
 

@@ -297,7 +297,7 @@ TEST_F(ServerLogTest, ABusyPartitionHoldsUpNeitherTheLogNorAnotherPartition) {
   server_->lock_of(1).Lock();
   const auto records = server_->log().figures().records;
   // A report of it cannot be made.
-  server_->log().Append(1, 21, ByteView("x", 1), nullptr);
+  server_->log().Append(1, 21, /*term=*/1, ByteView("x", 1), nullptr);
   ASSERT_TRUE(Eventually([&] { return server_->log().figures().records > records; }));
   server_->Change(2, 5);
   EXPECT_TRUE(server_->WaitDurable(2));

@@ -72,7 +72,7 @@ absl::Status SimulatedLog::CheckRoom(uint64_t) const {
   return disk_.full ? absl::ResourceExhaustedError("the disk is full") : absl::OkStatus();
 }
 
-void SimulatedLog::Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void>) {
+void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t, const ByteView& entry, std::shared_ptr<const void>) {
   if (!started_) return;
   uint64_t& last = last_[partition];
   if (index != last + 1) return;

@@ -54,7 +54,8 @@ class SimulatedLog final : public NodeLog {
   void Stop() override {}
 
   absl::Status CheckRoom(uint64_t) const override;
-  void Append(uint32_t partition, uint64_t index, const ByteView& entry, std::shared_ptr<const void> owner) override;
+  void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
+              std::shared_ptr<const void> owner) override;
   absl::Status SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
   void SaveAgain(uint32_t partition, uint64_t index) override;
   void Drop(uint32_t partition) override;

@@ -49,7 +49,7 @@ class SimulatedLogTest : public testing::Test {
     change.sender.set_logical_worker(0);
     change.sender.set_incarnation(change.index);
     const OutgoingMessage entry = EncodeLogEntry(change, nullptr);
-    log_->Append(partition, change.index, entry.bytes, entry.owner);
+    log_->Append(partition, change.index, change.term, entry.bytes, entry.owner);
   }
   void Settle() {
     while (loop_.Step()) {
