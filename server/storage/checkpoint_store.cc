@@ -360,6 +360,22 @@ absl::StatusOr<CheckpointListing> CheckpointStore::List(absl::string_view job_na
   return listing;
 }
 
+absl::StatusOr<std::vector<CheckpointId>> CheckpointStore::ListIds(absl::string_view job_name) const {
+  const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
+  std::vector<CheckpointId> ids;
+  if (absl::IsNotFound(names.status())) return ids;
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    const auto parsed = ParseName(name);
+    if (!parsed.has_value() || parsed->job_name != job_name) continue;
+    ids.push_back({0, parsed->job_name, parsed->place.step, parsed->place.of_end});
+  }
+  std::sort(ids.begin(), ids.end(), [](const CheckpointId& left, const CheckpointId& right) {
+    return Place{right.step, right.of_end} < Place{left.step, left.of_end};
+  });
+  return ids;
+}
+
 absl::StatusOr<std::string> CheckpointStore::Newest(absl::string_view job_name) const {
   const absl::StatusOr<std::vector<std::string>> names = env_.List(folder_);
   if (absl::IsNotFound(names.status())) return std::string();
@@ -442,7 +458,7 @@ absl::Status CheckpointStore::VerifyOne(const std::string& name, VerifyProgress*
   std::atomic<bool> failed = false;
   const auto verify = [&] {
     for (int i = next++; i < manifest.parts_size() && !failed; i = next++) {
-      statuses[static_cast<size_t>(i)] = VerifyPart(manifest, name, manifest.parts(i));
+      statuses[static_cast<size_t>(i)] = VerifyPart(manifest, manifest.parts(i), [] { return true; });
       if (!statuses[static_cast<size_t>(i)].ok()) failed = true;
       ++progress->parts_done;
       progress->bytes_done += manifest.parts(i).bytes();
@@ -456,14 +472,20 @@ absl::Status CheckpointStore::VerifyOne(const std::string& name, VerifyProgress*
   return absl::OkStatus();
 }
 
-absl::Status CheckpointStore::VerifyPart(const CheckpointManifest& manifest, const std::string& name,
-                                         const CheckpointPart& part) const {
-  const std::string path = PathOf(name, part.file());
-  const absl::StatusOr<BlockFileInfo> info = VerifyBlockFile(
+absl::Status CheckpointStore::VerifyPart(const CheckpointManifest& manifest, const CheckpointPart& part,
+                                         absl::FunctionRef<bool()> may_go_on) const {
+  const std::string path = PathOf(NameOf(manifest), part.file());
+  const auto reader = BlockFileReader::Open(
       env_, path, {BlockFileKind::kCheckpointPart, manifest.job_id(), part.partition(), part.log_index(), manifest.step()});
-  if (absl::IsNotFound(info.status())) return Damaged(path, 0, "the file is missing");
-  if (!info.ok()) return info.status();
-  if (info->file_bytes == part.bytes() && info->crc32c == part.crc32c()) return absl::OkStatus();
+  if (absl::IsNotFound(reader.status())) return Damaged(path, 0, "the file is missing");
+  PAWL_RETURN_IF_ERROR(reader.status());
+  while (true) {
+    if (!may_go_on()) return absl::CancelledError(absl::StrCat("reading ", path, " was interrupted"));
+    PAWL_ASSIGN_OR_RETURN(const absl::string_view block, (*reader)->NextBlock());
+    if (block.empty()) break;
+  }
+  const BlockFileInfo& info = (*reader)->info();
+  if (info.file_bytes == part.bytes() && info.crc32c == part.crc32c()) return absl::OkStatus();
   return Damaged(path, 0, "it is whole, but not the file that the manifest names");
 }
 

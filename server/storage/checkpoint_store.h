@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -135,6 +136,10 @@ class CheckpointStore {
   // Of one job, or of all jobs if the name is empty. A folder that is not there holds nothing.
   absl::StatusOr<CheckpointListing> List(absl::string_view job_name) const;
 
+  // The job's checkpoints by the names of their folders, newest first, with or without a manifest; job_id is 0. Reads no
+  // file. A folder that does not exist holds none.
+  absl::StatusOr<std::vector<CheckpointId>> ListIds(absl::string_view job_name) const;
+
   // The job's checkpoint with the highest step that has a manifest, good or not; empty if there is none.
   absl::StatusOr<std::string> Newest(absl::string_view job_name) const;
 
@@ -149,6 +154,11 @@ class CheckpointStore {
   // Reads all of a checkpoint, by kVerifyThreads. DATA_LOSS names the file and the offset, and the newest checkpoint before
   // it that is whole. `progress` may be null.
   absl::Status Verify(const std::string& name, VerifyProgress* progress = nullptr) const;
+
+  // Reads all of one part. DATA_LOSS, also for a part that is missing. CANCELLED: `may_go_on`, which is asked before each
+  // block, has returned false.
+  absl::Status VerifyPart(const CheckpointManifest& manifest, const CheckpointPart& part,
+                          absl::FunctionRef<bool()> may_go_on) const;
 
   // The reader checks the part's blocks as they are read, and knows only at the end that all of it is well: Verify
   // first.
@@ -166,7 +176,6 @@ class CheckpointStore {
  private:
   absl::StatusOr<std::string> OnlyJob() const;
   absl::Status VerifyOne(const std::string& name, VerifyProgress* progress) const;
-  absl::Status VerifyPart(const CheckpointManifest& manifest, const std::string& name, const CheckpointPart& part) const;
   // For WriteManifest: all parts, of which `unread` are of another user. NOT_FOUND.
   absl::Status CheckParts(const CheckpointManifest& manifest, size_t& unread) const;
   // The checkpoint is not there any more, because of `why`, which it returns in more words.

@@ -131,6 +131,31 @@ TEST_F(CheckpointStoreTest, VerificationTellsHowFarItIs) {
   EXPECT_EQ(progress.bytes_done, progress.bytes);
 }
 
+TEST_F(CheckpointStoreTest, IdsAreListedNewestFirstWithoutReadingFiles) {
+  EXPECT_TRUE(store_.ListIds("job")->empty()) << "the folder does not exist yet";
+  for (const uint64_t step : {5, 100, 30}) Write(step);
+  WriteParts(40);
+  env_.SetContents(Path(100, "MANIFEST"), "damaged");
+  std::vector<uint64_t> steps;
+  const std::vector<CheckpointId> ids = store_.ListIds("job").value();
+  for (const CheckpointId& id : ids) {
+    steps.push_back(id.step);
+    EXPECT_EQ(id.job_name, "job");
+  }
+  EXPECT_EQ(steps, (std::vector<uint64_t>{100, 40, 30, 5}));
+  EXPECT_TRUE(store_.ListIds("another")->empty());
+}
+
+TEST_F(CheckpointStoreTest, VerificationOfAPartCanBeInterrupted) {
+  Write(5);
+  const CheckpointManifest manifest = store_.ReadManifest(Name(5)).value();
+  int asked = 0;
+  EXPECT_TRUE(store_.VerifyPart(manifest, manifest.parts(1), [&] { return ++asked > 0; }).ok());
+  EXPECT_EQ(asked, 2) << "before its only block, and before its end";
+  EXPECT_EQ(store_.VerifyPart(manifest, manifest.parts(1), [&] { return --asked > 0; }).code(),
+            absl::StatusCode::kCancelled);
+}
+
 TEST_F(CheckpointStoreTest, ItIsThereWhenTheManifestIsAndThenForGood) {
   const CheckpointManifest manifest = WriteParts(5);
   EXPECT_TRUE(Steps().empty());
