@@ -18,6 +18,7 @@
 #include "proto/scheduler.pb.h"
 #include "proto/scheduler_state.pb.h"
 #include "scheduler/barriers.h"
+#include "scheduler/checkpoint_repairs.h"
 #include "scheduler/checkpoints.h"
 #include "scheduler/coordinator_options.h"
 #include "scheduler/deferred_actions.h"
@@ -102,6 +103,12 @@ class Coordinator {
   // The caller is gone or its deadline has passed: answers the call, if it still waits, with CANCELLED or
   // DEADLINE_EXCEEDED. A party whose deadline passes at a barrier fails the barrier.
   void Cancel(Ticket ticket, bool deadline_passed) PAWL_EXCLUDES(mu_);
+
+  // A file of the checkpoint of that step in the job's folder is damaged, which no other call has reported: another
+  // checkpoint is made there. `damage` names the file and the offset.
+  void OnCheckpointDamaged(uint64_t step, bool of_end, const absl::Status& damage) PAWL_EXCLUDES(mu_);
+  // Since the Coordinator was made; also in GetStatusResponse.counters, with the servers' files.
+  CheckpointFileCounts CheckpointFiles() const PAWL_EXCLUDES(mu_);
 
   // Looks for leases that have run out, moves replicas, and asks servers again.
   void Tick() PAWL_EXCLUDES(mu_);
@@ -190,6 +197,7 @@ class Coordinator {
   MonotonicDuration TimeToRead(MonotonicDuration least) const PAWL_REQUIRES(mu_);
 
   // coordinator_checkpoints.cc.
+  void RequestRepairIfDue(MonotonicTime now) PAWL_REQUIRES(mu_);
   void BeginCheckpointIfDue(MonotonicTime now, DeferredActions& actions) PAWL_REQUIRES(mu_);
   void CheckpointOnServers(const Checkpoints::Order& order, DeferredActions& actions) PAWL_REQUIRES(mu_);
   // All servers have written their parts.
@@ -313,6 +321,8 @@ class Coordinator {
   WorkerGroup group_ PAWL_GUARDED_BY(mu_);
   Evaluations evaluations_ PAWL_GUARDED_BY(mu_);
   Checkpoints checkpoints_ PAWL_GUARDED_BY(mu_);
+  // Not saved: whoever takes the job over finds the damaged files itself.
+  CheckpointRepairs repairs_ PAWL_GUARDED_BY(mu_);
   // The checkpoint that the job has begun with.
   std::optional<StoredRestore> restore_ PAWL_GUARDED_BY(mu_);
   ServerRounds rounds_ PAWL_GUARDED_BY(mu_);

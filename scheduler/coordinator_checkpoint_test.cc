@@ -290,6 +290,77 @@ TEST_F(CoordinatorCheckpointTest, WhatNobodyWaitsForAnyMoreIsNotBegun) {
   EXPECT_EQ(written_[0].dir, "/other");
 }
 
+absl::Status Damage() { return absl::DataLossError("/c/flights-6/p1.part is damaged at offset 60: the checksum is wrong"); }
+
+TEST_F(CoordinatorCheckpointTest, DamagedCheckpointIsReplacedByOneForWhichNobodyWaits) {
+  Train("checkpoint { dir: '/c' every_steps: 1000 keep: 2 }");
+  Reach(5);
+  EXPECT_TRUE(written_.empty());
+  EXPECT_EQ(Status().counters().files_damaged(), 0u);
+  coordinator_->OnCheckpointDamaged(5, false, Damage());
+  coordinator_->OnCheckpointDamaged(5, false, Damage());
+  EXPECT_EQ(Status().counters().files_damaged(), 2u);
+  EXPECT_EQ(coordinator_->CheckpointFiles().damaged, 2u);
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].dir, "/c");
+  EXPECT_EQ(written_[0].keep, 2u);
+  EXPECT_EQ(written_[0].manifest.step(), 7u);
+  EXPECT_EQ(Status().counters().files_repaired(), 0u) << "it is not complete yet";
+  written_[0].done(std::string("/c/flights-7"));
+  EXPECT_EQ(Status().counters().files_damaged(), 2u);
+  EXPECT_EQ(Status().counters().files_repaired(), 2u);
+  EXPECT_EQ(coordinator_->CheckpointFiles().replaced, 2u);
+  for (int i = 0; i < 5; ++i) Reach(20);
+  EXPECT_EQ(written_.size(), 1u) << "one is enough";
+}
+
+TEST_F(CoordinatorCheckpointTest, ReplacementIsTriedAgainAfterAPause) {
+  Train("checkpoint { dir: '/c' every_steps: 1000 }");
+  Reach(5);
+  coordinator_->OnCheckpointDamaged(5, false, Damage());
+  servers_.FailNext("s:2 Checkpoint 7", absl::ResourceExhaustedError("the disk is full"));
+  Reach(5);
+  EXPECT_EQ(Status().checkpoint().failed(), 1u);
+  for (MonotonicDuration passed{}; passed < kFirstRepairPause - kTickInterval; passed += kTickInterval) Reach(8);
+  EXPECT_TRUE(written_.empty()) << "all of the model would be written in vain at each tick";
+  for (int i = 0; i < 3; ++i) Reach(10);
+  ASSERT_EQ(written_.size(), 1u);
+  written_[0].done(std::string("/c/flights-12"));
+  EXPECT_EQ(Status().counters().files_repaired(), 1u);
+}
+
+TEST_F(CoordinatorCheckpointTest, UserWhoGivesUpDoesNotWithdrawAReplacement) {
+  Train("checkpoint { dir: '/c' every_steps: 1000 }");
+  Reach(5);
+  Ask("/other");
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  coordinator_->OnCheckpointDamaged(5, false, Damage());
+  Reach(6);
+  Ask("/c");
+  coordinator_->Cancel(ticket_, /*deadline_passed=*/false);
+  written_[0].done(std::string("/other/flights-7"));
+  Reach(8);
+  ASSERT_EQ(written_.size(), 2u);
+  EXPECT_EQ(written_[1].dir, "/c");
+}
+
+TEST_F(CoordinatorCheckpointTest, CheckpointElsewhereReplacesNothing) {
+  Train("checkpoint { dir: '/c' every_steps: 1000 }");
+  Reach(5);
+  const auto answer = Ask("/asked");
+  Reach(5);
+  ASSERT_EQ(written_.size(), 1u);
+  EXPECT_EQ(written_[0].dir, "/asked");
+  coordinator_->OnCheckpointDamaged(5, false, Damage());
+  written_[0].done(std::string("/asked/flights-7"));
+  EXPECT_EQ(Status().counters().files_repaired(), 0u);
+  Reach(8);
+  ASSERT_EQ(written_.size(), 2u);
+  EXPECT_EQ(written_[1].dir, "/c");
+}
+
 TEST_F(CoordinatorCheckpointTest, AFolderThatCannotBeEndsItsCheckpointAtOnce) {
   Train("");
   const auto bad = Ask("/etc/passwd/x");

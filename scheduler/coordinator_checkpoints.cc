@@ -46,8 +46,26 @@ Ticket Coordinator::Checkpoint(const CheckpointRequest& request, Done<Checkpoint
   return rpc.Park(parked_.checkpoints, *std::move(dir));
 }
 
+void Coordinator::OnCheckpointDamaged(uint64_t step, bool of_end, const absl::Status& damage) {
+  MutexLock lock(mu_);
+  repairs_.OnDamaged(step, of_end);
+  spdlog::error("{}; another checkpoint is made in its place", std::string(damage.message()));
+}
+
+CheckpointFileCounts Coordinator::CheckpointFiles() const {
+  MutexLock lock(mu_);
+  return repairs_.counts();
+}
+
+void Coordinator::RequestRepairIfDue(MonotonicTime now) {
+  if (!repairs_.IsDue(now) || (serve_only_ && !AnyRankHasAHost(logical_workers_))) return;
+  // If too many folders are waited for, the next tick asks again.
+  checkpoints_.Request(options_.job.checkpoint().dir()).IgnoreError();
+}
+
 void Coordinator::BeginCheckpointIfDue(MonotonicTime now, DeferredActions& actions) {
   if (options_.write_checkpoint == nullptr || state_.state() != RUNNING) return;
+  RequestRepairIfDue(now);
   uint64_t step = 0;
   uint64_t last_step = 0;
   for (const Node* node : membership_.Present(SERVER_ROLE)) step = std::max(step, node->counters.step());
@@ -144,6 +162,7 @@ void Coordinator::CheckpointIsWritten(const Checkpoints::Order& order, const abs
   }
   if (order.of_end && !checkpoints_.IsUnderWay(order)) return;
   checkpoints_.Completed(order, *folder, options_.unix_ms == nullptr ? 0 : options_.unix_ms());
+  if (order.dir == options_.job.checkpoint().dir()) repairs_.OnCompleted(order.step, order.of_end);
   gate_.Changed();
   spdlog::info("{} is complete in {}", order.Text(), *folder);
   CheckpointResponse response;
@@ -177,6 +196,7 @@ void Coordinator::CheckpointHasFailed(const Checkpoints::Order& order, const abs
   }
   spdlog::warn("checkpoint of step {} in {} came to nothing: {}", order.step, order.dir, status.ToString());
   checkpoints_.Failed(status);
+  if (order.dir == options_.job.checkpoint().dir()) repairs_.OnFailed(running_.Now());
   gate_.Changed();
   parked_.checkpoints.AnswerIf([&](const std::string& dir) { return dir == order.dir; }, status, actions);
 }

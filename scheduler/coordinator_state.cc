@@ -111,6 +111,12 @@ GetStatusResponse Coordinator::Status() const {
   *status.mutable_scale() = scale_;
   if (ranks_hosted > 0) status.set_loss(loss_sum / static_cast<double>(ranks_hosted));
   if (end_.counters.has_value()) *status.mutable_counters() = *end_.counters;
+  if (repairs_.counts().damaged > 0) {
+    ServerCounters checkpoints;
+    checkpoints.set_files_damaged(repairs_.counts().damaged);
+    checkpoints.set_files_repaired(repairs_.counts().replaced);
+    AddCounters(checkpoints, *status.mutable_counters());
+  }
   return status;
 }
 

@@ -40,6 +40,7 @@
 #include "client_lib/job/job_validation.h"
 #include "grpcpp/grpcpp.h"
 #include "scheduler/beginning.h"
+#include "scheduler/checkpoint_scrubber.h"
 #include "scheduler/checkpoint_writer.h"
 #include "scheduler/coordinator.h"
 #include "scheduler/grpc_server_caller.h"
@@ -107,6 +108,10 @@ ABSL_FLAG(
     std::string, metrics_listen, "",
     "host:port at which Prometheus finds /metrics over HTTP; port 0 takes a free one, which the log says. Whoever reaches "
     "it can read it. Default: none");
+ABSL_FLAG(
+    uint64_t, scrub_bytes_per_s, uint64_t{8} << 20,
+    "how fast the checkpoints in the job's checkpoint.dir are read again in the background, to find bits that have rotted: "
+    "a damaged checkpoint is replaced by a new one; 0: never");
 ABSL_FLAG(uint32_t, start_timeout_ms, 300000, "the job fails unless all servers and workers have joined by then");
 ABSL_FLAG(uint32_t, linger_ms, 5000, "how long to wait, at the job's end, for the nodes to notice it and leave");
 
@@ -216,8 +221,27 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ListenForMetrics(const std::str
   PAWL_RETURN_IF_ERROR(ParseHostPort(address).status());
   return MetricsEndpoint::Listen(address, [&coordinator] {
     const absl::StatusOr<GetStatusResponse> status = coordinator.GetStatus(GetStatusRequest());
-    return status.ok() ? Metrics(*status, coordinator.EventCounts()) : std::vector<prometheus::MetricFamily>();
+    if (!status.ok()) return std::vector<prometheus::MetricFamily>();
+    return Metrics(*status, coordinator.EventCounts(), coordinator.CheckpointFiles());
   });
+}
+
+// Null if the job has no folder of checkpoints, or they are not to be read again. All outlive what it returns.
+std::unique_ptr<CheckpointScrubber> MakeScrubber(const Job& job, const StateStore& store, CheckpointWriter& writer,
+                                                 Coordinator& coordinator) {
+  CheckpointScrubberOptions options;
+  options.dir = job.checkpoint().dir();
+  options.job_name = job.name();
+  options.bytes_per_s = absl::GetFlag(FLAGS_scrub_bytes_per_s);
+  if (options.dir.empty() || options.bytes_per_s == 0) return nullptr;
+  CheckpointScrubber::Events events;
+  events.may_read = [&store, &writer, &coordinator] {
+    return store.IsLeader() && coordinator.state() == RUNNING && writer.WaitUntilIdle(Clock::Real().Now());
+  };
+  events.damaged = [&coordinator](const CheckpointId& checkpoint, const absl::Status& damage) {
+    coordinator.OnCheckpointDamaged(checkpoint.step, checkpoint.of_end, damage);
+  };
+  return std::make_unique<CheckpointScrubber>(Env::Real(), std::move(options), std::move(events));
 }
 
 // Stores the state that the servers' words make. FAILED_PRECONDITION, CANCELLED, or the store's error.
@@ -453,6 +477,9 @@ int Direct(EndSignal& signal) {
     }
   }
 
+  // After that: what is set aside is not read.
+  std::unique_ptr<CheckpointScrubber> scrubber = MakeScrubber(job, **store, *checkpoint_writer, coordinator);
+
   // The job is over, and everybody has heard of it or has had the time to.
   const Clock& clock = Clock::Real();
   std::optional<LastWait> last_wait;
@@ -483,15 +510,18 @@ int Direct(EndSignal& signal) {
   metrics = nullptr;
   server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
   servers.Shutdown();
-  const bool hangs = !checkpoint_writer->WaitUntilIdle(clock.Now() + kLastCheckpointTimeout);
+  const MonotonicTime files_until = clock.Now() + kLastCheckpointTimeout;
+  const bool reading_hangs = scrubber != nullptr && !scrubber->Stop(files_until);
+  const bool writing_hangs = !checkpoint_writer->WaitUntilIdle(files_until);
   saver.WaitUntilSaved(clock.Now() + kLastSaveTimeout);
   const JobState state = coordinator.state();
   spdlog::info("ended: {}", JobState_Name(state));
   const int code = state == FAILED ? kExitFailed : kExitDone;
-  if (hangs) {
-    spdlog::warn("a checkpoint is still being written; its folder seems to hang");
+  if (reading_hangs || writing_hangs) {
+    spdlog::warn("a checkpoint is still being {}; its folder seems to hang", writing_hangs ? "written" : "read");
     Exit(code);
   }
+  scrubber = nullptr;
   checkpoint_writer = nullptr;
   return code;
 }

@@ -79,7 +79,8 @@ void AddWorker(const NodeStatus& node, Families& families) {
 
 }  // namespace
 
-std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status, const std::map<EventKind, uint64_t>& events) {
+std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status, const std::map<EventKind, uint64_t>& events,
+                                              const CheckpointFileCounts& checkpoint_files) {
   Families families;
   for (const JobState state : {STARTING, RUNNING, FINISHING, COMPLETED, FAILED, STOPPED}) {
     families.Gauge("pawl_job_state", "1 for the job's present state.", status.state() == state ? 1 : 0,
@@ -130,6 +131,11 @@ std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status, c
   families.Counter("pawl_handovers_total", "Primaries that have moved while the one before lived.", count(PRIMARY_MOVED));
   families.Counter("pawl_replicas_moved_total", "Replicas that were copied.", static_cast<double>(moves.replicas_moved()));
   families.Counter("pawl_bytes_moved_total", "Bytes that were copied.", static_cast<double>(moves.bytes_moved()));
+  families.Counter("pawl_checkpoint_files_damaged_total", "Files of complete checkpoints that were found damaged.",
+                   static_cast<double>(checkpoint_files.damaged));
+  families.Counter("pawl_checkpoint_files_replaced_total",
+                   "Of those, the ones after whose checkpoint another one was completed in the same folder.",
+                   static_cast<double>(checkpoint_files.replaced));
   return families.Take();
 }
 

@@ -11,6 +11,8 @@
 //   pawl_handover_pause_seconds{quantile}   of the last kMaxPauses handovers; 1 is the longest
 //   pawl_node_deaths_total, pawl_node_returns_total, pawl_failovers_total, pawl_handovers_total,
 //   pawl_replicas_moved_total, pawl_bytes_moved_total
+//   pawl_checkpoint_files_damaged_total, pawl_checkpoint_files_replaced_total
+//                                           different while no checkpoint has taken the place of a damaged one
 //
 // Of each server that is there, {server}:
 //   pawl_server_partitions, pawl_server_parameter_bytes, pawl_server_rows
@@ -33,11 +35,13 @@
 
 #include "prometheus/metric_family.h"
 #include "proto/scheduler.pb.h"
+#include "scheduler/checkpoint_repairs.h"
 
 namespace pawl {
 
 // Pure. Counters whose name ends in _total may begin anew when the scheduler or the node is restarted.
-std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status, const std::map<EventKind, uint64_t>& events);
+std::vector<prometheus::MetricFamily> Metrics(const GetStatusResponse& status, const std::map<EventKind, uint64_t>& events,
+                                              const CheckpointFileCounts& checkpoint_files);
 
 }  // namespace pawl
 

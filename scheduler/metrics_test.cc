@@ -10,8 +10,9 @@
 namespace pawl {
 namespace {
 
-std::string Text(const GetStatusResponse& status, const std::map<EventKind, uint64_t>& events = {}) {
-  return prometheus::TextSerializer().Serialize(Metrics(status, events));
+std::string Text(const GetStatusResponse& status, const std::map<EventKind, uint64_t>& events = {},
+                 const CheckpointFileCounts& checkpoint_files = {}) {
+  return prometheus::TextSerializer().Serialize(Metrics(status, events, checkpoint_files));
 }
 
 bool HasLine(const std::string& text, const std::string& line) { return absl::StrContains("\n" + text, "\n" + line + "\n"); }
@@ -56,6 +57,12 @@ TEST(MetricsTest, TellsWhatAnAutoscalerGoesBy) {
   }
 }
 
+TEST(MetricsTest, DamagedFilesOfCheckpointsAreCountedBesideThoseOfServers) {
+  const std::string text = Text(GetStatusResponse(), {}, {.damaged = 3, .replaced = 2});
+  EXPECT_TRUE(HasLine(text, "pawl_checkpoint_files_damaged_total 3")) << text;
+  EXPECT_TRUE(HasLine(text, "pawl_checkpoint_files_replaced_total 2")) << text;
+}
+
 TEST(MetricsTest, NodesAreCountedByWhatTheyDo) {
   GetStatusResponse status;
   AddNode(status, "server-0", SERVER_ROLE);
@@ -85,7 +92,7 @@ TEST(MetricsTest, EachFamilyIsOne) {
   GetStatusResponse status;
   for (const char* const name : {"server-0", "server-1"}) AddNode(status, name, SERVER_ROLE);
   std::map<std::string, int> families;
-  for (const prometheus::MetricFamily& family : Metrics(status, {})) {
+  for (const prometheus::MetricFamily& family : Metrics(status, {}, {})) {
     EXPECT_FALSE(family.help.empty()) << family.name;
     const bool is_counter = family.type == prometheus::MetricType::Counter;
     EXPECT_EQ(absl::EndsWith(family.name, "_total"), is_counter) << family.name;

@@ -37,7 +37,7 @@ std::string MetricsPage() {
       "`pawl-scheduler --metrics_listen=HOST:PORT` tells them at `http://HOST:PORT/metrics`. A counter may begin anew when\n"
       "the scheduler or the node is restarted.\n\n"
       "| name | type | labels | meaning |\n|---|---|---|---|\n";
-  for (const prometheus::MetricFamily& family : Metrics(status, {})) {
+  for (const prometheus::MetricFamily& family : Metrics(status, {}, {})) {
     const bool is_counter = family.type == prometheus::MetricType::Counter;
     absl::StrAppend(&text, "| `", family.name, "` | ", is_counter ? "counter" : "gauge", " | ", LabelsOf(family), " | ",
                     family.help, " |\n");

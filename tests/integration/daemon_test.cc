@@ -401,6 +401,52 @@ TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
   EXPECT_EQ(*rows, std::vector<float>(keys.size(), 2.0f));
 }
 
+TEST_F(DaemonTest, ABitThatRotsInACheckpointOfARunningJobIsFoundAndAnotherCheckpointIsMade) {
+  const std::string folder = absl::StrCat(std::getenv("TEST_TMPDIR"), "/rot");
+  std::filesystem::create_directories(folder);
+  ASSERT_TRUE(WriteClicks({.samples = 2000}, folder + "/train.libsvm").ok());
+  ProcessClusterOptions options;
+  // No checkpoint is due by itself before the end.
+  options.job =
+      absl::StrCat("name: 'rot' seed: 1 data { train: '", folder, "/train.libsvm' format: LIBSVM } model { fm { dim: 4 } } ",
+                   "optimizer { sgd { learning_rate: 0.1 } } batch_size: 100 epochs: 100000 partitions: 8 ",
+                   "durability: MEMORY checkpoint { dir: '", folder, "/checkpoints' keep: 5 }");
+  options.workers = 1;
+  options.flags["scheduler"] = {"--scrub_bytes_per_s=1000000000"};
+  ProcessCluster* const cluster = StartCluster(options);
+  ASSERT_NE(cluster, nullptr);
+  ASSERT_TRUE(cluster->WaitFor([](const auto& status) { return status.steps() > 0; }, kTimeout).ok());
+  const auto stub =
+      Scheduler::NewStub(grpc::CreateChannel(cluster->scheduler_address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + 3 * kTimeout);
+  CheckpointResponse first;
+  const grpc::Status made = stub->Checkpoint(&context, CheckpointRequest(), &first);
+  ASSERT_TRUE(made.ok()) << made.error_message();
+
+  const std::string part = first.folder() + "/p3.part";
+  std::fstream file(part, std::ios::in | std::ios::out | std::ios::binary);
+  constexpr int kInABlock = 100;
+  file.seekg(kInABlock);
+  const char flipped = static_cast<char>(file.get() ^ 1);
+  file.seekp(kInABlock);
+  file.put(flipped);
+  file.close();
+  ASSERT_TRUE(file.good()) << part;
+  const auto replaced = cluster->WaitFor(
+      [](const GetStatusResponse& status) { return status.counters().files_repaired() == 1; }, 3 * kTimeout);
+  ASSERT_TRUE(replaced.ok()) << replaced.status() << cluster->Log("scheduler");
+  EXPECT_EQ(replaced->counters().files_damaged(), 1u);
+  EXPECT_EQ(replaced->checkpoint().completed(), 2u);
+  EXPECT_GT(replaced->checkpoint().last_step(), first.step());
+  EXPECT_TRUE(std::filesystem::exists(replaced->checkpoint().last_folder() + "/MANIFEST"));
+  EXPECT_TRUE(std::filesystem::exists(part)) << "the damaged one stays until its turn comes";
+  EXPECT_NE(cluster->Log("scheduler").find(part + " is damaged at offset "), std::string::npos) << cluster->Log("scheduler");
+  cluster->node("scheduler").Signal(SIGTERM);
+  const absl::Status ended = cluster->WaitForSuccess(kTimeout);
+  EXPECT_TRUE(ended.ok()) << ended;
+}
+
 // Runs a daemon that is expected to refuse its command line.
 void ExpectUsageError(const std::string& program, const std::vector<std::string>& arguments, const std::string& words) {
   SCOPED_TRACE(absl::StrCat(program, " ", arguments.empty() ? "" : arguments[0]));
