@@ -19,6 +19,8 @@ bool Parse(grpc::ByteBuffer& bytes, Message& message) {
   return bytes.Valid() && grpc::SerializationTraits<Message>::Deserialize(&bytes, &message).ok();
 }
 
+grpc::Status Rebuilding() { return {grpc::StatusCode::UNAVAILABLE, "the scheduler rebuilds its state from the servers"}; }
+
 }  // namespace
 
 // One call. Destroys itself.
@@ -36,15 +38,15 @@ class RebuildListener::Call final : public grpc::ServerGenericBidiReactor {
   grpc::ByteBuffer request_;
 };
 
-absl::StatusOr<std::unique_ptr<RebuildListener>> RebuildListener::Listen(const HostPort& address) {
-  std::unique_ptr<RebuildListener> listener(new RebuildListener);
+absl::StatusOr<std::unique_ptr<RebuildListener>> RebuildListener::Listen(const HostPort& address, size_t max_bytes) {
+  std::unique_ptr<RebuildListener> listener(new RebuildListener(max_bytes));
   grpc::ServerBuilder builder;
   ApplyServerSettings(builder, ChannelKind::kControl);
-  int port = 0;
-  builder.AddListeningPort(absl::StrCat(address.host, ":", address.port), grpc::InsecureServerCredentials(), &port);
+  builder.AddListeningPort(absl::StrCat(address.host, ":", address.port), grpc::InsecureServerCredentials(),
+                           &listener->port_);
   builder.RegisterCallbackGenericService(listener.get());
   listener->server_ = builder.BuildAndStart();
-  if (listener->server_ == nullptr || port == 0) {
+  if (listener->server_ == nullptr || listener->port_ == 0) {
     return absl::FailedPreconditionError("cannot listen there; is the port taken, or the host another machine's?");
   }
   return listener;
@@ -59,7 +61,7 @@ RebuildListener::~RebuildListener() {
 std::vector<RegisterRequest> RebuildListener::Heard() const {
   MutexLock lock(mu_);
   std::vector<RegisterRequest> heard;
-  for (const auto& [node, request] : heard_) heard.push_back(request);
+  for (const auto& [node, registration] : heard_) heard.push_back(registration.request);
   return heard;
 }
 
@@ -74,12 +76,26 @@ grpc::Status RebuildListener::Answer(const std::string& method, grpc::ByteBuffer
   }
   if (RegisterRequest request; method == "/pawl.Scheduler/Register" && Parse(bytes, request)) {
     const bool is_node = request.role() == SERVER_ROLE && !request.node().empty() && CheckRegistration(request).ok();
-    MutexLock lock(mu_);
-    if (is_node && (heard_.contains(request.node()) || heard_.size() < kMaxServers)) {
-      heard_[request.node()] = std::move(request);
-    }
+    if (is_node) return Hear(std::move(request));
   }
-  return {grpc::StatusCode::UNAVAILABLE, "the scheduler rebuilds its state from the servers"};
+  return Rebuilding();
+}
+
+grpc::Status RebuildListener::Hear(RegisterRequest request) {
+  const size_t bytes = request.SpaceUsedLong();
+  MutexLock lock(mu_);
+  const auto before = heard_.find(request.node());
+  if (before == heard_.end() && heard_.size() == kMaxServers) return Rebuilding();
+  const size_t others = heard_bytes_ - (before == heard_.end() ? 0 : before->second.bytes);
+  if (bytes > max_bytes_ - others) {
+    return {grpc::StatusCode::RESOURCE_EXHAUSTED, absl::StrCat("the scheduler rebuilds its state, and holds ", others,
+                                                               " bytes of other servers' registrations; with ", bytes,
+                                                               " more it would have more than the limit of ", max_bytes_)};
+  }
+  heard_bytes_ = others + bytes;
+  const std::string node = request.node();
+  heard_[node] = {std::move(request), bytes};
+  return Rebuilding();
 }
 
 }  // namespace pawl
