@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/growing_pause.h"
 #include "client_lib/base/status_macros.h"
 #include "client_lib/rpc/retry.h"
 #include "server/shard/partition_options.h"
@@ -14,8 +15,10 @@ namespace {
 
 // A server that is asked to end waits so long to hear what it has.
 constexpr std::chrono::milliseconds kRoutingGrace{500};
-// After a confirmation that the scheduler has refused or not answered.
-constexpr std::chrono::milliseconds kConfirmationPause{50};
+// After a confirmation that the scheduler has refused or not answered. It grows: a partition may be without enough replicas
+// in sync for as long as a server is away.
+constexpr std::chrono::milliseconds kFirstConfirmationPause{50};
+constexpr std::chrono::seconds kLongestConfirmationPause{1};
 
 }  // namespace
 
@@ -68,7 +71,10 @@ void ServerNode::ConfirmRouting() {
   if (epoch == 0) return;
   {
     MutexLock lock(mu_);
-    if (confirming_ || clock_.Now() < next_confirmation_) return;
+    if (confirming_) return;
+    // What was refused for one routing may be granted for the next.
+    if (epoch != epoch_refused_) refusals_ = 0;
+    if (refusals_ > 0 && clock_.Now() < next_confirmation_) return;
     confirming_ = true;
   }
   link_.ConfirmRouting(epoch, [this, epoch](const absl::Status& status) {
@@ -76,7 +82,10 @@ void ServerNode::ConfirmRouting() {
     {
       MutexLock lock(mu_);
       confirming_ = false;
-      if (!status.ok()) next_confirmation_ = clock_.Now() + kConfirmationPause;
+      if (!status.ok()) {
+        epoch_refused_ = epoch;
+        next_confirmation_ = clock_.Now() + GrowingPause(++refusals_, kFirstConfirmationPause, kLongestConfirmationPause);
+      }
     }
     // There may be a newer one by now.
     if (status.ok()) ConfirmRouting();
@@ -109,6 +118,7 @@ void ServerNode::Register(MonotonicTime deadline) {
     // Answers of a former incarnation do not come any more.
     MutexLock lock(mu_);
     confirming_ = false;
+    refusals_ = 0;
   }
   RegisterRequest request;
   request.set_role(SERVER_ROLE);

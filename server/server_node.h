@@ -134,6 +134,9 @@ class ServerNode {
   bool draining_ PAWL_GUARDED_BY(mu_) = false;
   // The scheduler has been asked to confirm a routing.
   bool confirming_ PAWL_GUARDED_BY(mu_) = false;
+  // The epoch that it has not confirmed, and how often in a row.
+  uint64_t epoch_refused_ PAWL_GUARDED_BY(mu_) = 0;
+  uint32_t refusals_ PAWL_GUARDED_BY(mu_) = 0;
   MonotonicTime next_confirmation_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();
 };
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,6 +51,10 @@ class FakeScheduler final : public ControlChannel {
   // Registrations are not answered any more.
   void BeSilentToNewLives() { takes_nobody_ = true; }
   int members() const { return members_; }
+  // From now on routings are to be confirmed; answered with that at the next Advance.
+  void AnswerConfirmations(absl::Status status) { confirmation_ = std::move(status); }
+  // When which epoch was to be confirmed.
+  const std::vector<std::pair<MonotonicTime, uint64_t>>& confirmations() const { return confirmations_; }
   // Whoever asks is told that server-0 in its present life, or server-1, is the primary of all partitions.
   void GiveAllTo(const std::string& node) {
     routing_.set_job_id(registration_.job_id());
@@ -61,7 +66,12 @@ class FakeScheduler final : public ControlChannel {
       address.set_node(server);
       address.set_incarnation(registration_.incarnation());
     }
-    for (uint32_t p = 0; p < registration_.job().partitions(); ++p) routing_.add_primary(node == "server-0" ? 0 : 1);
+    routing_.clear_replicas();
+    for (uint32_t p = 0; p < registration_.job().partitions(); ++p) {
+      routing_.add_primary(node == "server-0" ? 0 : 1);
+      PartitionReplicas& replicas = *routing_.add_replicas();
+      if (confirmation_.has_value()) replicas.set_confirm_since(routing_.epoch());
+    }
     for (Transport::Done& done : std::exchange(waiting_, {})) done(absl::OkStatus(), Message(routing_));
   }
 
@@ -93,6 +103,15 @@ class FakeScheduler final : public ControlChannel {
       response.set_job_state(state_);
       response.set_lease_ms(1000);
       return done(absl::OkStatus(), Message(response));
+    }
+    if (method == "/pawl.Scheduler/ConfirmRouting") {
+      ConfirmRoutingRequest confirmed;
+      EXPECT_TRUE(confirmed.ParseFromString(bytes));
+      confirmations_.emplace_back(clock_.Now(), confirmed.epoch());
+      // Not here: the caller may be in an event.
+      return After(MonotonicDuration::zero(), [answer = *confirmation_, done = std::move(done)]() mutable {
+        done(std::move(answer), Message(ConfirmRoutingResponse()));
+      });
     }
     GetRoutingRequest asked;
     EXPECT_EQ(method, "/pawl.Scheduler/GetRouting");
@@ -137,6 +156,8 @@ class FakeScheduler final : public ControlChannel {
   bool disowns_once_ = false;
   bool takes_nobody_ = false;
   RoutingTable routing_;
+  std::optional<absl::Status> confirmation_;
+  std::vector<std::pair<MonotonicTime, uint64_t>> confirmations_;
   int members_ = 0;
   std::multimap<MonotonicTime, absl::AnyInvocable<void()>> timers_;
   std::deque<Transport::Done> waiting_;
@@ -281,6 +302,43 @@ TEST_F(ServerNodeTest, WhoIsTakenForDeadWhileItDrainsAndIsNotTakenBackEndsInTime
   });
   EXPECT_TRUE(ended.ok()) << ended;
   EXPECT_EQ(last, 16);
+}
+
+// A partition may be below min_in_sync for as long as a server is away.
+TEST_F(ServerNodeTest, PauseAfterARefusedConfirmationGrowsUntilThereIsAnotherRouting) {
+  FakeScheduler scheduler(clock_, "flights", 77);
+  scheduler.AnswerConfirmations(absl::FailedPreconditionError("fewer replicas are in sync than min_in_sync"));
+  constexpr milliseconds kStep{10};
+  const auto pass = [&](ServerNode& node, milliseconds time) {
+    for (milliseconds passed{}; passed < time; passed += kStep) {
+      scheduler.Advance(kStep);
+      EXPECT_FALSE(node.Tick().has_value());
+    }
+  };
+  const absl::Status ended = Live(scheduler, /*discard_other_job=*/false, [&](int round, ServerNode& node) {
+    if (round != 2) return;
+    scheduler.GiveAllTo("server-0");
+    pass(node, milliseconds(5000));
+    const auto& asked = scheduler.confirmations();
+    const std::vector<int> pauses_ms = {50, 100, 200, 400, 800, 1000, 1000};
+    ASSERT_GT(asked.size(), pauses_ms.size());
+    EXPECT_LE(asked.size(), pauses_ms.size() + 2);
+    for (size_t i = 0; i < pauses_ms.size(); ++i) {
+      EXPECT_GE(asked[i + 1].first - asked[i].first, milliseconds(pauses_ms[i])) << i;
+      EXPECT_LE(asked[i + 1].first - asked[i].first, milliseconds(pauses_ms[i]) + 3 * kStep) << i;
+    }
+    const size_t before = asked.size();
+    scheduler.GiveAllTo("server-0");
+    pass(node, 3 * kStep);
+    ASSERT_EQ(asked.size(), before + 1) << "another routing is confirmed at once";
+    EXPECT_EQ(asked[before].second, asked[before - 1].second + 1);
+    pass(node, milliseconds(100));
+    EXPECT_EQ(asked.size(), before + 2) << "the pauses begin anew";
+    scheduler.AnswerConfirmations(absl::OkStatus());
+    pass(node, milliseconds(5000));
+    EXPECT_EQ(asked.size(), before + 3) << "what is confirmed is not asked again";
+  });
+  EXPECT_TRUE(ended.ok()) << ended;
 }
 
 }  // namespace
