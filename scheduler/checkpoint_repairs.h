@@ -23,8 +23,8 @@ struct CheckpointFileCounts {
   uint64_t replaced = 0;
 };
 
-// A part cannot be made again for its old step, so a damaged checkpoint is replaced by a later one. Keeps the account of
-// that and decides when to ask for one. Time is passed in. Not thread-safe.
+// A part cannot be made again for its old step, so a damaged checkpoint is replaced by a later one.
+// Keeps the account of that and decides when to ask for one. Time is passed in. Not thread-safe.
 class CheckpointRepairs {
  public:
   // A file of the checkpoint of that step is damaged. To be called once for each file.
@@ -42,7 +42,8 @@ class CheckpointRepairs {
       next_ = now + GrowingPause(++failures_, kFirstRepairPause, kLongestRepairPause);
     }
   }
-  // The one of that step is complete in the job's folder. It replaces those before it only: it may be damaged itself.
+  // The one of that step is complete in the job's folder. It replaces those before it only: it may
+  // be damaged itself.
   void OnCompleted(uint64_t step, bool of_end) {
     failures_ = 0;
     next_ = MonotonicTime::min();
@@ -53,7 +54,8 @@ class CheckpointRepairs {
 
  private:
   CheckpointFileCounts counts_;
-  // The latest damaged one: the step, and whether it is that of the job's end, which comes after it.
+  // The latest damaged one: the step, and whether it is that of the job's end, which comes after
+  // it.
   std::pair<uint64_t, bool> newest_;
   uint32_t failures_ = 0;
   MonotonicTime next_ = MonotonicTime::min();

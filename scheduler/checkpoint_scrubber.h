@@ -1,4 +1,5 @@
-// Reads checkpoints at rest again, to find bits that have rotted while the servers still have the model.
+// Reads checkpoints at rest again, to find bits that have rotted while the servers still have the
+// model.
 #ifndef PAWL_SCHEDULER_CHECKPOINT_SCRUBBER_H_
 #define PAWL_SCHEDULER_CHECKPOINT_SCRUBBER_H_
 
@@ -36,16 +37,18 @@ struct CheckpointScrubberOptions {
   std::function<void(MonotonicDuration price)> pay;
 };
 
-// Reads the job's complete checkpoints over and over on a thread of its own, newest first. A file that looks damaged is read
-// once more before it is reported. A checkpoint that is deleted meanwhile is not damaged.
+// Reads the job's complete checkpoints over and over on a thread of its own, newest first. A file
+// that looks damaged is read once more before it is reported. A checkpoint that is deleted
+// meanwhile is not damaged.
 class CheckpointScrubber {
  public:
   // Called by the scrubber's thread, without locks. Must not block.
   struct Events {
-    // Whether it may read. Asked before each file, and again before a file that looks damaged is read once more. False while
-    // a checkpoint is being completed: its manifest may be taken back.
+    // Whether it may read. Asked before each file, and again before a file that looks damaged is
+    // read once more. False while a checkpoint is being completed: its manifest may be taken back.
     std::function<bool()> may_read;
-    // The error names the file and the offset. Called once for each file, and again only if it was good or gone meanwhile.
+    // The error names the file and the offset. Called once for each file, and again only if it was
+    // good or gone meanwhile.
     std::function<void(const CheckpointId& checkpoint, const absl::Status& damage)> damaged;
   };
 
@@ -56,8 +59,8 @@ class CheckpointScrubber {
   CheckpointScrubber(const CheckpointScrubber&) = delete;
   CheckpointScrubber& operator=(const CheckpointScrubber&) = delete;
 
-  // Ends the reading. No event begins once it has returned true. False: by then a read has not returned. If its share hangs,
-  // only the process's end helps.
+  // Ends the reading. No event begins once it has returned true. False: by then a read has not
+  // returned. If its share hangs, only the process's end helps.
   bool Stop(MonotonicTime deadline) PAWL_EXCLUDES(mu_);
 
  private:

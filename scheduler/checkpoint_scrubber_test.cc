@@ -25,7 +25,8 @@ namespace {
 constexpr uint32_t kPartitions = 3;
 constexpr char kFolder[] = "/checkpoints";
 
-// Calls the hooks before what they are named for, which fails with the error of theirs. Set them before the scrubber begins.
+// Calls the hooks before what they are named for, which fails with the error of theirs. Set them
+// before the scrubber begins.
 class HookedEnv final : public Env {
  public:
   explicit HookedEnv(Env& env) : env_(env) {}

@@ -104,8 +104,8 @@ class Coordinator {
   // DEADLINE_EXCEEDED. A party whose deadline passes at a barrier fails the barrier.
   void Cancel(Ticket ticket, bool deadline_passed) PAWL_EXCLUDES(mu_);
 
-  // A file of the checkpoint of that step in the job's folder is damaged, which no other call has reported: another
-  // checkpoint is made there. `damage` names the file and the offset.
+  // A file of the checkpoint of that step in the job's folder is damaged, which no other call has
+  // reported: another checkpoint is made there. `damage` names the file and the offset.
   void OnCheckpointDamaged(uint64_t step, bool of_end, const absl::Status& damage) PAWL_EXCLUDES(mu_);
   // Since the Coordinator was made; also in GetStatusResponse.counters, with the servers' files.
   CheckpointFileCounts CheckpointFiles() const PAWL_EXCLUDES(mu_);

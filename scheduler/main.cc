@@ -226,7 +226,8 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> ListenForMetrics(const std::str
   });
 }
 
-// Null if the job has no folder of checkpoints, or they are not to be read again. All outlive what it returns.
+// Null if the job has no folder of checkpoints, or they are not to be read again. All outlive what
+// it returns.
 std::unique_ptr<CheckpointScrubber> MakeScrubber(const Job& job, const StateStore& store, CheckpointWriter& writer,
                                                  Coordinator& coordinator) {
   CheckpointScrubberOptions options;

@@ -12,7 +12,7 @@
 //   pawl_node_deaths_total, pawl_node_returns_total, pawl_failovers_total, pawl_handovers_total,
 //   pawl_replicas_moved_total, pawl_bytes_moved_total
 //   pawl_checkpoint_files_damaged_total, pawl_checkpoint_files_replaced_total
-//                                           different while no checkpoint has taken the place of a damaged one
+//                                           different: a damaged one is not replaced yet
 //
 // Of each server that is there, {server}:
 //   pawl_server_partitions, pawl_server_parameter_bytes, pawl_server_rows

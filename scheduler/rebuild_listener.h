@@ -17,8 +17,9 @@
 
 namespace pawl {
 
-// Memory of all registrations together. Each names the replicas of every partition, in some 180 bytes a partition: enough
-// for 300 servers of a job with kMaxPartitions, or for kMaxServers of one with 20,000 partitions.
+// Memory of all registrations together. Each names the replicas of every partition, in some 180
+// bytes a partition: enough for 300 servers of a job with kMaxPartitions, or for kMaxServers of one
+// with 20,000 partitions.
 inline constexpr size_t kMaxHeardBytes = size_t{4} << 30;
 
 // Answers every call with UNAVAILABLE, so that nodes go on trying, except heartbeats of servers: those it disowns, so

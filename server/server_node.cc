@@ -15,8 +15,8 @@ namespace {
 
 // A server that is asked to end waits so long to hear what it has.
 constexpr std::chrono::milliseconds kRoutingGrace{500};
-// After a confirmation that the scheduler has refused or not answered. It grows: a partition may be without enough replicas
-// in sync for as long as a server is away.
+// After a confirmation that the scheduler has refused or not answered. It grows: a partition may be
+// without enough replicas in sync for as long as a server is away.
 constexpr std::chrono::milliseconds kFirstConfirmationPause{50};
 constexpr std::chrono::seconds kLongestConfirmationPause{1};
 

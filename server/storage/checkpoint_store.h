@@ -136,8 +136,8 @@ class CheckpointStore {
   // Of one job, or of all jobs if the name is empty. A folder that is not there holds nothing.
   absl::StatusOr<CheckpointListing> List(absl::string_view job_name) const;
 
-  // The job's checkpoints by the names of their folders, newest first, with or without a manifest; job_id is 0. Reads no
-  // file. A folder that does not exist holds none.
+  // The job's checkpoints by the names of their folders, newest first, with or without a manifest;
+  // job_id is 0. Reads no file. A folder that does not exist holds none.
   absl::StatusOr<std::vector<CheckpointId>> ListIds(absl::string_view job_name) const;
 
   // The job's checkpoint with the highest step that has a manifest, good or not; empty if there is none.
@@ -155,8 +155,8 @@ class CheckpointStore {
   // it that is whole. `progress` may be null.
   absl::Status Verify(const std::string& name, VerifyProgress* progress = nullptr) const;
 
-  // Reads all of one part. DATA_LOSS, also for a part that is missing. CANCELLED: `may_go_on`, which is asked before each
-  // block, has returned false.
+  // Reads all of one part. DATA_LOSS, also for a part that is missing. CANCELLED: `may_go_on`,
+  // which is asked before each block, has returned false.
   absl::Status VerifyPart(const CheckpointManifest& manifest, const CheckpointPart& part,
                           absl::FunctionRef<bool()> may_go_on) const;
 
