@@ -116,13 +116,13 @@ bool DataPlane::IsRouted() const {
   return view->epoch > 0 && view->adopted_in == view->incarnation;
 }
 
-bool DataPlane::OnDurable(uint32_t partition, uint64_t index) {
+bool DataPlane::OnDurable(uint32_t partition) {
   const auto view = hosting_.view();
   if (view->Find(partition) == nullptr) return true;
   Replica& replica = *view->replicas[partition];
   std::vector<std::shared_ptr<WaitingCall>> ready;
   if (!replica.mu.TryLock()) return false;
-  replica.durable_index = std::max(replica.durable_index, index);
+  replica.durable_index = log_->DurableIndex(partition);
   replica.TakeReady(ready);
   replica.mu.Unlock();
   WaitingCalls::GoOn(ready);
@@ -317,7 +317,7 @@ void DataPlane::Handle(Method method, IncomingMessage request, CallContext conte
     case Method::kReplicate:
       return receiver_.Replicate(std::move(request), std::move(context), std::move(reply));
     case Method::kInstallSnapshot:
-      return receiver_.InstallSnapshot(std::move(request), std::move(reply));
+      return receiver_.InstallSnapshot(std::move(request), std::move(context), std::move(reply));
   }
 }
 

@@ -99,9 +99,9 @@ class DataPlane final : public RequestHandler {
   // See Hosting.
   uint64_t EpochToConfirm() const { return hosting_.EpochToConfirm(); }
   void OnConfirmed(uint64_t epoch);
-  // Changes of the partition up to `index` are in the log.
-  // False, and nothing happens, if somebody holds the replica's lock.
-  bool OnDurable(uint32_t partition, uint64_t index);
+  // The log's DurableIndex of the partition has risen. False, and nothing happens, if another thread holds the replica's
+  // lock. REQUIRES: SetLog.
+  bool OnDurable(uint32_t partition);
   // The replica as it is now, to be written down; nothing if it is not here or has no data.
   std::optional<HeldSnapshot> Hold(uint32_t partition) const;
   // Says in a heartbeat how the replicas stood at the last Tick: never waits for work that is being done on one.

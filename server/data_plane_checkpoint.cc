@@ -117,22 +117,21 @@ absl::Status DataPlane::PutInPlace(std::unique_ptr<Partition> partition) {
                                                       " has been changed before it was restored: it is at log index ",
                                                       replica->partition->log_index()));
   };
+  const uint64_t log_index = partition->log_index();
+  std::unique_ptr<StoredSnapshot> stored;
+  // Without the lock, since it takes long.
   if (log_ != nullptr) {
-    {
-      MutexLock lock(replica->mu);
-      PAWL_RETURN_IF_ERROR(check());
-    }
-    // Without the lock, since it takes long. Nobody changes anything before all is restored.
-    PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(index, HoldSnapshot(*partition)));
+    PAWL_ASSIGN_OR_RETURN(stored, log_->StoreSnapshot(index, HoldSnapshot(*partition)));
   }
-  MutexLock lock(replica->mu);
-  if (const absl::Status status = check(); !status.ok()) {
-    if (log_ != nullptr && replica->partition != nullptr) log_->SaveAgain(index, replica->partition->log_index());
-    return status;
+  {
+    MutexLock lock(replica->mu);
+    PAWL_RETURN_IF_ERROR(check());
+    replica->partition = std::move(partition);
+    if (log_ == nullptr) return absl::OkStatus();
+    log_->Replace(index, std::move(stored));
+    replica->durable_index = log_->DurableIndex(index);
   }
-  replica->durable_index = partition->log_index();
-  replica->partition = std::move(partition);
-  return absl::OkStatus();
+  return log_->AwaitDurable(index, log_index);
 }
 
 }  // namespace pawl

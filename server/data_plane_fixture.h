@@ -32,9 +32,13 @@ class AskedLog final : public ChangeLog {
     asked = bytes;
     return absl::OkStatus();
   }
-  void Append(uint32_t, uint64_t, uint64_t, const ByteView& entry, std::shared_ptr<const void>) override { written += entry.size(); }
-  absl::Status SaveSnapshot(uint32_t, HeldSnapshot) override { return absl::OkStatus(); }
-  void SaveAgain(uint32_t, uint64_t) override {}
+  void Append(uint32_t, uint64_t, uint64_t, const ByteView& entry, std::shared_ptr<const void>) override {
+    written += entry.size();
+  }
+  uint64_t DurableIndex(uint32_t) const override { return ~uint64_t{0}; }
+  absl::Status AwaitDurable(uint32_t, uint64_t) const override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override { return nullptr; }
+  void Replace(uint32_t, std::unique_ptr<StoredSnapshot>) override {}
   void Drop(uint32_t) override {}
 
   mutable uint64_t asked = 0;

@@ -50,8 +50,10 @@ class KeptLog final : public ChangeLog {
     }
     if (appended_ != nullptr) appended_();
   }
-  absl::Status SaveSnapshot(uint32_t, HeldSnapshot) override { return absl::OkStatus(); }
-  void SaveAgain(uint32_t, uint64_t) override {}
+  uint64_t DurableIndex(uint32_t) const override { return ~uint64_t{0}; }
+  absl::Status AwaitDurable(uint32_t, uint64_t) const override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override { return nullptr; }
+  void Replace(uint32_t, std::unique_ptr<StoredSnapshot>) override {}
   void Drop(uint32_t) override {}
 
   std::vector<std::string> entries() const {
@@ -94,7 +96,7 @@ struct Server {
 
   // What it has written down, and will.
   void AllIsDurable() {
-    for (uint32_t p = 0; p < kPartitions; ++p) plane.OnDurable(p, ~uint64_t{0});
+    for (uint32_t p = 0; p < kPartitions; ++p) plane.OnDurable(p);
   }
 
   static DataPlaneOptions WithHelp(HelperThreads* helpers) {

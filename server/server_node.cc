@@ -204,9 +204,8 @@ absl::Status ServerNode::PrepareLog(const RegisterResponse& registration) {
   }
   if (!logs) return absl::OkStatus();
   data_plane_.SetLog(*log_);
-  return log_->Start(
-      {.durable = [this](uint32_t partition, uint64_t index) { return data_plane_.OnDurable(partition, index); },
-       .hold = [this](uint32_t partition) { return data_plane_.Hold(partition); }});
+  return log_->Start({.durable = [this](uint32_t partition) { return data_plane_.OnDurable(partition); },
+                      .hold = [this](uint32_t partition) { return data_plane_.Hold(partition); }});
 }
 
 std::optional<absl::Status> ServerNode::Tick() {

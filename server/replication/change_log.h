@@ -31,8 +31,8 @@ struct StoredEntry {
   std::shared_ptr<const void> owner;
 };
 
-// Thread-safe. Reports what is durable through a callback of the implementation (DataPlane::OnDurable). Its locks are taken
-// after a replica's.
+// Thread-safe. Says through a callback of the implementation that more of a partition is durable (DataPlane::OnDurable).
+// Its locks are taken after a replica's.
 //
 // The log of a partition is one run of entries, from the first or from a snapshot on. Append, Replace, Truncate and Drop
 // only queue, in the order of the calls, and are called under the replica's lock: the log is always what the replica was
@@ -45,18 +45,24 @@ class ChangeLog {
   // while the disk is full or fails or too much waits to be written.
   virtual absl::Status CheckRoom(uint64_t bytes) const = 0;
 
+  // Up to which entry the partition's log is durable; 0 while a Replace or Truncate is not. REQUIRES: the replica's lock,
+  // so that it is the present replica's log.
+  virtual uint64_t DurableIndex(uint32_t partition) const = 0;
+  // Waits until the log is durable up to `index`, for a thread that has nothing else to do and no lock. UNAVAILABLE: it
+  // takes too long.
+  virtual absl::Status AwaitDurable(uint32_t partition, uint64_t index) const = 0;
+
   // A serialized LogEntry of that index and term. Does not wait for the disk. REQUIRES: `index` follows the last one.
   virtual void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
                       std::shared_ptr<const void> owner) = 0;
 
   // Writes a snapshot to a file that a crash discards. Takes as long as the snapshot is large; call it without the replica's
   // lock. Errors: the disk's.
-  virtual absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) {
-    return absl::UnimplementedError("StoreSnapshot");
-  }
+  // UNAVAILABLE: soon again.
+  virtual absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) = 0;
   // From here on the partition's log is that snapshot. Everything before counts until the replacement is durable, which is
   // reported like an entry with the snapshot's index.
-  virtual void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) {}
+  virtual void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) = 0;
 
   // The replica as it was after change `index`, from the partition's snapshots and entries. Changes nothing; takes as long
   // as recovering the partition; call it without the replica's lock, while no change of the replica can come. NOT_FOUND: the
@@ -76,11 +82,7 @@ class ChangeLog {
     done(absl::UnimplementedError("ReadEntries"));
   }
 
-  // To be removed with the callers: see StoreSnapshot and Replace.
-  virtual absl::Status SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) = 0;
-  virtual void SaveAgain(uint32_t partition, uint64_t index) = 0;
-
-  // The partition is not hosted here any more. Does not wait for the disk.
+  // The partition is not hosted here any more, or begins again with change 1. Does not wait for the disk.
   virtual void Drop(uint32_t partition) = 0;
 };
 

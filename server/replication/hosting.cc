@@ -184,8 +184,9 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       }
     }
     MutexLock replica_lock(replica->mu);
-    // A learner that nothing had reached. A report of what it had before may still be on its way from the log.
+    // A learner that nothing had reached. What it had before is of no use to a partition that begins anew.
     if (role == ReplicaRole::kPrimary && is_first && replica->partition == nullptr) {
+      if (log_ != nullptr) log_->Drop(p);
       replica->partition = std::make_unique<Partition>(p, view->options);
       replica->durable_index = 0;
       replica->ordered_since = 0;

@@ -79,18 +79,20 @@ class HeldLog final : public ChangeLog {
  public:
   absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
   void Append(uint32_t, uint64_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {}
-  absl::Status SaveSnapshot(uint32_t, HeldSnapshot snapshot) override {
-    if (on_save != nullptr) on_save(std::move(snapshot));
-    return absl::OkStatus();
+  uint64_t DurableIndex(uint32_t) const override { return ~uint64_t{0}; }
+  absl::Status AwaitDurable(uint32_t, uint64_t) const override { return absl::OkStatus(); }
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot snapshot) override {
+    if (on_store != nullptr) on_store(std::move(snapshot));
+    return nullptr;
   }
-  void SaveAgain(uint32_t partition, uint64_t) override { saved_again.push_back(partition); }
+  void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot>) override { replaced.push_back(partition); }
   void Drop(uint32_t partition) override {
     if (on_drop != nullptr) on_drop(partition);
   }
 
   std::function<void(uint32_t)> on_drop;
-  std::function<void(HeldSnapshot)> on_save;
-  std::vector<uint32_t> saved_again;
+  std::function<void(HeldSnapshot)> on_store;
+  std::vector<uint32_t> replaced;
 };
 
 class ReplicaTest : public testing::Test {

@@ -374,41 +374,28 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
                                       std::unique_ptr<Partition>& partition) {
   for (const auto& table : partition->tables()) PAWL_RETURN_IF_ERROR(hosting_.LearnTable(table->spec()).status());
   const std::shared_ptr<Replica>& replica = view.replicas[request.partition()];
-  absl::Status saved;
+  std::unique_ptr<StoredSnapshot> stored;
   if (log_ != nullptr) {
-    {
-      MutexLock lock(replica->mu);
-      if (auto answer = CheckInstall(request, *replica)) return *std::move(answer);
-      if (replica->installing) {
-        return absl::UnavailableError(
-            absl::StrCat("a snapshot of partition ", request.partition(), " is being written down; send it again"));
-      }
-      // No later change may be written before it.
-      replica->installing = true;
-    }
-    // Nobody else has the partition yet, so it needs no lock.
-    saved = log_->SaveSnapshot(request.partition(), HoldSnapshot(*partition));
+    // No other thread has the partition yet, so it needs no lock.
+    PAWL_ASSIGN_OR_RETURN(stored, log_->StoreSnapshot(request.partition(), HoldSnapshot(*partition)));
   }
   // Destroyed without the lock.
   std::unique_ptr<Partition> before;
   std::unique_ptr<Partition> former;
   MutexLock lock(replica->mu);
-  if (log_ != nullptr) replica->installing = false;
-  PAWL_RETURN_IF_ERROR(saved);
-  if (auto answer = CheckInstall(request, *replica)) {
-    // In another role it goes on with what it has. (One that was dropped has told the log.)
-    if (log_ != nullptr && replica->partition != nullptr) {
-      // Until then no file has it, and nothing may be acknowledged for this replica's sake.
-      replica->durable_index = 0;
-      log_->SaveAgain(request.partition(), replica->partition->log_index());
-    }
-    return *std::move(answer);
+  if (auto answer = CheckInstall(request, *replica)) return *std::move(answer);
+  if (replica->installing) {
+    return absl::UnavailableError(
+        absl::StrCat("another state of partition ", request.partition(), " is being put in place; send it again"));
   }
-  replica->durable_index = partition->log_index();
   replica->ordered_since = replica->primary_since;
   replica->unrecorded_index = partition->log_index();
   before = std::exchange(replica->partition, std::move(partition));
   former = std::exchange(replica->former, nullptr);
+  if (log_ != nullptr) {
+    log_->Replace(request.partition(), std::move(stored));
+    replica->durable_index = log_->DurableIndex(request.partition());
+  }
   return absl::OkStatus();
 }
 
@@ -445,7 +432,7 @@ absl::Status ReplicaReceiver::TakeSnapshot(const Hosting::View& view, const Inst
   return status;
 }
 
-void ReplicaReceiver::InstallSnapshot(IncomingMessage message, RequestHandler::Reply reply) {
+void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext context, RequestHandler::Reply reply) {
   InstallSnapshotRequest request;
   absl::Status status = DecodeSmall(message.bytes, request);
   const auto view = hosting_.view();
@@ -453,7 +440,11 @@ void ReplicaReceiver::InstallSnapshot(IncomingMessage message, RequestHandler::R
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
   if (status.ok()) status = TakeSnapshot(*view, request);
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
-  reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
+  std::vector<ChangeMark> marks;
+  if (request.last()) marks.push_back({view->replicas[request.partition()], request.log_index(), request.primary_since()});
+  waiting_.ForDurable(marks, std::move(context), [reply = std::move(reply)](absl::Status status) mutable {
+    reply(std::move(status), EncodeSmall(InstallSnapshotResponse()));
+  });
 }
 
 }  // namespace pawl

@@ -56,7 +56,7 @@ class ReplicaReceiver {
   void SetPromise(MonotonicDuration promise);
 
   void Replicate(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
-  void InstallSnapshot(IncomingMessage message, RequestHandler::Reply reply);
+  void InstallSnapshot(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
 
   // Forgets what has arrived of snapshots of which no more will come.
   void Tick();

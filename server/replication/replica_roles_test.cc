@@ -127,7 +127,7 @@ TEST_F(ReplicaRolesTest, ASnapshotOfWhatIsHereButNotDurableIsNotConfirmed) {
   const InstallSnapshotRequest snapshot = WholeSnapshot(1, 1, *primarys);
   EXPECT_TRUE(absl::IsUnavailable(**Send(Method::kInstallSnapshot, snapshot)));
   EXPECT_FALSE(change->has_value());
-  plane_->OnDurable(0, 1);
+  plane_->OnDurable(0);
   const absl::Status status = **Send(Method::kInstallSnapshot, snapshot);
   EXPECT_TRUE(status.ok()) << status;
 }
@@ -248,7 +248,7 @@ TEST_F(ReplicaRolesTest, ASnapshotIsLoadedAsItsPiecesComeAndCountsUntilItIsWritt
   InstallSnapshotRequest other = FirstPiece(1, 1, "0123456789");
   other.set_partition(1);
   int saved = 0;
-  log_->on_save = [&](HeldSnapshot held) {
+  log_->on_store = [&](HeldSnapshot held) {
     ++saved;
     EXPECT_EQ(held.Fingerprint(), Fingerprint(*primarys));
     EXPECT_TRUE(absl::IsResourceExhausted(**Send(Method::kInstallSnapshot, other)));
@@ -296,7 +296,7 @@ TEST_F(ReplicaRolesTest, ALearnerKeepsTheFilesThatItHadUntilItsSnapshotHasCome) 
   log_ = std::make_unique<HeldLog>();
   log_->on_drop = [](uint32_t partition) { ADD_FAILURE() << "partition " << partition << " is deleted"; };
   int saved = 0;
-  log_->on_save = [&](HeldSnapshot) { ++saved; };
+  log_->on_store = [&](HeldSnapshot) { ++saved; };
   Begin();
   auto former = EmptyPartition(0);
   former->KeepBest(1);

@@ -62,7 +62,7 @@ absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
   }
   const uint64_t log_index = held->log_index();
   const uint64_t bytes = held->approximate_bytes();
-  PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, log_index));
+  PAWL_ASSIGN_OR_RETURN(const bool released, ReleaseIdle(partition, log_index, begun));
   if (released) return true;
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer, snapshots_.Begin(partition, log_index, begun));
   PAWL_RETURN_IF_ERROR(WritePartition(*std::move(held), *writer));
@@ -72,24 +72,17 @@ absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
   return true;
 }
 
-absl::StatusOr<bool> LogCompactor::ReleaseIdle(uint32_t partition, uint64_t index) {
+absl::StatusOr<bool> LogCompactor::ReleaseIdle(uint32_t partition, uint64_t index, LogPosition begun) {
   std::optional<SnapshotStore::Snapshot> newest;
   for (SnapshotStore::Snapshot& snapshot : snapshots_.List()) {
     if (snapshot.partition == partition) newest = std::move(snapshot);
   }
   if (!newest.has_value() || newest->index != index) return false;
-  const auto reader = snapshots_.OpenToRead(*newest);
-  absl::Status status = reader.status();
-  while (status.ok()) {
-    const absl::StatusOr<absl::string_view> block = (*reader)->NextBlock();
-    status = block.status();
-    if (status.ok() && block->empty()) break;
-  }
+  const absl::Status status = snapshots_.Verify(*newest);
   // It is written anew.
   if (absl::IsDataLoss(status) || absl::IsNotFound(status)) return false;
   PAWL_RETURN_IF_ERROR(status);
-  const uint64_t mark = (*reader)->id().mark;
-  PAWL_RETURN_IF_ERROR(log_.Release(partition, index, {mark >> 32, mark & 0xffffffff}));
+  PAWL_RETURN_IF_ERROR(log_.Release(partition, index, begun));
   return true;
 }
 

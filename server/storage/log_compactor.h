@@ -43,7 +43,7 @@ class LogCompactor {
   uint64_t WrittenBytes() const;
   // Whether the partition's newest snapshot is one of `index`, and whole. Then the log need not hold what it holds, though
   // it is alone: no second one can come while the partition does not change.
-  absl::StatusOr<bool> ReleaseIdle(uint32_t partition, uint64_t index);
+  absl::StatusOr<bool> ReleaseIdle(uint32_t partition, uint64_t index, LogPosition begun);
 
   WriteAheadLog& log_;
   SnapshotStore& snapshots_;

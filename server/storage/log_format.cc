@@ -78,7 +78,7 @@ std::optional<RecordHeader> DecodeRecordHeader(uint64_t job_id, uint64_t segment
   const auto type = TakeNumber<uint32_t>(in);
   header.partition = TakeNumber<uint32_t>(in);
   header.index = TakeNumber<uint64_t>(in);
-  if (type < 1 || type > 4 || header.payload_bytes > kMaxRecordPayloadBytes || header.settled > offset) {
+  if (type < 1 || type > 5 || header.payload_bytes > kMaxRecordPayloadBytes || header.settled > offset) {
     return std::nullopt;
   }
   header.type = static_cast<RecordType>(type);
@@ -103,6 +103,22 @@ std::optional<ReachedIndices> DecodeReached(absl::string_view payload) {
     index = TakeNumber<uint64_t>(in);
   }
   return reached;
+}
+
+std::string EncodeCutMark(std::optional<uint64_t> mark) {
+  if (!mark.has_value()) return "";
+  std::string payload(sizeof(*mark), '\0');
+  PutNumber(payload.data(), *mark);
+  return payload;
+}
+
+std::optional<LogCut> DecodeCut(RecordType type, uint64_t index, absl::string_view payload) {
+  if (type == RecordType::kDrop) return LogCut();
+  if (type != RecordType::kTruncate || (!payload.empty() && payload.size() != sizeof(uint64_t))) return std::nullopt;
+  LogCut cut{index, std::nullopt};
+  const char* in = payload.data();
+  if (!payload.empty()) cut.mark = TakeNumber<uint64_t>(in);
+  return cut;
 }
 
 std::string SegmentFileName(uint64_t segment) { return absl::StrFormat("%010d%s", segment, kSegmentSuffix); }

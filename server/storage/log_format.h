@@ -30,6 +30,9 @@ enum class RecordType : uint32_t {
   kReached = 3,
   // Everything before it in the segment is acknowledged. Written when there is nothing else to write.
   kSettled = 4,
+  // The partition's log ends at the record's index, and goes on from there; or is replaced by a snapshot of that index
+  // (LogCut).
+  kTruncate = 5,
 };
 
 // A place in the log: later places are greater.
@@ -59,6 +62,16 @@ struct RecordHeader {
   uint32_t settled = 0;
 };
 
+// What a kDrop or kTruncate record makes void of what a partition's log had before it: the records after `index`, and the
+// snapshots of a greater index; or, if a snapshot replaces the log, everything but that snapshot.
+struct LogCut {
+  uint64_t index = 0;
+  // Of the snapshot that replaces the log: the mark in its header.
+  std::optional<uint64_t> mark;
+
+  bool Voids(uint64_t other_index) const { return mark.has_value() || other_index > index; }
+};
+
 std::string EncodeSegmentHeader(const SegmentHeader& header);
 // Nothing if magic, version or checksum are wrong. REQUIRES: kSegmentHeaderBytes at `in`.
 std::optional<SegmentHeader> DecodeSegmentHeader(const char* in);
@@ -74,6 +87,11 @@ absl::string_view RecordMagic();
 using ReachedIndices = std::vector<std::pair<uint32_t, uint64_t>>;
 std::string EncodeReached(const ReachedIndices& reached);
 std::optional<ReachedIndices> DecodeReached(absl::string_view payload);
+
+// The payload of a kTruncate record.
+std::string EncodeCutMark(std::optional<uint64_t> mark);
+// Nothing if the record is none, or its payload is wrong.
+std::optional<LogCut> DecodeCut(RecordType type, uint64_t index, absl::string_view payload);
 
 // "0000000012.log" of 12, and back: nothing for any other name.
 std::string SegmentFileName(uint64_t segment);

@@ -79,11 +79,11 @@ absl::Status LogWriter::WriteRecords(absl::Span<QueuedRecord> records) {
     return status;
   };
   PAWL_RETURN_IF_ERROR(sync());
-  bool drops = false;
-  for (const QueuedRecord& record : records) drops = drops || record.type == RecordType::kDrop;
-  // A drop counts from the moment that it is known to be settled: before that its partition's owner must not have
-  // been told (it could begin anew, with a snapshot that a later reading of the drop would void).
-  if (drops) {
+  bool cuts = false;
+  for (const QueuedRecord& record : records) cuts = cuts || record.IsCut();
+  // A cut counts from the moment that it is known to be settled: before that its partition's owner must not have
+  // been told (it could go on with a snapshot that a later reading of the cut would void).
+  if (cuts) {
     absl::Status status = AppendMark();
     if (status.ok()) status = sync();
     if (!status.ok()) {
@@ -92,7 +92,7 @@ absl::Status LogWriter::WriteRecords(absl::Span<QueuedRecord> records) {
     }
   }
   settled_ = end;
-  marked_ = drops;
+  marked_ = cuts;
   return absl::OkStatus();
 }
 

@@ -28,6 +28,8 @@ struct QueuedRecord {
   // Filled in by the writer: computed once, however often the record is written.
   std::optional<uint32_t> payload_crc;
   uint64_t offset = 0;
+
+  bool IsCut() const { return type == RecordType::kDrop || type == RecordType::kTruncate; }
 };
 
 // Not thread-safe: belongs to the log's thread. A group is settled, that is, may be acknowledged, when WriteGroup has

@@ -22,9 +22,9 @@ namespace pawl {
 class NodeLog : public ChangeLog {
  public:
   struct Events {
-    // The changes of the partition up to `index` are in the log. Waits for no lock: false if the partition is busy, and then
-    // it is called again.
-    std::function<bool(uint32_t partition, uint64_t index)> durable;
+    // ChangeLog::DurableIndex of the partition has risen. Waits for no lock: false if the partition is busy, and then it is
+    // called again.
+    std::function<bool(uint32_t partition)> durable;
     // HoldSnapshot of the replica, taken under its lock; nothing if it is not here or has no data yet.
     std::function<std::optional<HeldSnapshot>(uint32_t partition)> hold;
   };

@@ -1,9 +1,13 @@
-// Kills and power losses at random moments: nothing that was reported durable is ever missing, and it always starts.
+// Kills and power losses at random moments, also of cuts: nothing that was reported durable is ever missing, and it always
+// starts.
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/fault_env.h"
@@ -16,13 +20,16 @@ namespace {
 constexpr int kLives = 8;
 constexpr uint32_t kPartitions = 4;
 
-// What the test knows of a partition: the states that it may be found in.
-struct Expected {
+// What the test knows of a partition's log since its last cut: the states that it may be found in.
+struct Era {
   // By index, the states that it has been in. Empty: it is not there.
   std::map<uint64_t, ToyPartition> states;
-  // It must be found, and with at least this index.
+  // It must be found, and with at least this index, if it is found in this era.
   std::optional<uint64_t> durable;
 };
+
+// The eras that it may be found in, oldest first: of each cut it is not known whether it is durable.
+using Expected = std::vector<Era>;
 
 class Torture {
  public:
@@ -65,19 +72,27 @@ class Torture {
   void Check(uint32_t p) {
     Expected& expected = expected_[p];
     const auto found = server_->partitions().find(p);
-    if (found == server_->partitions().end()) {
-      EXPECT_FALSE(expected.durable.has_value()) << "partition " << p << " is gone, was durable at " << *expected.durable;
-      expected = {};
+    const auto is_it = [&](const Era& era) {
+      if (found == server_->partitions().end()) return !era.durable.has_value();
+      const auto known = era.states.find(found->second.index);
+      return found->second.index >= era.durable.value_or(0) && known != era.states.end() && known->second == found->second;
+    };
+    const auto era = std::find_if(expected.rbegin(), expected.rend(), is_it);
+    if (era == expected.rend()) {
+      ADD_FAILURE() << "partition " << p << " is in no state that it may be in, "
+                    << (found == server_->partitions().end() ? "but gone" : absl::StrCat("at ", found->second.index));
       return;
     }
-    const ToyPartition& state = found->second;
-    if (expected.durable.has_value()) {
-      EXPECT_GE(state.index, *expected.durable) << "partition " << p;
+    Era present = found == server_->partitions().end() ? Era() : *era;
+    if (found != server_->partitions().end()) {
+      present.states.erase(present.states.upper_bound(found->second.index), present.states.end());
+      // A snapshot may be ahead of what is left of the log: then it is no way back.
+      for (const RecoveredPartition& recovered : server_->recovered().partitions) {
+        if (recovered.partition != p) continue;
+        present.states.erase(present.states.begin(), present.states.lower_bound(recovered.snapshot_index));
+      }
     }
-    const auto known = expected.states.find(state.index);
-    EXPECT_TRUE(known != expected.states.end() && known->second == state)
-        << "partition " << p << " was never in the state found at " << state.index;
-    expected.states.erase(expected.states.upper_bound(state.index), expected.states.end());
+    expected = {std::move(present)};
   }
 
   // One life, which ends at some moment with a loss of power, or when the test has had enough.
@@ -87,8 +102,8 @@ class Torture {
     const uint64_t actions = 5 + Random(60);
     for (uint64_t i = 0; i < actions && HasPower(); ++i) {
       const auto p = static_cast<uint32_t>(Random(kPartitions));
-      Expected& expected = expected_[p];
-      switch (Random(12)) {
+      Era& expected = expected_[p].back();
+      switch (Random(14)) {
         case 0:
           if (!expected.states.empty()) Snapshot(p);
           break;
@@ -109,7 +124,10 @@ class Torture {
           env_.SetUnlimited();
           break;
         case 6:
-          if (expected.states.empty()) Install(p);
+          if (expected.states.empty() || Random(3) == 0) Replace(p);
+          break;
+        case 7:
+          if (!expected.states.empty()) Truncate(p);
           break;
         default:
           for (uint64_t count = Random(6); count > 0; --count) {
@@ -126,7 +144,9 @@ class Torture {
   // What the log has reported so far; also what it reports when it is closed counts, but need not be checked.
   void Note(uint32_t p) {
     if (const uint64_t durable = server_->durable(p); durable > 0) {
-      expected_[p].durable = std::max(durable, expected_[p].durable.value_or(0));
+      expected_[p] = {expected_[p].back()};
+      Era& era = expected_[p].back();
+      era.durable = std::max(durable, era.durable.value_or(0));
     }
   }
 
@@ -137,44 +157,53 @@ class Torture {
 
   void Snapshot(uint32_t p) {
     Wait(p);
+    // No snapshot while a cut is queued.
+    if (server_->durable(p) == 0) return;
     const uint64_t index = server_->partitions().at(p).index;
-    if (server_->Snapshot(p).ok()) expected_[p].durable = std::max(index, expected_[p].durable.value_or(0));
+    if (server_->Snapshot(p).ok()) {
+      std::optional<uint64_t>& durable = expected_[p].back().durable;
+      durable = std::max(index, durable.value_or(0));
+    }
   }
 
   void Drop(uint32_t p) {
     Note(p);
-    // From now on it may be found in any state of before, or not at all.
-    expected_[p].durable.reset();
-    if (server_->Drop(p, true)) {
-      expected_[p] = {};
-      return;
-    }
-    // Nothing may begin before the end is reported: so this life ends here.
-    while (!server_->Drop(p, true)) {
-      env_.SetUnlimited();
-      if (!HasPower()) return;
-    }
-    expected_[p] = {};
+    expected_[p].emplace_back();
+    if (server_->Drop(p, true)) expected_[p] = {Era()};
   }
 
   // The partition comes with a snapshot from elsewhere.
-  void Install(uint32_t p) {
+  void Replace(uint32_t p) {
+    Note(p);
     const ToyPartition state = {1 + Random(50), static_cast<uint32_t>(random_())};
-    server_->partition(p) = state;
-    const bool good = server_->Snapshot(p).ok();
-    expected_[p].states[state.index] = state;
-    if (good) {
-      expected_[p].durable = state.index;
-      return;
+    if (server_->Replace(p, state).ok()) expected_[p].push_back({{{state.index, state}}, state.index});
+  }
+
+  // It goes back to a state that its files still reach.
+  void Truncate(uint32_t p) {
+    Wait(p);
+    if (server_->durable(p) == 0) return;
+    Era era = expected_[p].back();
+    uint64_t first = era.states.begin()->first;
+    // Two snapshots: the log before the older one is gone.
+    std::vector<uint64_t> snapshots;
+    for (const SnapshotStore::Snapshot& snapshot : server_->snapshots().List()) {
+      if (snapshot.partition == p) snapshots.push_back(snapshot.index);
     }
-    // It may be there or not: the record that would follow it could be without it.
-    env_.CutPower();
+    if (snapshots.size() > 1) first = std::max(first, snapshots.front());
+    const uint64_t last = era.states.rbegin()->first;
+    if (first > last) return;
+    const auto state = era.states.lower_bound(first + Random(last - first + 1));
+    era.states.erase(std::next(state), era.states.end());
+    era.durable = state->first;
+    server_->Truncate(p, state->second);
+    expected_[p].push_back(std::move(era));
   }
 
   std::mt19937_64 random_;
   FaultEnv env_;
   std::unique_ptr<StorageHarness> server_;
-  Expected expected_[kPartitions];
+  std::vector<Expected> expected_ = std::vector<Expected>(kPartitions, {Era()});
 };
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {

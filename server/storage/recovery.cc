@@ -23,12 +23,18 @@ struct RecordRun {
   uint64_t offset = 0;
 };
 
+// A cut, and where it is, packed.
+struct PlacedCut {
+  uint64_t position = 0;
+  LogCut cut;
+};
+
 // What the log says of a partition.
 struct PartitionLog {
   std::vector<RecordRun> runs;
-  // Of the last drop, packed.
-  std::optional<uint64_t> dropped;
-  // A drop that was not settled: whoever asked for it does not know of it, so it does not count, and neither do the
+  // Those that count, in their order.
+  std::vector<PlacedCut> cuts;
+  // A cut that was not settled: nothing was reported that depends on it, so it does not count, and neither do the
   // records after it.
   bool ignored = false;
   // What the newest kReached record claims, and which file says so.
@@ -36,6 +42,30 @@ struct PartitionLog {
   std::string claimed_by;
   // What is recovered.
   uint64_t snapshot_index = 0;
+
+  void Cut(const PlacedCut& placed) {
+    cuts.push_back(placed);
+    const LogCut& cut = placed.cut;
+    while (!runs.empty() && cut.Voids(runs.back().first)) runs.pop_back();
+    if (!runs.empty()) runs.back().last = std::min(runs.back().last, cut.index);
+  }
+  bool VoidsRecord(uint64_t position, uint64_t index) const {
+    return std::any_of(cuts.begin(), cuts.end(),
+                       [&](const PlacedCut& placed) { return position < placed.position && placed.cut.Voids(index); });
+  }
+  // A snapshot that was stored to replace the log counts once a cut names its mark; any other counts at once.
+  bool VoidsSnapshot(const SnapshotStore::Snapshot& snapshot, uint64_t mark) const {
+    bool counts = !snapshot.stored_mark.has_value();
+    for (const auto& [position, cut] : cuts) {
+      if (mark > position) continue;
+      if (cut.mark == mark && cut.index == snapshot.index) {
+        counts = true;
+      } else if (cut.Voids(snapshot.index)) {
+        counts = false;
+      }
+    }
+    return !counts;
+  }
 };
 
 class Recovery {
@@ -163,16 +193,28 @@ class Recovery {
         }
         return absl::OkStatus();
       }
-      case RecordType::kDrop: {
+      case RecordType::kDrop:
+      case RecordType::kTruncate: {
         PartitionLog& log = logs_[record.partition];
+        if (log.ignored) return absl::OkStatus();
         if (!settled) {
           log.ignored = true;
           return absl::OkStatus();
         }
-        log = PartitionLog();
-        log.dropped = LogPosition{segment.header.segment, record.offset}.Pack();
-        for (SegmentUse& use : result_.segments) use.last_index.erase(record.partition);
+        const std::optional<LogCut> cut = DecodeCut(record.type, record.index, record.payload);
+        if (!cut.has_value()) {
+          return absl::DataLossError(absl::StrCat(segment.path, " is damaged at offset ", record.offset,
+                                                  ": a cut has a payload of ", record.payload.size(), " bytes"));
+        }
+        log.Cut({LogPosition{segment.header.segment, record.offset}.Pack(), *cut});
+        log.claimed = cut->index;
+        log.claimed_by = segment.path;
+        for (SegmentUse& use : result_.segments) use.Cut(record.partition, *cut);
         result_.end.reached.erase(record.partition);
+        if (cut->index > 0) {
+          result_.segments.back().last_index[record.partition] = cut->index;
+          result_.end.reached[record.partition] = cut->index;
+        }
         return absl::OkStatus();
       }
       case RecordType::kReached: {
@@ -196,7 +238,7 @@ class Recovery {
 
   absl::Status ChooseSnapshots() {
     absl::btree_map<uint32_t, std::vector<SnapshotStore::Snapshot>> candidates;
-    for (SnapshotStore::Snapshot& snapshot : snapshots_.List()) {
+    for (SnapshotStore::Snapshot& snapshot : snapshots_.ListAll()) {
       logs_[snapshot.partition];
       candidates[snapshot.partition].push_back(std::move(snapshot));
     }
@@ -211,16 +253,21 @@ class Recovery {
     uint64_t newest = 0;  // Of all snapshots, also damaged ones: so far the partition has once been.
     std::string damage;
     std::vector<uint64_t> whole;
+    std::optional<uint64_t> replaced;  // By a stored snapshot, which comes before one of the same index.
     for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
       PAWL_ASSIGN_OR_RETURN(const Check check, CheckSnapshot(*it, log, whole.empty()));
-      if (check.is_void) {
+      if (check.is_void || it->index == replaced) {
         void_snapshots_.push_back(*it);
         continue;
+      }
+      if (it->stored_mark.has_value()) {
+        replaced = it->index;
+        if (check.damage.ok()) adopted_.push_back(*it);
       }
       newest = std::max(newest, it->index);
       next_segment_ = std::max(next_segment_, check.segment + 1);
       if (check.damage.ok()) {
-        if (whole.empty()) chosen_[partition] = *it;
+        if (whole.empty()) chosen_[partition] = it->index;
         whole.push_back(it->index);
       } else {
         damage = absl::StrCat("; ", check.damage.message());
@@ -265,10 +312,12 @@ class Recovery {
     Check check;
     absl::StatusOr<std::unique_ptr<BlockFileReader>> reader = snapshots_.OpenToRead(snapshot);
     check.damage = reader.status();
+    std::optional<uint64_t> mark = snapshot.stored_mark;
+    if (reader.ok()) mark = (*reader)->id().mark;
+    check.is_void = mark.has_value() && log.VoidsSnapshot(snapshot, *mark);
+    if (check.is_void) return check;
     if (reader.ok()) {
-      check.segment = (*reader)->id().mark >> 32;
-      check.is_void = log.dropped.has_value() && (*reader)->id().mark <= *log.dropped;
-      if (check.is_void) return check;
+      check.segment = *mark >> 32;
       while (fully) {
         const absl::StatusOr<absl::string_view> block = (*reader)->NextBlock();
         check.damage = block.status();
@@ -282,6 +331,7 @@ class Recovery {
   // Nothing was changed before: all is known to be well.
   absl::Status CleanUp() {
     for (const SnapshotStore::Snapshot& snapshot : void_snapshots_) PAWL_RETURN_IF_ERROR(snapshots_.Delete(snapshot));
+    for (const SnapshotStore::Snapshot& snapshot : adopted_) PAWL_RETURN_IF_ERROR(snapshots_.Adopt(snapshot));
     for (const std::string& path : void_files_) PAWL_RETURN_IF_ERROR(env_.Delete(path));
     // An earlier life may have written and renamed without syncing, and from now on all that is settled counts as
     // durable.
@@ -298,9 +348,10 @@ class Recovery {
   }
 
   absl::Status Load() {
-    for (const auto& [partition, snapshot] : chosen_) {
+    for (const auto& [partition, index] : chosen_) {
+      const SnapshotStore::Snapshot snapshot = snapshots_.Of(partition, index);
       PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<BlockFileReader> reader, snapshots_.OpenToRead(snapshot));
-      if (const absl::Status status = sink_.LoadSnapshot(partition, snapshot.index, *reader); !status.ok()) {
+      if (const absl::Status status = sink_.LoadSnapshot(partition, index, *reader); !status.ok()) {
         return Annotate(status, snapshot.path);
       }
     }
@@ -315,9 +366,9 @@ class Recovery {
         const PartitionLog& log = logs_[record.partition];
         const uint64_t position = LogPosition{segment.header.segment, record.offset}.Pack();
         const bool settled = record.offset < segment.settled;
-        if (record.type == RecordType::kDrop && !settled) ignored.insert(record.partition);
+        if (DecodeCut(record.type, record.index, record.payload).has_value() && !settled) ignored.insert(record.partition);
         if (record.type != RecordType::kData || ignored.contains(record.partition)) continue;
-        if (log.dropped.has_value() && position < *log.dropped) continue;
+        if (log.VoidsRecord(position, record.index)) continue;
         const ByteView payload(record.payload.data(), record.payload.size());
         if (!settled) {
           result_.unsettled.push_back(
@@ -345,12 +396,24 @@ class Recovery {
   std::vector<std::string> void_files_;
   std::vector<SnapshotStore::Snapshot> void_snapshots_;
   absl::btree_map<uint32_t, PartitionLog> logs_;
-  absl::btree_map<uint32_t, SnapshotStore::Snapshot> chosen_;
+  // Stored ones that replace a log.
+  std::vector<SnapshotStore::Snapshot> adopted_;
+  absl::btree_map<uint32_t, uint64_t> chosen_;
   uint64_t last_end_ = 0;
   uint64_t next_segment_ = 1;
 };
 
 }  // namespace
+
+void SegmentUse::Cut(uint32_t partition, const LogCut& cut) {
+  const auto use = last_index.find(partition);
+  if (use == last_index.end()) return;
+  if (cut.Voids(1)) {
+    last_index.erase(use);
+  } else {
+    use->second = std::min(use->second, cut.index);
+  }
+}
 
 absl::StatusOr<RecoveredLog> Recover(const std::string& data_folder, SnapshotStore& snapshots, RecoverySink& sink) {
   return Recovery(data_folder, snapshots, sink).Run();

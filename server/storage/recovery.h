@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "client_lib/base/byte_view.h"
 #include "server/storage/block_file.h"
+#include "server/storage/log_format.h"
 #include "server/storage/log_writer.h"
 #include "server/storage/snapshot_store.h"
 
@@ -38,14 +39,17 @@ struct RecoveredPartition {
   uint64_t last_index = 0;
 };
 
-// A segment of the log, as far as it matters to when it can be deleted.
+// A segment of the log, as far as it matters to what can be read from it and when it can be deleted.
 struct SegmentUse {
   uint64_t segment = 0;
   uint64_t bytes = 0;
-  // The last record that it holds of each partition.
+  // The last record that it holds of each partition; what it has behind that is void.
   absl::btree_map<uint32_t, uint64_t> last_index;
-  // It holds a drop whose snapshots could not be deleted: not to go before them.
+  // It holds a cut whose snapshots could not be deleted or renamed: not to go before that.
   bool kept = false;
+
+  // A later record cuts the partition's log.
+  void Cut(uint32_t partition, const LogCut& cut);
 };
 
 // What a WriteAheadLog goes on from.

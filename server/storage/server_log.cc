@@ -33,6 +33,13 @@ absl::Status DeleteFilesIn(Env& env, const std::string& folder) {
   return env.SyncFolder(folder);
 }
 
+// A snapshot that may replace a partition's log.
+struct StoredFile final : StoredSnapshot {
+  LogCut cut;
+  // Null: the state before the first change.
+  std::unique_ptr<SnapshotWriter> writer;
+};
+
 // The folders in the data directory that hold what was recovered.
 std::vector<std::string> FoldersOf(const std::string& data_folder) {
   return {JoinPath(data_folder, kLogFolder), JoinPath(data_folder, kSnapshotFolder)};
@@ -98,7 +105,10 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> ServerLog::RecoverFiles(
   states_.clear();
   unsettled_.clear();
   for (const RecoveredPartition& partition : recovered.partitions) {
-    states_[partition.partition].last = partition.last_index;
+    PartitionState& state = states_[partition.partition];
+    state.last = partition.last_index;
+    // Start waits for it.
+    state.durable = partition.last_index;
   }
   for (const QueuedRecord& record : recovered.unsettled) unsettled_[record.partition] = record.index;
   recovered_ = std::move(recovered);
@@ -150,7 +160,7 @@ absl::Status ServerLog::Start(Events events) {
     // Its thread reports only when all is set.
     MutexLock lock(mu_);
     log_ = std::make_unique<WriteAheadLog>(*snapshots_, std::move(options), *std::move(recovered_),
-                                           [this](absl::Span<const DurableIndex> durable) { OnDurable(durable); });
+                                           [this](absl::Span<const DurableRecord> durable) { OnDurable(durable); });
     compactor_ = std::make_unique<LogCompactor>(*log_, *snapshots_, options_.log_bytes,
                                                 [this](uint32_t partition) { return Hold(partition); });
     stopping_ = false;
@@ -233,273 +243,131 @@ absl::Status ServerLog::CheckRoom(uint64_t bytes) const {
   return absl::OkStatus();
 }
 
-void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t, const ByteView& entry, std::shared_ptr<const void> owner) {
+uint64_t ServerLog::DurableIndexLocked(uint32_t partition) const {
+  const auto state = states_.find(partition);
+  return state == states_.end() || state->second.cuts_queued > 0 ? 0 : state->second.durable;
+}
+
+uint64_t ServerLog::DurableIndex(uint32_t partition) const {
+  MutexLock lock(mu_);
+  return DurableIndexLocked(partition);
+}
+
+absl::Status ServerLog::AwaitDurable(uint32_t partition, uint64_t index) const {
+  const auto deadline = After(options_.start_timeout);
+  MutexLock lock(mu_);
+  while (DurableIndexLocked(partition) < index && log_ != nullptr && settled_.WaitUntil(mu_, deadline)) {
+  }
+  if (DurableIndexLocked(partition) >= index) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("change ", index, " of partition ", partition, " is not durable yet",
+                                             log_ == nullptr ? "" : absl::StrCat(": ", log_->status().message())));
+}
+
+void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t, const ByteView& entry,
+                       std::shared_ptr<const void> owner) {
   MutexLock lock(mu_);
   if (log_ == nullptr) return;
   PartitionState& state = states_[partition];
-  if (index != state.last + 1) {
-    // The snapshot that it follows could not be saved.
-    NoteMissing(partition, state, index);
-    return;
-  }
+  if (index != state.last + 1) std::abort();
   state.last = index;
   log_->Append(partition, index, entry, std::move(owner));
 }
 
-void ServerLog::NoteMissing(uint32_t partition, PartitionState& state, uint64_t index) {
-  if (state.missing == 0) {
-    spdlog::warn("change {} of partition {} does not follow what the log has of it, which ends at {}: it gets a snapshot",
-                 index, partition, state.last);
-    missing_.push_back(partition);
-    background_work_.NotifyAll();
+absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) {
+  auto stored = std::make_unique<StoredFile>();
+  stored->cut.index = snapshot.log_index();
+  // The state before the first change needs no file.
+  if (stored->cut.index == 0) return stored;
+  LogPosition begun;
+  {
+    MutexLock lock(mu_);
+    if (log_ == nullptr) return absl::UnavailableError("the log is not open");
+    begun = log_->DurablePosition();
   }
-  state.missing = std::max(state.missing, index);
+  PAWL_ASSIGN_OR_RETURN(stored->writer, snapshots_->BeginStored(partition, stored->cut.index, begun));
+  PAWL_RETURN_IF_ERROR(WritePartition(std::move(snapshot), *stored->writer));
+  PAWL_RETURN_IF_ERROR(stored->writer->Store());
+  stored->cut.mark = stored->writer->mark();
+  return stored;
 }
 
-void ServerLog::QueueDrop(uint32_t partition, PartitionState& state) {
-  to_report_.erase(partition);
-  state.last = 0;
-  state.missing = 0;
-  state.unreported = 0;
-  ++state.life;
-  ++state.drops_queued;
-  log_->AppendDrop(partition);
+void ServerLog::NoteCut(uint32_t partition, uint64_t index) {
+  PartitionState& state = states_[partition];
+  state.last = index;
+  state.durable = 0;
+  ++state.cuts_queued;
+  ++state.cuts;
+}
+
+void ServerLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) {
+  auto& stored = static_cast<StoredFile&>(*snapshot);
+  MutexLock lock(mu_);
+  if (log_ == nullptr) return;
+  NoteCut(partition, stored.cut.index);
+  log_->AppendCut(partition, stored.cut);
+  // From here on the file may be needed, also if the log ends before it says that it has the record.
+  if (stored.writer != nullptr) stored.writer->Keep();
 }
 
 void ServerLog::Drop(uint32_t partition) {
   MutexLock lock(mu_);
   if (log_ == nullptr) return;
-  const auto found = states_.find(partition);
-  if (found == states_.end()) return;
-  if (found->second.last > 0 || found->second.saving) return QueueDrop(partition, found->second);
-  // A snapshot of it may be about to be written.
-  to_report_.erase(partition);
-  found->second.missing = 0;
-  ++found->second.life;
+  const auto state = states_.find(partition);
+  if (state == states_.end() || state->second.last == 0) return;
+  NoteCut(partition, 0);
+  log_->AppendDrop(partition);
 }
 
-absl::Status ServerLog::SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) {
-  PAWL_ASSIGN_OR_RETURN(const Save save, BeginSave(partition, snapshot.log_index()));
-  absl::Status status = WriteSnapshot(save, std::move(snapshot));
-  EndSave(save, status);
-  return status;
-}
-
-void ServerLog::SaveAgain(uint32_t partition, uint64_t index) {
+void ServerLog::OnDurable(absl::Span<const DurableRecord> durable) {
   MutexLock lock(mu_);
-  if (log_ == nullptr) return;
-  PartitionState& state = states_[partition];
-  QueueDrop(partition, state);
-  if (index > 0) NoteMissing(partition, state, index);
-}
-
-absl::Status ServerLog::WriteSnapshot(const Save& save, HeldSnapshot snapshot) {
-  // It begins with its first change.
-  if (save.index == 0) return absl::OkStatus();
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
-                        snapshots_->Begin(save.partition, save.index, save.begun));
-  PAWL_RETURN_IF_ERROR(WritePartition(std::move(snapshot), *writer));
-  return writer->Commit().status();
-}
-
-absl::StatusOr<ServerLog::Save> ServerLog::BeginSave(uint32_t partition, uint64_t index, const std::optional<Moment>& at) {
-  const auto deadline = After(options_.drop_timeout);
-  MutexLock lock(mu_);
-  if (log_ == nullptr) return absl::UnavailableError("the log is not open");
-  {
-    PartitionState& state = states_[partition];
-    if (at.has_value() && (state.life != at->life || state.saves != at->saves)) {
-      return absl::AbortedError(absl::StrCat("partition ", partition, " has got another snapshot or is gone"));
-    }
-    // A report that is under way may wait for the replica's lock, which the caller holds: the log's thread would wait
-    // for the caller, and the caller for the log's thread.
-    if (state.reporting > 0 || state.saving) {
-      return absl::UnavailableError(absl::StrCat("partition ", partition, ": its log is in use; send the snapshot again"));
-    }
-    // Changes of another replica are not to be taken for what lies between the snapshot and what follows it. If the
-    // snapshot is ahead of them they never can be, and are kept until it is there.
-    if (const uint64_t last = state.last; last >= index && last > 0) {
-      QueueDrop(partition, state);
-      // Unless the snapshot takes its place.
-      NoteMissing(partition, state, last);
-    }
-    state.saving = true;
-    ++state.saves;
-    if (const auto report = to_report_.find(partition); report != to_report_.end()) {
-      state.unreported = report->second;
-      to_report_.erase(report);
-    }
-  }
-  while (states_[partition].drops_queued > 0 && log_ != nullptr && log_->status().ok()) {
-    if (!settled_.WaitUntil(mu_, deadline)) break;
-  }
-  PartitionState& state = states_[partition];
-  if (state.drops_queued == 0 && log_ != nullptr) return Save{partition, index, state.life, log_->DurablePosition()};
-  state.saving = false;
-  return absl::UnavailableError(absl::StrCat("partition ", partition,
-                                             ": the end of the replica before is not durable yet; send the snapshot again",
-                                             log_ == nullptr ? "" : absl::StrCat(": ", log_->status().message())));
-}
-
-void ServerLog::EndSave(const Save& save, const absl::Status& status) {
-  MutexLock lock(mu_);
-  PartitionState& state = states_[save.partition];
-  state.saving = false;
-  // A drop that has come meanwhile voids the snapshot too.
-  if (status.ok() && state.life == save.life) {
-    state.last = save.index;
-    state.unreported = 0;
-    if (state.missing <= save.index || !save.of_this_replica) state.missing = 0;
-    if (save.of_this_replica) state.unreported = save.index;
-  }
-  // The snapshot may be there all the same. What this replica goes on with need not be what its sender has.
-  if (absl::IsUnknown(status) && log_ != nullptr) {
-    const uint64_t last = std::max(state.last, state.missing);
-    QueueDrop(save.partition, state);
-    if (last > 0) NoteMissing(save.partition, state, last);
-  }
-  if (state.unreported == 0) return;
-  late_.push_back(save.partition);
-  background_work_.NotifyAll();
-}
-
-void ServerLog::OnDurable(absl::Span<const DurableIndex> durable) {
-  bool awaited = false;
-  MutexLock lock(mu_);
-  for (const DurableIndex& entry : durable) {
+  for (const DurableRecord& entry : durable) {
     PartitionState& state = states_[entry.partition];
-    if (entry.dropped) {
-      --state.drops_queued;
-      awaited = true;
-      continue;
-    }
+    if (entry.is_cut) --state.cuts_queued;
     if (const auto left = unsettled_.find(entry.partition); left != unsettled_.end() && left->second <= entry.index) {
       unsettled_.erase(left);
-      awaited = true;
     }
-    // Of a replica that is gone.
-    if (state.drops_queued > 0) continue;
-    if (state.saving) {
-      state.unreported = entry.index;
-      continue;
-    }
-    NoteReport(entry.partition, entry.index);
+    // Of the replica before.
+    if (state.cuts_queued > 0) continue;
+    state.durable = entry.is_cut ? entry.index : std::max(state.durable, entry.index);
+    to_report_.insert(entry.partition);
   }
-  if (awaited) settled_.NotifyAll();
-}
-
-void ServerLog::NoteReport(uint32_t partition, uint64_t index) {
-  uint64_t& noted = to_report_[partition];
-  noted = std::max(noted, index);
+  settled_.NotifyAll();
   report_work_.NotifyAll();
 }
 
 void ServerLog::RunReports() {
-  struct Report {
-    uint32_t partition = 0;
-    uint64_t index = 0;
-    uint64_t life = 0;
-    bool taken = false;
-  };
-  bool any_busy = false;
+  std::vector<uint32_t> busy;
   while (true) {
-    std::vector<Report> reports;
+    absl::btree_set<uint32_t> reports;
     {
       MutexLock lock(mu_);
-      if (any_busy && !reports_end_) report_work_.WaitUntil(mu_, After(kBusyInterval));
+      if (!busy.empty() && !reports_end_) report_work_.WaitUntil(mu_, After(kBusyInterval));
+      to_report_.insert(busy.begin(), busy.end());
       while (to_report_.empty() && !reports_end_) report_work_.WaitUntil(mu_, After(kReportInterval));
-      if (to_report_.empty() || (any_busy && reports_end_)) return;
-      for (const auto& [partition, index] : to_report_) {
-        PartitionState& state = states_[partition];
-        ++state.reporting;
-        reports.push_back({partition, index, state.life});
-      }
-      to_report_.clear();
+      if (to_report_.empty() || (!busy.empty() && reports_end_)) return;
+      reports.swap(to_report_);
     }
-    for (Report& report : reports) report.taken = events_.durable(report.partition, report.index);
-    any_busy = false;
-    MutexLock lock(mu_);
-    for (const Report& report : reports) {
-      PartitionState& state = states_[report.partition];
-      --state.reporting;
-      if (report.taken || state.life != report.life || state.drops_queued > 0) continue;
-      any_busy = true;
-      NoteReport(report.partition, report.index);
+    busy.clear();
+    for (const uint32_t partition : reports) {
+      if (!events_.durable(partition)) busy.push_back(partition);
     }
-  }
-}
-
-void ServerLog::NoteUnreported() {
-  for (const uint32_t partition : std::exchange(late_, {})) {
-    PartitionState& state = states_[partition];
-    if (state.unreported == 0 || state.saving) continue;
-    NoteReport(partition, std::exchange(state.unreported, 0));
   }
 }
 
 std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
-  const auto life = [&]() -> std::optional<uint64_t> {
+  // Nothing while a cut is queued: if a snapshot of what comes behind it were there first, it could be taken for one of
+  // the log as it was.
+  const auto cuts = [&]() -> std::optional<uint64_t> {
     MutexLock lock(mu_);
     const PartitionState& state = states_[partition];
-    if (state.last == 0 || state.drops_queued > 0) return std::nullopt;
-    return state.life;
+    if (state.last == 0 || state.cuts_queued > 0) return std::nullopt;
+    return state.cuts;
   };
-  const std::optional<uint64_t> before = life();
+  const std::optional<uint64_t> before = cuts();
   if (!before.has_value()) return std::nullopt;
   std::optional<HeldSnapshot> held = events_.hold(partition);
-  // A replica whose log has ended meanwhile, or has not begun, is not to come back by its snapshot.
-  if (!held.has_value() || held->log_index() == 0 || life() != before) return std::nullopt;
+  if (!held.has_value() || held->log_index() == 0 || cuts() != before) return std::nullopt;
   return held;
-}
-
-std::chrono::milliseconds ServerLog::WriteMissing() {
-  std::vector<uint32_t> partitions;
-  {
-    MutexLock lock(mu_);
-    partitions.swap(missing_);
-  }
-  std::chrono::milliseconds pause{0};
-  for (const uint32_t partition : partitions) {
-    const absl::Status status = WriteMissing(partition);
-    if (!status.ok() && !absl::IsUnavailable(status)) {
-      spdlog::warn("partition {} has changes that are not in the log: {}", partition, status.ToString());
-    }
-    if (!status.ok()) {
-      pause =
-          std::max(pause, absl::IsUnavailable(status) ? options_.compaction_interval : options_.compaction_retry_interval);
-    }
-    MutexLock lock(mu_);
-    if (states_[partition].missing > 0) missing_.push_back(partition);
-  }
-  return pause;
-}
-
-absl::Status ServerLog::WriteMissing(uint32_t partition) {
-  Moment at;
-  {
-    MutexLock lock(mu_);
-    const PartitionState& state = states_[partition];
-    // A snapshot that was being saved has brought it.
-    if (state.missing == 0) return absl::OkStatus();
-    if (state.saving) return absl::UnavailableError("a snapshot is being saved");
-    at = {state.life, state.saves};
-  }
-  std::optional<HeldSnapshot> held = events_.hold(partition);
-  // What it gets comes with a snapshot.
-  const bool is_there = held.has_value() && held->log_index() > 0;
-  absl::StatusOr<Save> save = absl::AbortedError("there is nothing to save");
-  if (is_there) save = BeginSave(partition, held->log_index(), at);
-  if (absl::IsAborted(save.status())) {
-    MutexLock lock(mu_);
-    PartitionState& state = states_[partition];
-    if (state.life == at.life && state.saves == at.saves) state.missing = 0;
-    return absl::OkStatus();
-  }
-  PAWL_RETURN_IF_ERROR(save.status());
-  save->of_this_replica = true;
-  absl::Status status = WriteSnapshot(*save, *std::move(held));
-  EndSave(*save, status);
-  return status;
 }
 
 void ServerLog::NoteDamage(const std::string& path, const absl::Status& damage,
@@ -555,19 +423,15 @@ NodeLog::ScrubFigures ServerLog::scrub_figures() const {
 
 void ServerLog::RunBackground() {
   auto next_round = std::chrono::steady_clock::now();
-  auto next_missing = next_round;
   auto next_repair = next_round;
   while (true) {
     {
       MutexLock lock(mu_);
       const auto next_look = After(options_.compaction_interval);
-      while (!stopping_ && late_.empty() && (missing_.empty() || std::chrono::steady_clock::now() < next_missing) &&
-             background_work_.WaitUntil(mu_, next_look)) {
+      while (!stopping_ && background_work_.WaitUntil(mu_, next_look)) {
       }
       if (stopping_) return;
-      NoteUnreported();
     }
-    if (std::chrono::steady_clock::now() >= next_missing) next_missing = After(WriteMissing());
     if (std::chrono::steady_clock::now() >= next_repair) next_repair = After(RepairDamaged());
     if (std::chrono::steady_clock::now() < next_round || !compactor_->IsDue()) continue;
     const absl::Status status = compactor_->RunRound();

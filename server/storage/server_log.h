@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -45,10 +46,8 @@ struct ServerLogOptions {
   // How fast files at rest are read again (Scrubber); 0: never.
   uint64_t scrub_bytes_per_s = uint64_t{8} << 20;
   std::chrono::milliseconds scrub_pause{1000};
-  // How long SaveSnapshot waits until the end of the replica before is durable: it holds up whoever wants the replica.
-  std::chrono::milliseconds drop_timeout{1000};
-  // How long Start waits for a disk that fails or does not answer. What it has begun to write by then has to come back from
-  // the system before Start returns; that it waits for it is in the log.
+  // How long Start, AwaitDurable and ReadBack wait for a disk that fails or does not answer. What it has begun to write by
+  // then has to come back from the system before Start returns; that it waits for it is in the log.
   std::chrono::milliseconds start_timeout{30000};
 };
 
@@ -65,10 +64,9 @@ struct ServerLogOptions {
 // Open to Start are for one thread, as is Stop; all others are thread-safe. No event is called with a lock held.
 //
 // Invariants:
-// 1. What the log holds of a partition is one run of its changes, from the first or from a snapshot on: a change that
-//    does not follow is not written: a snapshot of the replica with it in it is, in the background, and then reported.
-// 2. Nothing is reported of a replica that was dropped, or whose snapshot is being saved, so that its successor is
-//    never taken for as far as it was.
+// 1. What the log holds of a partition is one run of its changes, from the first or from a snapshot on.
+// 2. While a cut of a partition's log is queued, nothing of the partition counts as durable, so that the replica is never
+//    taken for as far as the one before was; and no snapshot of it is committed.
 // 3. The thread that writes the log calls no event: reports have a thread of their own, which waits for no partition.
 class ServerLog final : public NodeLog {
  public:
@@ -91,13 +89,13 @@ class ServerLog final : public NodeLog {
   // with the reason, while the disk is full or fails or too much waits.
   absl::Status CheckRoom(uint64_t bytes) const override;
 
-  // ChangeLog. After SaveSnapshot has returned an error, the log may hold nothing of the partition until it has written a
-  // snapshot of the replica as it goes on. UNAVAILABLE: soon again. A partition that was dropped comes back by SaveSnapshot:
-  // if it began with its first change instead, a report of before that is just under way could be taken for its own.
+  // ChangeLog.
+  uint64_t DurableIndex(uint32_t partition) const override;
+  absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
   void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
               std::shared_ptr<const void> owner) override;
-  absl::Status SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
-  void SaveAgain(uint32_t partition, uint64_t index) override;
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
+  void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
   void Drop(uint32_t partition) override;
 
   WriteAheadLogFigures figures() const;
@@ -109,33 +107,11 @@ class ServerLog final : public NodeLog {
   struct PartitionState {
     // The last change in it, queued or in a snapshot; 0: nothing.
     uint64_t last = 0;
-    // Ends that are queued and not durable yet.
-    uint32_t drops_queued = 0;
-    // Grows with every end.
-    uint64_t life = 0;
-    // Calls of Events::durable that are under way.
-    uint32_t reporting = 0;
-    // Of all snapshots that were begun.
-    uint64_t saves = 0;
-    bool saving = false;
-    // Above `last`: the last change that the replica has and the log has not, so that a snapshot of it is wanted.
-    uint64_t missing = 0;
-    // What was not reported because of `saving`.
-    uint64_t unreported = 0;
-  };
-  // A snapshot that is being saved.
-  struct Save {
-    uint32_t partition = 0;
-    uint64_t index = 0;
-    uint64_t life = 0;
-    LogPosition begun;
-    // It is of the replica whose changes the log has or misses, and not what another one puts in its place.
-    bool of_this_replica = false;
-  };
-  // A moment of a partition's log.
-  struct Moment {
-    uint64_t life = 0;
-    uint64_t saves = 0;
+    uint64_t durable = 0;
+    // Cuts that are queued and not durable yet.
+    uint32_t cuts_queued = 0;
+    // All that were ever queued.
+    uint64_t cuts = 0;
   };
 
   ServerLog(Env& env, ServerLogOptions options, std::unique_ptr<FolderLock> lock)
@@ -144,24 +120,15 @@ class ServerLog final : public NodeLog {
   absl::Status BeginLife();
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> RecoverFiles(const PartitionOptions& options);
   absl::Status DeleteFiles();
-  void OnDurable(absl::Span<const DurableIndex> durable);
-  void NoteReport(uint32_t partition, uint64_t index) PAWL_REQUIRES(mu_);
+  void OnDurable(absl::Span<const DurableRecord> durable);
   void RunReports();
   // Until what was recovered and is written again is durable. An error after start_timeout.
   absl::Status AwaitSettled();
-  void QueueDrop(uint32_t partition, PartitionState& state) PAWL_REQUIRES(mu_);
-  // Waits for the end of the replica before, and keeps reports back until EndSave. ABORTED if the partition's log is not
-  // at `at` any more.
-  absl::StatusOr<Save> BeginSave(uint32_t partition, uint64_t index, const std::optional<Moment>& at = std::nullopt);
-  void EndSave(const Save& save, const absl::Status& status);
+  // From here on the partition's log ends at `index`.
+  void NoteCut(uint32_t partition, uint64_t index) PAWL_REQUIRES(mu_);
+  uint64_t DurableIndexLocked(uint32_t partition) const PAWL_REQUIRES(mu_);
   std::optional<HeldSnapshot> Hold(uint32_t partition);
-  void NoteMissing(uint32_t partition, PartitionState& state, uint64_t index) PAWL_REQUIRES(mu_);
-  // Writes snapshots of the partitions of which the log misses changes. How long to wait before the next try.
-  std::chrono::milliseconds WriteMissing();
-  absl::Status WriteMissing(uint32_t partition);
-  absl::Status WriteSnapshot(const Save& save, HeldSnapshot snapshot);
   void RunBackground();
-  void NoteUnreported() PAWL_REQUIRES(mu_);
   void NoteDamage(const std::string& path, const absl::Status& damage, std::optional<SnapshotStore::Snapshot> snapshot);
   // Makes damaged files superfluous: what is in memory is good. How long to wait before the next try.
   std::chrono::milliseconds RepairDamaged();
@@ -182,22 +149,18 @@ class ServerLog final : public NodeLog {
   std::thread reporter_;
 
   mutable Mutex mu_;
-  // An end or something recovered has become durable.
-  CondVar settled_;
+  // Something has become durable.
+  mutable CondVar settled_;
   CondVar background_work_;
   bool stopping_ PAWL_GUARDED_BY(mu_) = false;
   std::unique_ptr<WriteAheadLog> log_ PAWL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint32_t, PartitionState> states_ PAWL_GUARDED_BY(mu_);
   // Of what was recovered and is written again: up to where.
   absl::btree_map<uint32_t, uint64_t> unsettled_ PAWL_GUARDED_BY(mu_);
-  // Partitions of which something may be missing.
-  std::vector<uint32_t> missing_ PAWL_GUARDED_BY(mu_);
   CondVar report_work_;
   bool reports_end_ PAWL_GUARDED_BY(mu_) = false;
-  // What is to be reported, by partition.
-  absl::btree_map<uint32_t, uint64_t> to_report_ PAWL_GUARDED_BY(mu_);
-  // Partitions with something unreported that can be reported now.
-  std::vector<uint32_t> late_ PAWL_GUARDED_BY(mu_);
+  // Partitions of which more is durable than was reported.
+  absl::btree_set<uint32_t> to_report_ PAWL_GUARDED_BY(mu_);
   uint64_t rounds_ PAWL_GUARDED_BY(mu_) = 0;
   // Files that are damaged now, by path; null: segments of the log.
   absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged_ PAWL_GUARDED_BY(mu_);

@@ -114,7 +114,7 @@ class FailpointDeathTest : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Failpoints, FailpointDeathTest,
                          testing::Values("log.write", "log.written", "log.sync", "log.synced", "log.segment_rename",
                                          "log.segment_renamed", "log.delete", "log.deleted", "snapshot.written",
-                                         "snapshot.rename", "snapshot.renamed"),
+                                         "snapshot.rename", "snapshot.renamed", "snapshot.stored"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '.', '_');

@@ -190,7 +190,7 @@ absl::Status ServerLogHarness::Open(const std::string& node, uint64_t job_id) {
     *begun.mutable_job() = HarnessJob(durability_);
     PAWL_RETURN_IF_ERROR(log_->StartAnew(begun));
   }
-  return log_->Start({.durable = [this](uint32_t partition, uint64_t index) { return OnDurable(partition, index); },
+  return log_->Start({.durable = [this](uint32_t partition) { return OnDurable(partition); },
                       .hold = [this](uint32_t partition) -> std::optional<HeldSnapshot> {
                         Replica& replica = replicas_[partition];
                         MutexLock lock(replica.mu);
@@ -236,10 +236,11 @@ absl::Status ServerLogHarness::Install(uint32_t partition, uint64_t index) {
   Partition loaded(partition, HarnessPartitionOptions());
   NewChange change;
   while (loaded.log_index() < index) ApplyNext(loaded, change);
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<StoredSnapshot> stored, log_->StoreSnapshot(partition, HoldSnapshot(loaded)));
   Replica& replica = replicas_[partition];
   MutexLock lock(replica.mu);
-  PAWL_RETURN_IF_ERROR(log_->SaveSnapshot(partition, HoldSnapshot(loaded)));
-  replica.durable = index;
+  log_->Replace(partition, std::move(stored));
+  replica.durable = 0;
   replica.partition = std::make_unique<Partition>(std::move(loaded));
   return absl::OkStatus();
 }
@@ -272,13 +273,13 @@ uint64_t ServerLogHarness::FingerprintAt(uint32_t partition, uint64_t index) {
   return fingerprints[index];
 }
 
-bool ServerLogHarness::OnDurable(uint32_t partition, uint64_t index) {
+bool ServerLogHarness::OnDurable(uint32_t partition) {
   Replica& replica = replicas_[partition];
   if (!replica.mu.TryLock()) return false;
   // Without a partition: a report that was under way when the replica went.
   if (replica.partition != nullptr) {
-    if (replica.partition->log_index() < index) ++wrong_reports_;
-    replica.durable = std::max(replica.durable, index);
+    replica.durable = log_->DurableIndex(partition);
+    if (replica.partition->log_index() < replica.durable) ++wrong_reports_;
   }
   replica.mu.Unlock();
   return true;

@@ -46,7 +46,8 @@ class ServerLogHarness {
   bool WaitAllDurable();
   // As for a primary that another one replaces.
   void Drop(uint32_t partition);
-  // As for a learner whose snapshot comes, of a partition that has seen `index` changes.
+  // As for a learner whose snapshot comes, of a partition that has seen `index` changes; without waiting until it is
+  // durable.
   absl::Status Install(uint32_t partition, uint64_t index);
 
   bool Has(uint32_t partition) { return replicas_[partition].partition != nullptr; }
@@ -66,7 +67,7 @@ class ServerLogHarness {
     std::unique_ptr<Partition> partition;
     uint64_t durable = 0;
   };
-  bool OnDurable(uint32_t partition, uint64_t index);
+  bool OnDurable(uint32_t partition);
 
   Env& env_;
   const ServerLogOptions options_;

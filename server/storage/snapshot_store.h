@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -27,7 +29,7 @@ inline constexpr size_t kSnapshotsKept = 2;
 
 class SnapshotStore;
 
-// A snapshot while it is written. Not thread-safe. Leaves nothing behind unless Commit succeeds.
+// A snapshot while it is written. Not thread-safe. Leaves nothing behind unless Commit succeeds or Keep is called.
 class SnapshotWriter {
  public:
   ~SnapshotWriter();
@@ -35,9 +37,16 @@ class SnapshotWriter {
   absl::Status Append(absl::string_view bytes) { return file_->Append(bytes); }
   // Makes it durable and the partition's newest; deletes the ones too many. Returns the index up to which the
   // partition's log is not needed any more, for WriteAheadLog::Release: that of the oldest snapshot kept; 0 while
-  // there is one alone. ABORTED if the partition was dropped since Begin. UNKNOWN: it may be there, or come back after a
-  // loss of power; a drop makes sure that it does not count.
+  // there is one alone. ABORTED if the partition's log was cut since Begin. UNKNOWN: it may be there, or come back after a
+  // loss of power. REQUIRES: SnapshotStore::Begin.
   absl::StatusOr<uint64_t> Commit();
+
+  // Makes it durable under a name that recovery deletes, unless the log has a cut with this mark. REQUIRES:
+  // SnapshotStore::BeginStored.
+  absl::Status Store();
+  uint64_t mark() const { return id_.mark; }
+  // After Store, once the cut is queued: the file is the log's.
+  void Keep() { committed_ = true; }
 
  private:
   friend class SnapshotStore;
@@ -51,13 +60,16 @@ class SnapshotWriter {
   bool committed_ = false;
 };
 
-// Files <data dir>/snapshots/p<partition>-<index>.snap, each durable before it has this name. Thread-safe.
+// Files <data dir>/snapshots/p<partition>-<index>.snap, each durable before it has this name. One that is to replace a
+// partition's log has the ending .<mark>.stored until the log has the cut. Thread-safe.
 class SnapshotStore {
  public:
   struct Snapshot {
     uint32_t partition = 0;
     uint64_t index = 0;
     std::string path;
+    // Of a file with the ending .stored.
+    std::optional<uint64_t> stored_mark = std::nullopt;
   };
 
   SnapshotStore(Env& env, absl::string_view data_folder, uint64_t job_id);
@@ -67,19 +79,28 @@ class SnapshotStore {
 
   // Makes the folder and reads which snapshots there are; deletes what was not finished. Before all others.
   absl::Status Open();
-  // The files, oldest first for each partition. Only their names were looked at.
+  // The snapshots that count, oldest first for each partition. Only their names were looked at.
   std::vector<Snapshot> List() const;
+  // For recovery: also the stored ones that Open has found, each after one of the same index.
+  std::vector<Snapshot> ListAll() const;
+  // REQUIRES: List has it.
+  Snapshot Of(uint32_t partition, uint64_t index) const;
 
-  // Begins a snapshot of the state at `index`. `position` is WriteAheadLog::DurablePosition at any time after a drop
+  // Begins a snapshot of the state at `index`. `position` is WriteAheadLog::DurablePosition at any time after a cut
   // of the partition was reported durable and before now.
   absl::StatusOr<std::unique_ptr<SnapshotWriter>> Begin(uint32_t partition, uint64_t index, LogPosition position);
+  // The same of a snapshot that is to replace the partition's log. UNAVAILABLE while there is one like it.
+  absl::StatusOr<std::unique_ptr<SnapshotWriter>> BeginStored(uint32_t partition, uint64_t index, LogPosition position);
   absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenToRead(const Snapshot& snapshot) const;
 
-  // The partition was dropped at `position`: deletes its snapshots that were begun before, durably. One that is being
-  // written cannot be committed any more.
-  absl::Status Drop(uint32_t partition, LogPosition position);
-  // What drops have failed to delete.
-  absl::Status RepeatDrops();
+  // The partition's log was cut at `position`: deletes its snapshots that this voids, and renames the one that replaces
+  // its log, durably. One that is being written cannot be committed any more. After an error this is done as far as
+  // readers see.
+  absl::Status Cut(uint32_t partition, const LogCut& cut, LogPosition position);
+  // What cuts have failed to delete or rename.
+  absl::Status RepeatCuts();
+  // For recovery: a stored snapshot replaces its partition's log.
+  absl::Status Adopt(const Snapshot& stored);
   // Deletes one file, durably.
   absl::Status Delete(const Snapshot& snapshot);
   // Reads all of the file. DATA_LOSS names it and the offset; NOT_FOUND.
@@ -91,8 +112,12 @@ class SnapshotStore {
   friend class SnapshotWriter;
   BlockFileId IdOf(const Snapshot& snapshot) const;
   std::string PathOf(uint32_t partition, uint64_t index) const;
+  std::string StoredPathOf(uint32_t partition, uint64_t index, uint64_t mark) const;
+  absl::StatusOr<std::unique_ptr<SnapshotWriter>> Begin(const BlockFileId& id, std::string temporary);
   absl::StatusOr<uint64_t> Commit(const SnapshotWriter& writer) PAWL_EXCLUDES(mu_);
-  absl::Status DeleteDropped(uint32_t partition, uint64_t packed_position) PAWL_REQUIRES(mu_);
+  absl::Status Store(const SnapshotWriter& writer) PAWL_EXCLUDES(mu_);
+  void Forget(const SnapshotWriter& writer) PAWL_EXCLUDES(mu_);
+  absl::Status FinishCuts() PAWL_REQUIRES(mu_);
   absl::Status SyncNames() PAWL_REQUIRES(mu_);
 
   Env& env_;
@@ -100,11 +125,24 @@ class SnapshotStore {
   const uint64_t job_id_;
 
   mutable Mutex mu_;
-  // By partition and index; the value is the packed position at which it was begun, if known.
-  absl::btree_map<std::pair<uint32_t, uint64_t>, std::optional<uint64_t>> snapshots_ PAWL_GUARDED_BY(mu_);
-  absl::btree_map<uint32_t, uint64_t> dropped_ PAWL_GUARDED_BY(mu_);
+  struct File {
+    // The packed position at which it was begun, if known.
+    std::optional<uint64_t> mark;
+    // PathOf, unless it has not been renamed yet.
+    std::string path;
+  };
+  // By partition and index.
+  absl::btree_map<std::pair<uint32_t, uint64_t>, File> snapshots_ PAWL_GUARDED_BY(mu_);
+  // What Open has found under names of stored ones.
+  std::vector<Snapshot> found_stored_ PAWL_GUARDED_BY(mu_);
+  // Names of stored snapshots whose writer lives, or whose cut is not durable yet.
+  absl::flat_hash_set<std::string> storing_ PAWL_GUARDED_BY(mu_);
+  // Files that cuts have made void and that are not deleted yet.
+  absl::btree_set<std::string> void_ PAWL_GUARDED_BY(mu_);
+  // By partition: where its last cut is, packed.
+  absl::btree_map<uint32_t, uint64_t> cut_ PAWL_GUARDED_BY(mu_);
   uint64_t temporaries_ PAWL_GUARDED_BY(mu_) = 0;
-  // Names have changed since the last sync that succeeded, and one has failed.
+  // Names have changed since the last sync that succeeded.
   bool unsynced_ PAWL_GUARDED_BY(mu_) = false;
 };
 

@@ -77,13 +77,13 @@ TEST_F(SnapshotStoreTest, ADropDeletesOlderSnapshotsAndPreventsThoseBeingWritten
   Restart();
   ASSERT_TRUE(Write(3, 20, {1, 200}).ok());
   auto under_way = store_->Begin(3, 30, {1, 300}).value();
-  ASSERT_TRUE(store_->Drop(3, {1, 300}).ok());
+  ASSERT_TRUE(store_->Cut(3, LogCut(), {1, 300}).ok());
   EXPECT_TRUE(Indices(3).empty());
   EXPECT_EQ(under_way->Commit().status().code(), absl::StatusCode::kAborted);
   under_way.reset();
   EXPECT_TRUE(env_.List("/data/snapshots")->empty());
   EXPECT_EQ(Write(3, 5, {1, 336}).value(), 0u) << "the partition is back";
-  ASSERT_TRUE(store_->Drop(3, {1, 300}).ok());
+  ASSERT_TRUE(store_->Cut(3, LogCut(), {1, 300}).ok());
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{5}));
 }
 
@@ -111,7 +111,7 @@ TEST_F(SnapshotStoreTest, OneThatWasTakenBackDoesNotComeBackAfterTheDropOfItsPar
     auto writer = store.Begin(3, 10, {1, 100}).value();
     env.FailFolderSyncs(1);
     EXPECT_FALSE(writer->Commit().ok());
-    ASSERT_TRUE(store.Drop(3, {1, 200}).ok());
+    ASSERT_TRUE(store.Cut(3, LogCut(), {1, 200}).ok());
     env.CutPower();
     env.RestorePower();
     ASSERT_TRUE(env.List("/data/snapshots")->empty()) << "seed " << seed;
@@ -131,9 +131,54 @@ TEST_F(SnapshotStoreTest, ASnapshotIsThereThoughAnOlderOneCannotBeDeleted) {
 TEST_F(SnapshotStoreTest, ADropThatCouldNotDeleteIsRepeated) {
   ASSERT_TRUE(Write(3, 10).ok());
   env_.FailDeletions(1);
-  EXPECT_FALSE(store_->Drop(3, {1, 300}).ok());
-  ASSERT_TRUE(store_->RepeatDrops().ok());
+  EXPECT_FALSE(store_->Cut(3, LogCut(), {1, 300}).ok());
+  ASSERT_TRUE(store_->RepeatCuts().ok());
   EXPECT_TRUE(env_.List("/data/snapshots")->empty());
+}
+
+TEST_F(SnapshotStoreTest, AStoredSnapshotCountsOnceACutNamesIt) {
+  ASSERT_TRUE(Write(3, 10).ok());
+  auto stored = store_->BeginStored(3, 10, {1, 200}).value();
+  EXPECT_EQ(store_->BeginStored(3, 10, {1, 200}).status().code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(stored->Append("another state").ok());
+  ASSERT_TRUE(stored->Store().ok());
+  EXPECT_EQ(Indices(3), (std::vector<uint64_t>{10}));
+  EXPECT_EQ(env_.List("/data/snapshots")->size(), 2u);
+  stored->Keep();
+  ASSERT_TRUE(Write(3, 20, {1, 200}).ok());
+  ASSERT_TRUE(store_->Cut(3, {10, stored->mark()}, {1, 300}).ok());
+  EXPECT_EQ(Indices(3), (std::vector<uint64_t>{10}));
+  EXPECT_EQ(store_->OpenToRead(store_->List()[0]).value()->NextBlock().value(), "another state");
+  env_.CutPower();
+  env_.RestorePower();
+  EXPECT_EQ(env_.List("/data/snapshots").value(), (std::vector<std::string>{"p000003-00000000000000000010.snap"}));
+}
+
+TEST_F(SnapshotStoreTest, AStoredSnapshotWithoutACutIsNoneAndIsDeleted) {
+  auto stored = store_->BeginStored(3, 10, {1, 200}).value();
+  ASSERT_TRUE(stored->Store().ok());
+  const uint64_t mark = stored->mark();
+  env_.KillProcesses();
+  stored->Keep();
+  stored.reset();
+  Restart();
+  EXPECT_TRUE(Indices(3).empty());
+  ASSERT_EQ(store_->ListAll().size(), 1u);
+  EXPECT_EQ(store_->ListAll()[0].stored_mark, mark);
+  stored = store_->BeginStored(3, 10, {1, 200}).value();
+  ASSERT_TRUE(stored->Store().ok());
+  stored.reset();
+  EXPECT_TRUE(env_.List("/data/snapshots")->empty());
+}
+
+TEST_F(SnapshotStoreTest, ATruncationTakesTheSnapshotsBehindItsIndex) {
+  ASSERT_TRUE(Write(3, 10).ok());
+  ASSERT_TRUE(Write(3, 20).ok());
+  auto under_way = store_->Begin(3, 15, {1, 300}).value();
+  ASSERT_TRUE(store_->Cut(3, {15, std::nullopt}, {1, 300}).ok());
+  EXPECT_EQ(Indices(3), (std::vector<uint64_t>{10}));
+  EXPECT_EQ(under_way->Commit().status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Write(3, 16, {1, 336}).value(), 10u);
 }
 
 TEST_F(SnapshotStoreTest, AFullDiskIsReportedAndCleanedUp) {

@@ -103,7 +103,7 @@ absl::Status StorageHarness::Open() {
     }
   }
   log_ = std::make_unique<WriteAheadLog>(*snapshots_, options_, recovered_,
-                                         [this](absl::Span<const DurableIndex> durable) { OnDurable(durable); });
+                                         [this](absl::Span<const DurableRecord> durable) { OnDurable(durable); });
   recovered_.unsettled.clear();
   return absl::OkStatus();
 }
@@ -123,24 +123,20 @@ bool StorageHarness::WaitDurable(uint32_t partition, bool give_up, std::chrono::
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
     MutexLock lock(mu_);
-    if (durable_[partition] >= index) return true;
+    if (cuts_[partition] == cuts_queued_[partition] && durable_[partition] >= index) return true;
     if ((give_up && !log_->status().ok()) || std::chrono::steady_clock::now() >= deadline) return false;
     changed_.WaitUntil(mu_, std::min(deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds(1)));
   }
 }
 
 bool StorageHarness::Drop(uint32_t partition, bool give_up) {
-  uint64_t drops = 0;
-  {
-    MutexLock lock(mu_);
-    drops = ++drops_queued_[partition];
-  }
+  const uint64_t cut = NoteCut(partition);
   log_->AppendDrop(partition);
   partitions_.erase(partition);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (true) {
     MutexLock lock(mu_);
-    if (drops_[partition] >= drops) return true;
+    if (cuts_[partition] >= cut) return true;
     if ((give_up && !log_->status().ok()) || std::chrono::steady_clock::now() >= deadline) return false;
     changed_.WaitUntil(mu_, std::min(deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds(1)));
   }
@@ -150,9 +146,7 @@ absl::Status StorageHarness::Snapshot(uint32_t partition) {
   const ToyPartition state = partitions_.at(partition);
   const LogPosition begun = log_->DurablePosition();
   PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer, snapshots_->Begin(partition, state.index, begun));
-  std::string bytes(12 + kFillerBytes, 'x');
-  PutNumber(PutNumber(bytes.data(), state.index), state.crc);
-  PAWL_RETURN_IF_ERROR(writer->Append(bytes));
+  PAWL_RETURN_IF_ERROR(writer->Append(SnapshotOf(state)));
   PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, writer->Commit());
   {
     MutexLock lock(mu_);
@@ -161,19 +155,50 @@ absl::Status StorageHarness::Snapshot(uint32_t partition) {
   return log_->Release(partition, releasable, begun);
 }
 
+std::string StorageHarness::SnapshotOf(const ToyPartition& state) {
+  std::string bytes(12 + kFillerBytes, 'x');
+  PutNumber(PutNumber(bytes.data(), state.index), state.crc);
+  return bytes;
+}
+
+uint64_t StorageHarness::NoteCut(uint32_t partition) {
+  MutexLock lock(mu_);
+  return ++cuts_queued_[partition];
+}
+
+absl::Status StorageHarness::Replace(uint32_t partition, const ToyPartition& state) {
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
+                        snapshots_->BeginStored(partition, state.index, log_->DurablePosition()));
+  PAWL_RETURN_IF_ERROR(writer->Append(SnapshotOf(state)));
+  PAWL_RETURN_IF_ERROR(writer->Store());
+  NoteCut(partition);
+  log_->AppendCut(partition, {state.index, writer->mark()});
+  writer->Keep();
+  partitions_[partition] = state;
+  return absl::OkStatus();
+}
+
+void StorageHarness::Truncate(uint32_t partition, const ToyPartition& state) {
+  NoteCut(partition);
+  log_->AppendCut(partition, {state.index, std::nullopt});
+  partitions_[partition] = state;
+}
+
 uint64_t StorageHarness::durable(uint32_t partition) const {
   MutexLock lock(mu_);
+  const auto queued = cuts_queued_.find(partition);
+  if (queued != cuts_queued_.end() && (!cuts_.contains(partition) || cuts_.at(partition) < queued->second)) return 0;
   const auto it = durable_.find(partition);
   return it == durable_.end() ? 0 : it->second;
 }
 
-void StorageHarness::OnDurable(absl::Span<const DurableIndex> durable) {
+void StorageHarness::OnDurable(absl::Span<const DurableRecord> durable) {
   MutexLock lock(mu_);
-  for (const DurableIndex& entry : durable) {
-    if (entry.dropped) {
-      ++drops_[entry.partition];
-      durable_.erase(entry.partition);
-      reported_.erase(entry.partition);
+  for (const DurableRecord& entry : durable) {
+    if (entry.is_cut) {
+      ++cuts_[entry.partition];
+      durable_[entry.partition] = entry.index;
+      reported_[entry.partition] = entry.index;
     } else {
       if (entry.index <= reported_[entry.partition]) std::abort();  // Reported in order.
       reported_[entry.partition] = entry.index;

@@ -60,12 +60,20 @@ class StorageHarness {
   // Writes a snapshot of the state and releases the log.
   absl::Status Snapshot(uint32_t partition);
 
-  // What the log has reported, or a snapshot holds.
+  // From here on the partition is `state`: stores a snapshot of it, and queues that it replaces the log.
+  absl::Status Replace(uint32_t partition, const ToyPartition& state);
+  // The same with what the partition was at state.index.
+  void Truncate(uint32_t partition, const ToyPartition& state);
+
+  // What the log has reported, or a snapshot holds; 0 while a cut is queued.
   uint64_t durable(uint32_t partition) const;
 
  private:
   class Sink;
-  void OnDurable(absl::Span<const DurableIndex> durable);
+  void OnDurable(absl::Span<const DurableRecord> durable);
+  // A cut is about to be queued: its number.
+  uint64_t NoteCut(uint32_t partition);
+  static std::string SnapshotOf(const ToyPartition& state);
 
   Env& env_;
   const WriteAheadLogOptions options_;
@@ -79,8 +87,8 @@ class StorageHarness {
   std::map<uint32_t, uint64_t> durable_ PAWL_GUARDED_BY(mu_);
   // By the log alone.
   std::map<uint32_t, uint64_t> reported_ PAWL_GUARDED_BY(mu_);
-  std::map<uint32_t, uint64_t> drops_ PAWL_GUARDED_BY(mu_);
-  std::map<uint32_t, uint64_t> drops_queued_ PAWL_GUARDED_BY(mu_);
+  std::map<uint32_t, uint64_t> cuts_ PAWL_GUARDED_BY(mu_);
+  std::map<uint32_t, uint64_t> cuts_queued_ PAWL_GUARDED_BY(mu_);
 
   std::unique_ptr<WriteAheadLog> log_;
 };

@@ -70,6 +70,14 @@ void WriteAheadLog::AppendDrop(uint32_t partition) {
   Enqueue({RecordType::kDrop, partition, 0, ByteView(), nullptr, std::nullopt, 0});
 }
 
+void WriteAheadLog::AppendCut(uint32_t partition, const LogCut& cut) {
+  const auto payload = std::make_shared<const std::string>(EncodeCutMark(cut.mark));
+  MutexLock lock(mu_);
+  last_index_[partition] = cut.index;
+  Enqueue(
+      {RecordType::kTruncate, partition, cut.index, ByteView(payload->data(), payload->size()), payload, std::nullopt, 0});
+}
+
 void WriteAheadLog::Enqueue(QueuedRecord record) {
   queued_bytes_ += CostOf(record.payload.size());
   queue_.push_back(std::move(record));
@@ -87,7 +95,7 @@ void WriteAheadLog::Run() {
     }
     if (!Commit(group)) return;
     marked_ = false;
-    const std::vector<DurableIndex> durable = Settle(group);
+    const std::vector<DurableRecord> durable = Settle(group);
     // Frees the records' memory before somebody acts on their end.
     group.clear();
     durable_(durable);
@@ -159,23 +167,27 @@ void WriteAheadLog::FollowWriter() {
   segments_.back().bytes = position.offset;
 }
 
-std::vector<DurableIndex> WriteAheadLog::Settle(const std::vector<QueuedRecord>& group) {
-  std::vector<DurableIndex> durable;
-  // Where in `durable` a partition is, since its last drop.
+std::vector<DurableRecord> WriteAheadLog::Settle(const std::vector<QueuedRecord>& group) {
+  std::vector<DurableRecord> durable;
+  // Where in `durable` a partition is, since its last cut.
   absl::flat_hash_map<uint32_t, size_t> places;
-  std::vector<std::pair<uint32_t, uint64_t>> drops;
+  // Those in `durable`, with their positions.
+  std::vector<std::pair<LogCut, uint64_t>> cuts;
   bool kept = false;
   uint64_t cost = 0, payload_bytes = 0;
   for (const QueuedRecord& record : group) {
     cost += CostOf(record.payload.size());
     payload_bytes += record.payload.size();
-    if (record.type == RecordType::kDrop) {
-      // What cannot be deleted now is deleted before the segment with the drop is, or by the next recovery.
+    if (record.IsCut()) {
+      std::string payload(record.payload.size(), '\0');
+      record.payload.CopyTo(payload.data());
+      const LogCut cut = *DecodeCut(record.type, record.index, payload);
+      // What cannot be deleted or renamed now is so before the segment with the cut is deleted, or by the next recovery.
       const LogPosition position{writer_.settled().segment, record.offset};
-      kept = !snapshots_.Drop(record.partition, position).ok() || kept;
+      kept = !snapshots_.Cut(record.partition, cut, position).ok() || kept;
       places.erase(record.partition);
-      durable.push_back({record.partition, 0, true});
-      drops.emplace_back(record.partition, position.Pack());
+      durable.push_back({record.partition, cut.index, true});
+      cuts.emplace_back(cut, position.Pack());
       continue;
     }
     const auto [place, is_new] = places.try_emplace(record.partition, durable.size());
@@ -183,15 +195,16 @@ std::vector<DurableIndex> WriteAheadLog::Settle(const std::vector<QueuedRecord>&
     durable[place->second].index = record.index;
   }
   MutexLock lock(mu_);
-  for (const DurableIndex& entry : durable) {
-    if (entry.dropped) {
-      for (SegmentUse& use : segments_) use.last_index.erase(entry.partition);
+  auto next_cut = cuts.begin();
+  for (const DurableRecord& entry : durable) {
+    if (entry.is_cut) {
+      const auto& [cut, position] = *next_cut++;
+      for (SegmentUse& use : segments_) use.Cut(entry.partition, cut);
       released_.erase(entry.partition);
-    } else {
-      segments_.back().last_index[entry.partition] = entry.index;
+      cut_[entry.partition] = position;
     }
+    if (entry.index > 0) segments_.back().last_index[entry.partition] = entry.index;
   }
-  for (const auto& [partition, position] : drops) dropped_[partition] = position;
   segments_.back().kept = segments_.back().kept || kept;
   queued_bytes_ -= cost;
   figures_.records += group.size();
@@ -215,8 +228,8 @@ void WriteAheadLog::EndSegment() {
 absl::Status WriteAheadLog::Release(uint32_t partition, uint64_t index, LogPosition begun) {
   {
     MutexLock lock(mu_);
-    const auto dropped = dropped_.find(partition);
-    if (dropped != dropped_.end() && begun.Pack() <= dropped->second) return absl::OkStatus();
+    const auto cut = cut_.find(partition);
+    if (cut != cut_.end() && begun.Pack() <= cut->second) return absl::OkStatus();
     uint64_t& released = released_[partition];
     released = std::max(released, index);
   }
@@ -238,7 +251,7 @@ absl::Status WriteAheadLog::DeleteUnneeded() {
       oldest = segments_.front().segment;
       kept = segments_.front().kept;
     }
-    if (kept) PAWL_RETURN_IF_ERROR(snapshots_.RepeatDrops());
+    if (kept) PAWL_RETURN_IF_ERROR(snapshots_.RepeatCuts());
     // One by one, so that what a crash leaves is always without a hole.
     if (PAWL_FAILPOINT("log.delete")) return absl::DataLossError("failpoint log.delete");
     absl::Status status = env_.Delete(JoinPath(log_folder_, SegmentFileName(oldest)));

@@ -24,11 +24,11 @@
 
 namespace pawl {
 
-// All records of the partition up to `index` are durable; or, if `dropped`, its end is.
-struct DurableIndex {
+// All records of the partition up to `index` are durable; or, if `is_cut`, a cut of its log at `index` is.
+struct DurableRecord {
   uint32_t partition = 0;
   uint64_t index = 0;
-  bool dropped = false;
+  bool is_cut = false;
 };
 
 struct WriteAheadLogOptions {
@@ -69,7 +69,7 @@ class WriteAheadLog {
  public:
   // Called by the log's thread, without locks, in the order of the log: for each partition the highest durable index
   // of a group. May call Append.
-  using DurableCallback = std::function<void(absl::Span<const DurableIndex>)>;
+  using DurableCallback = std::function<void(absl::Span<const DurableRecord>)>;
 
   // REQUIRES: `snapshots` outlives it.
   WriteAheadLog(SnapshotStore& snapshots, WriteAheadLogOptions options, RecoveredLog recovered, DurableCallback durable);
@@ -79,7 +79,7 @@ class WriteAheadLog {
   // Queues a record. `payload` is not copied: `owner` keeps its memory until the record is durable. Never waits and
   // never refuses, so it may be called under a partition's lock, whose order is then the order of the log, and for
   // what has been applied already. REQUIRES: the indices of a partition grow: by one, or, after its snapshot at
-  // index - 1 was committed, from any other.
+  // index - 1 was committed, from any other. After a cut they go on behind its index.
   void Append(uint32_t partition, uint64_t index, const ByteView& payload, std::shared_ptr<const void> owner);
 
   // Whether a record with so many bytes of payload would keep to max_queued_bytes: to be asked before a change is
@@ -87,15 +87,17 @@ class WriteAheadLog {
   bool HasRoom(uint64_t payload_bytes) const;
 
   // Queues the end of the partition: this server no longer holds a replica of it. When it is durable, its snapshots
-  // are deleted and then it is reported with `dropped`. The partition may come back after that, from a snapshot of
-  // any index or from nothing with record 1; not before. Never refused: there are only so many partitions.
+  // are deleted and then it is reported with `is_cut`. The partition may begin again with record 1 at once.
   void AppendDrop(uint32_t partition);
+  // Queues a cut of the partition's log at cut.index, for SnapshotStore::Cut when it is durable; then it is reported with
+  // `is_cut`. No snapshot of what comes behind may be committed before that.
+  void AppendCut(uint32_t partition, const LogCut& cut);
 
   // The partition's records up to `index` are not needed any more (SnapshotWriter::Commit says up to which). `begun`
-  // is the position that its newest snapshot was begun with: nothing happens if the partition was dropped since.
+  // is any position from before that was known to be so: nothing happens if its log was cut since.
   // Segments that nobody needs are deleted, oldest first, in the caller's thread.
   absl::Status Release(uint32_t partition, uint64_t index, LogPosition begun);
-  // Deletes the segments that nobody needs since partitions were dropped.
+  // Deletes the segments that nobody needs since partitions' logs were cut.
   absl::Status DeleteUnneeded();
 
   // The partitions that need the oldest segment: a snapshot of each of them makes the log shorter. Empty if there is
@@ -120,7 +122,7 @@ class WriteAheadLog {
   // Writes the group, however often it takes. False if it was given up because the log ends.
   bool Commit(std::vector<QueuedRecord>& group);
   // What a group that is durable changes.
-  std::vector<DurableIndex> Settle(const std::vector<QueuedRecord>& group);
+  std::vector<DurableRecord> Settle(const std::vector<QueuedRecord>& group);
   uint64_t CostOf(uint64_t payload_bytes) const { return kRecordHeaderBytes + sizeof(QueuedRecord) + payload_bytes; }
   void Enqueue(QueuedRecord record) PAWL_REQUIRES(mu_);
   // Brings segments_ up to what the writer has reached.
@@ -155,8 +157,8 @@ class WriteAheadLog {
   // Of the last record queued of each partition.
   absl::flat_hash_map<uint32_t, uint64_t> last_index_ PAWL_GUARDED_BY(mu_);
   absl::flat_hash_map<uint32_t, uint64_t> released_ PAWL_GUARDED_BY(mu_);
-  // Where the last drop of a partition is, packed; of this life of the process.
-  absl::flat_hash_map<uint32_t, uint64_t> dropped_ PAWL_GUARDED_BY(mu_);
+  // Where the last cut of a partition is, packed; of this life of the process.
+  absl::flat_hash_map<uint32_t, uint64_t> cut_ PAWL_GUARDED_BY(mu_);
   // Oldest first; the last one is never deleted.
   std::deque<SegmentUse> segments_ PAWL_GUARDED_BY(mu_);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,14 @@
 #include "server/shard/partition_snapshot.h"
 
 namespace pawl {
+namespace {
+
+struct Stored final : StoredSnapshot {
+  uint64_t index = 0;
+  std::string bytes;
+};
+
+}  // namespace
 
 SimulatedLog::SimulatedLog(SimulatedDisk& disk, EventLoop& loop, SeededRandom& random, std::shared_ptr<Life> life,
                            bool forgets)
@@ -48,7 +57,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> SimulatedLog::Recover(co
       }
       PAWL_RETURN_IF_ERROR(ApplyChange(change, owner, std::move(table), *partition));
     }
-    last_[index] = partition->log_index();
+    states_[index] = {partition->log_index(), partition->log_index(), 0};
     partitions.push_back(std::move(partition));
   }
   return partitions;
@@ -58,7 +67,7 @@ absl::Status SimulatedLog::StartAnew(NodeIdentity identity) {
   disk_.partitions.clear();
   identity.set_life(disk_.lives);
   disk_.identity = std::move(identity);
-  last_.clear();
+  states_.clear();
   return absl::OkStatus();
 }
 
@@ -72,48 +81,51 @@ absl::Status SimulatedLog::CheckRoom(uint64_t) const {
   return disk_.full ? absl::ResourceExhaustedError("the disk is full") : absl::OkStatus();
 }
 
+uint64_t SimulatedLog::DurableIndex(uint32_t partition) const {
+  const auto state = states_.find(partition);
+  return state == states_.end() || state->second.cuts_queued > 0 ? 0 : state->second.durable;
+}
+
+absl::Status SimulatedLog::AwaitDurable(uint32_t partition, uint64_t index) const {
+  return DurableIndex(partition) >= index ? absl::OkStatus() : absl::UnavailableError("the disk has not taken it yet");
+}
+
 void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t, const ByteView& entry, std::shared_ptr<const void>) {
   if (!started_) return;
-  uint64_t& last = last_[partition];
-  if (index != last + 1) return;
-  last = index;
+  if (index != states_[partition].last + 1) std::abort();
+  states_[partition].last = index;
   std::string bytes(entry.size(), '\0');
   entry.CopyTo(bytes.data());
-  Enqueue({partition, index, std::move(bytes)});
+  Enqueue({Kind::kEntry, partition, index, std::move(bytes)});
 }
 
-absl::Status SimulatedLog::SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) {
+absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint32_t, HeldSnapshot snapshot) {
   if (disk_.full || disk_.hangs) return absl::UnavailableError("the disk cannot be written");
   // A slow disk.
-  if (random_.Chance(0.05)) return absl::UnavailableError("the end of the replica before is not durable yet");
-  if (last_[partition] > 0) Drop(partition);
-  Write(queue_.size());
-  const uint64_t index = snapshot.log_index();
-  std::string bytes;
-  while (!snapshot.at_end()) snapshot.Read(1 << 20, bytes);
-  if (index > 0) disk_.partitions[partition] = {std::move(bytes), index, {}};
-  last_[partition] = index;
-  return absl::OkStatus();
+  if (random_.Chance(0.05)) return absl::UnavailableError("another one is being written");
+  // A crash discards it: the disk gets it with the record that makes it count.
+  auto stored = std::make_unique<Stored>();
+  stored->index = snapshot.log_index();
+  if (stored->index == 0) return stored;
+  while (!snapshot.at_end()) snapshot.Read(1 << 20, stored->bytes);
+  return stored;
 }
 
-void SimulatedLog::SaveAgain(uint32_t partition, uint64_t index) {
-  Drop(partition);
-  if (index == 0) return;
-  loop_.Schedule(MonotonicDuration::zero(), life_, "save again", [this, partition] {
-    if (last_[partition] > 0) return;
-    std::optional<HeldSnapshot> held = events_.hold(partition);
-    if (!held.has_value() || held->log_index() == 0) return;
-    const uint64_t saved = held->log_index();
-    if (!SaveSnapshot(partition, *std::move(held)).ok()) return SaveAgain(partition, saved);
-    events_.durable(partition, saved);
-  });
+void SimulatedLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) {
+  auto& stored = static_cast<Stored&>(*snapshot);
+  EnqueueCut({Kind::kReplacement, partition, stored.index, std::move(stored.bytes)});
 }
 
 void SimulatedLog::Drop(uint32_t partition) {
-  const auto found = last_.find(partition);
-  if (!started_ || found == last_.end() || found->second == 0) return;
-  found->second = 0;
-  Enqueue({partition, 0, ""});
+  if (const auto found = states_.find(partition); found == states_.end() || found->second.last == 0) return;
+  EnqueueCut({Kind::kEnd, partition, 0, ""});
+}
+
+void SimulatedLog::EnqueueCut(Record record) {
+  if (!started_) return;
+  PartitionState& state = states_[record.partition];
+  state = {record.index, 0, state.cuts_queued + 1};
+  Enqueue(std::move(record));
 }
 
 void SimulatedLog::Enqueue(Record record) {
@@ -133,26 +145,28 @@ void SimulatedLog::ScheduleWrite() {
 }
 
 void SimulatedLog::Write(size_t count) {
-  std::map<uint32_t, uint64_t> durable;
+  std::set<uint32_t> durable;
   for (; count > 0; --count) {
     Record record = std::move(queue_.front());
     queue_.pop_front();
-    if (record.index == 0) {
+    PartitionState& state = states_[record.partition];
+    if (record.kind == Kind::kEntry) {
+      SimulatedDisk::StoredPartition& stored = disk_.partitions[record.partition];
+      if (stored.snapshot_index + stored.entries.size() + 1 != record.index) std::abort();
+      stored.entries.push_back(std::move(record.bytes));
+    } else {
+      --state.cuts_queued;
       disk_.partitions.erase(record.partition);
-      durable.erase(record.partition);
-      continue;
+      if (record.index > 0) disk_.partitions[record.partition] = {std::move(record.bytes), record.index, {}};
     }
-    SimulatedDisk::StoredPartition& stored = disk_.partitions[record.partition];
-    if (stored.snapshot_index + stored.entries.size() + 1 != record.index) std::abort();
-    stored.entries.push_back(std::move(record.entry));
-    durable[record.partition] = record.index;
+    // Nothing is told of a replica whose end has come since.
+    if (state.cuts_queued > 0) continue;
+    state.durable = record.index;
+    durable.insert(record.partition);
   }
   if (!life_->alive) return;
-  // Not here: SaveSnapshot is called under a replica's lock. Nothing is told of a replica whose end has come since.
-  for (const auto& [partition, index] : durable) {
-    loop_.Schedule(MonotonicDuration::zero(), life_, "durable", [this, partition = partition, index = index] {
-      if (last_[partition] >= index) events_.durable(partition, index);
-    });
+  for (const uint32_t partition : durable) {
+    loop_.Schedule(MonotonicDuration::zero(), life_, "durable", [this, partition] { events_.durable(partition); });
   }
 }
 

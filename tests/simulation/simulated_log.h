@@ -56,19 +56,31 @@ class SimulatedLog final : public NodeLog {
   absl::Status CheckRoom(uint64_t) const override;
   void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
               std::shared_ptr<const void> owner) override;
-  absl::Status SaveSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
-  void SaveAgain(uint32_t partition, uint64_t index) override;
+  uint64_t DurableIndex(uint32_t partition) const override;
+  absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
+  void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
   void Drop(uint32_t partition) override;
 
  private:
+  enum class Kind { kEntry, kReplacement, kEnd };
   struct Record {
+    Kind kind = Kind::kEntry;
     uint32_t partition = 0;
-    // 0: the partition's end.
     uint64_t index = 0;
-    std::string entry;
+    // An entry or a snapshot.
+    std::string bytes;
+  };
+  struct PartitionState {
+    // The last change on the disk or in the queue.
+    uint64_t last = 0;
+    uint64_t durable = 0;
+    // Records in the queue that end the log as it was.
+    uint32_t cuts_queued = 0;
   };
 
   void Enqueue(Record record);
+  void EnqueueCut(Record record);
   void Write(size_t count);
   void ScheduleWrite();
 
@@ -81,8 +93,7 @@ class SimulatedLog final : public NodeLog {
   bool started_ = false;
   bool writing_ = false;
   std::deque<Record> queue_;
-  // By partition: the last change on the disk or in the queue.
-  std::map<uint32_t, uint64_t> last_;
+  std::map<uint32_t, PartitionState> states_;
 };
 
 }  // namespace pawl

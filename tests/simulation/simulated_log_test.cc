@@ -33,8 +33,8 @@ class SimulatedLogTest : public testing::Test {
   }
   void Start() {
     ASSERT_TRUE(log_->Start({.durable =
-                                 [this](uint32_t partition, uint64_t index) {
-                                   durable_[partition] = index;
+                                 [this](uint32_t partition) {
+                                   if (const uint64_t index = log_->DurableIndex(partition)) durable_[partition] = index;
                                    return true;
                                  },
                              .hold = nullptr})
@@ -50,6 +50,12 @@ class SimulatedLogTest : public testing::Test {
     change.sender.set_incarnation(change.index);
     const OutgoingMessage entry = EncodeLogEntry(change, nullptr);
     log_->Append(partition, change.index, change.term, entry.bytes, entry.owner);
+  }
+  void Replace(const Partition& partition) {
+    auto stored = log_->StoreSnapshot(partition.index(), HoldSnapshot(partition));
+    while (!stored.ok()) stored = log_->StoreSnapshot(partition.index(), HoldSnapshot(partition));
+    log_->Replace(partition.index(), *std::move(stored));
+    index_[partition.index()] = partition.log_index();
   }
   void Settle() {
     while (loop_.Step()) {
@@ -118,22 +124,36 @@ TEST_F(SimulatedLogTest, ADroppedPartitionIsGoneAndASnapshotBringsItBack) {
   log_->Drop(1);
   Settle();
   EXPECT_TRUE(disk_.partitions.empty());
-  // It does not follow.
-  Change(1);
-  Settle();
-  EXPECT_TRUE(disk_.partitions.empty());
 
   Partition partition(1, options_);
   for (uint64_t life = 1; life <= 7; ++life) ASSERT_TRUE(partition.TakeOver(0, life).ok());
-  while (!log_->SaveSnapshot(1, HoldSnapshot(partition)).ok()) {
-  }
-  index_[1] = 7;
+  Replace(partition);
   Change(1);
   Settle();
   EXPECT_EQ(durable_[1], 8u);
   Kill();
   Open();
   EXPECT_EQ(Recovered(), (std::map<uint32_t, uint64_t>{{1, 8}}));
+}
+
+TEST_F(SimulatedLogTest, ADeathLeavesTheLogBeforeAReplacementOrTheOneAfterIt) {
+  std::set<uint64_t> kept;
+  for (int life = 0; life < 50; ++life) {
+    ASSERT_TRUE(log_->StartAnew(NodeIdentity()).ok());
+    index_.clear();
+    Change(1);
+    Settle();
+    Partition partition(1, options_);
+    for (uint64_t incarnation = 1; incarnation <= 7; ++incarnation) ASSERT_TRUE(partition.TakeOver(0, incarnation).ok());
+    Replace(partition);
+    EXPECT_EQ(log_->DurableIndex(1), 0u);
+    Change(1);
+    Kill();
+    Open();
+    kept.insert(Recovered().at(1));
+    Start();
+  }
+  EXPECT_EQ(kept, (std::set<uint64_t>{1, 7, 8}));
 }
 
 TEST_F(SimulatedLogTest, NothingIsToldOfAReplicaThatWasDroppedMeanwhile) {
