@@ -12,17 +12,22 @@ namespace pawl {
 namespace {
 
 constexpr absl::string_view kSegmentMagic = "PAWLWAL\n";
-constexpr absl::string_view kRecordMagic = "PWR\xb1";
+constexpr absl::string_view kRecordMagicV1 = "PWR\xb1";
+constexpr absl::string_view kRecordMagic = "PWR\xb2";
+constexpr size_t kRecordHeaderBytesV1 = 36;
+// Magic and checksum.
+constexpr size_t kChecked = 8;
 constexpr size_t kReachedEntryBytes = 12;
 constexpr absl::string_view kSegmentSuffix = ".log";
 constexpr size_t kSegmentDigits = 10;
 
-// Begins with the place, so that a record is valid nowhere else: not as a payload that holds a copy of a log, not in
-// another segment, not in another job.
-uint32_t RecordHeaderCrc(uint64_t job_id, uint64_t segment, uint64_t offset, const char* header) {
+// Over the job's id, in version 1 also the place, which version 2 has in the header, and what follows the checksum. So a
+// record is valid nowhere else: not as a payload that holds a copy of a log, not in another segment, not in another job.
+uint32_t RecordHeaderCrc(uint32_t version, uint64_t job_id, uint64_t segment, uint64_t offset, const char* header) {
   char place[24];
-  PutNumber(PutNumber(PutNumber(place, job_id), segment), offset);
-  return Crc32c(Crc32c(0, place, sizeof(place)), header + 8, kRecordHeaderBytes - 8);
+  const char* end = PutNumber(place, job_id);
+  if (version == 1) end = PutNumber(PutNumber(place + 8, segment), offset);
+  return Crc32c(Crc32c(0, place, end - place), header + kChecked, RecordHeaderBytes(version) - kChecked);
 }
 
 }  // namespace
@@ -44,8 +49,9 @@ std::optional<SegmentHeader> DecodeSegmentHeader(const char* in) {
   const char* const begin = in;
   if (absl::string_view(in, kSegmentMagic.size()) != kSegmentMagic) return std::nullopt;
   in += kSegmentMagic.size();
-  if (TakeNumber<uint32_t>(in) != kLogVersion) return std::nullopt;
   SegmentHeader header;
+  header.version = TakeNumber<uint32_t>(in);
+  if (header.version < 1 || header.version > kLogVersion) return std::nullopt;
   header.job_id = TakeNumber<uint64_t>(in);
   header.segment = TakeNumber<uint64_t>(in);
   header.previous_segment = TakeNumber<uint64_t>(in);
@@ -56,36 +62,49 @@ std::optional<SegmentHeader> DecodeSegmentHeader(const char* in) {
 
 void EncodeRecordHeader(uint64_t job_id, uint64_t segment, uint64_t offset, const RecordHeader& header, char* out) {
   std::memcpy(out, kRecordMagic.data(), kRecordMagic.size());
-  char* next = out + 8;
+  char* next = out + kChecked;
   next = PutNumber(next, header.payload_bytes);
   next = PutNumber(next, header.payload_crc);
   next = PutNumber(next, header.settled);
   next = PutNumber(next, static_cast<uint32_t>(header.type));
   next = PutNumber(next, header.partition);
-  PutNumber(next, header.index);
-  PutNumber(out + 4, RecordHeaderCrc(job_id, segment, offset, out));
+  next = PutNumber(next, static_cast<uint32_t>(offset));
+  next = PutNumber(next, header.index);
+  next = PutNumber(next, header.term);
+  PutNumber(next, segment);
+  PutNumber(out + 4, RecordHeaderCrc(kLogVersion, job_id, segment, offset, out));
 }
 
-std::optional<RecordHeader> DecodeRecordHeader(uint64_t job_id, uint64_t segment, uint64_t offset, const char* in) {
-  if (absl::string_view(in, kRecordMagic.size()) != kRecordMagic) return std::nullopt;
+size_t RecordHeaderBytes(uint32_t version) { return version == 1 ? kRecordHeaderBytesV1 : kRecordHeaderBytes; }
+
+absl::string_view RecordMagic(uint32_t version) { return version == 1 ? kRecordMagicV1 : kRecordMagic; }
+
+std::optional<RecordHeader> DecodeRecordHeader(uint32_t version, uint64_t job_id, uint64_t segment, uint64_t offset,
+                                               const char* in) {
+  const absl::string_view magic = RecordMagic(version);
+  if (absl::string_view(in, magic.size()) != magic) return std::nullopt;
   const char* const begin = in;
-  in += kRecordMagic.size();
-  if (TakeNumber<uint32_t>(in) != RecordHeaderCrc(job_id, segment, offset, begin)) return std::nullopt;
+  in += magic.size();
+  if (TakeNumber<uint32_t>(in) != RecordHeaderCrc(version, job_id, segment, offset, begin)) return std::nullopt;
   RecordHeader header;
   header.payload_bytes = TakeNumber<uint32_t>(in);
   header.payload_crc = TakeNumber<uint32_t>(in);
   header.settled = TakeNumber<uint32_t>(in);
   const auto type = TakeNumber<uint32_t>(in);
   header.partition = TakeNumber<uint32_t>(in);
+  if (version > 1 && TakeNumber<uint32_t>(in) != offset) return std::nullopt;
   header.index = TakeNumber<uint64_t>(in);
-  if (type < 1 || type > 5 || header.payload_bytes > kMaxRecordPayloadBytes || header.settled > offset) {
+  if (version > 1) {
+    header.term = TakeNumber<uint64_t>(in);
+    if (TakeNumber<uint64_t>(in) != segment) return std::nullopt;
+  }
+  if (type < 1 || type > (version == 1 ? 4 : 5) || header.payload_bytes > kMaxRecordPayloadBytes ||
+      header.settled > offset) {
     return std::nullopt;
   }
   header.type = static_cast<RecordType>(type);
   return header;
 }
-
-absl::string_view RecordMagic() { return kRecordMagic; }
 
 std::string EncodeReached(const ReachedIndices& reached) {
   std::string payload(reached.size() * kReachedEntryBytes, '\0');

@@ -13,9 +13,10 @@
 
 namespace pawl {
 
-inline constexpr uint32_t kLogVersion = 1;
+// What is written. Segments of version 1 are read too.
+inline constexpr uint32_t kLogVersion = 2;
 inline constexpr size_t kSegmentHeaderBytes = 48;
-inline constexpr size_t kRecordHeaderBytes = 36;
+inline constexpr size_t kRecordHeaderBytes = 56;
 // A record is one gRPC message's part for one partition; messages end at 64 MiB.
 inline constexpr size_t kMaxRecordPayloadBytes = 64u << 20;
 // Offsets within a segment are 32 bits wide, and a reader holds a whole segment in memory.
@@ -50,12 +51,15 @@ struct SegmentHeader {
   // The segment before, or 0, and how many of its bytes count: what lies behind them is void.
   uint64_t previous_segment = 0;
   uint64_t previous_bytes = 0;
+  uint32_t version = kLogVersion;
 };
 
 struct RecordHeader {
   RecordType type = RecordType::kData;
   uint32_t partition = 0;
   uint64_t index = 0;
+  // Of the primary that made the change; 0 in version 1.
+  uint64_t term = 0;
   uint32_t payload_bytes = 0;
   uint32_t payload_crc = 0;
   // Every byte of the segment before this offset was acknowledged before this record was written.
@@ -78,10 +82,12 @@ std::optional<SegmentHeader> DecodeSegmentHeader(const char* in);
 
 // Writes the header of a record that begins at `offset` of `segment`. REQUIRES: kRecordHeaderBytes at `out`.
 void EncodeRecordHeader(uint64_t job_id, uint64_t segment, uint64_t offset, const RecordHeader& header, char* out);
-// Nothing if the bytes are not the header of a record at this very place. REQUIRES: kRecordHeaderBytes at `in`.
-std::optional<RecordHeader> DecodeRecordHeader(uint64_t job_id, uint64_t segment, uint64_t offset, const char* in);
-// What every record begins with, to search for one.
-absl::string_view RecordMagic();
+// How the records of a segment of that version begin. REQUIRES: a version that DecodeSegmentHeader accepts.
+size_t RecordHeaderBytes(uint32_t version);
+absl::string_view RecordMagic(uint32_t version);
+// Nothing if the bytes are not the header of a record at this very place. REQUIRES: RecordHeaderBytes at `in`.
+std::optional<RecordHeader> DecodeRecordHeader(uint32_t version, uint64_t job_id, uint64_t segment, uint64_t offset,
+                                               const char* in);
 
 // The payload of a kReached record: pairs of partition and index.
 using ReachedIndices = std::vector<std::pair<uint32_t, uint64_t>>;

@@ -41,12 +41,14 @@ absl::StatusOr<LogSegment> ReadRecords(Env& env, const std::string& log_folder, 
   PAWL_ASSIGN_OR_RETURN(result.header, CheckHeader(result.path, job_id, segment, contents));
   result.bytes = std::make_shared<const std::string>(std::move(contents));
   const absl::string_view bytes = absl::string_view(*result.bytes).substr(0, limit);
+  const uint32_t version = result.header.version;
+  const size_t header_bytes = RecordHeaderBytes(version);
   uint64_t offset = kSegmentHeaderBytes;
   result.settled = kSegmentHeaderBytes;
-  while (bytes.size() >= offset + kRecordHeaderBytes) {
-    const std::optional<RecordHeader> header = DecodeRecordHeader(job_id, segment, offset, bytes.data() + offset);
+  while (bytes.size() >= offset + header_bytes) {
+    const std::optional<RecordHeader> header = DecodeRecordHeader(version, job_id, segment, offset, bytes.data() + offset);
     if (!header.has_value()) break;
-    const uint64_t payload = offset + kRecordHeaderBytes;
+    const uint64_t payload = offset + header_bytes;
     if (bytes.size() - payload < header->payload_bytes ||
         header->payload_crc != Crc32c(0, bytes.data() + payload, header->payload_bytes)) {
       break;
@@ -61,8 +63,8 @@ absl::StatusOr<LogSegment> ReadRecords(Env& env, const std::string& log_folder, 
                                     " is acknowledged, where no group of records ends"));
       }
     }
-    result.records.push_back(
-        {header->type, header->partition, header->index, offset, bytes.substr(payload, header->payload_bytes)});
+    result.records.push_back({header->type, header->partition, header->index, header->term, offset,
+                              bytes.substr(payload, header->payload_bytes)});
     result.settled = header->settled;
     offset = payload + header->payload_bytes;
   }
@@ -72,10 +74,11 @@ absl::StatusOr<LogSegment> ReadRecords(Env& env, const std::string& log_folder, 
 
 // Where the first record is, from `from` on, that was written when the byte at `from` had been acknowledged. A whole
 // header is enough: it is valid at its own place alone.
-std::optional<uint64_t> FindProofOfDamage(absl::string_view bytes, uint64_t job_id, uint64_t segment, uint64_t from) {
+std::optional<uint64_t> FindProofOfDamage(absl::string_view bytes, const SegmentHeader& of, uint64_t from) {
+  const absl::string_view magic = RecordMagic(of.version);
   size_t at = from;
-  while ((at = bytes.find(RecordMagic(), at)) != absl::string_view::npos && bytes.size() - at >= kRecordHeaderBytes) {
-    const std::optional<RecordHeader> header = DecodeRecordHeader(job_id, segment, at, bytes.data() + at);
+  while ((at = bytes.find(magic, at)) != absl::string_view::npos && bytes.size() - at >= RecordHeaderBytes(of.version)) {
+    const std::optional<RecordHeader> header = DecodeRecordHeader(of.version, of.job_id, of.segment, at, bytes.data() + at);
     if (header.has_value() && header->settled > from) return at;
     ++at;
   }
@@ -109,7 +112,7 @@ absl::StatusOr<LogSegment> ReadLastSegment(Env& env, const std::string& log_fold
   PAWL_ASSIGN_OR_RETURN(LogSegment result, ReadRecords(env, log_folder, job_id, segment, std::string::npos));
   result.torn_bytes = result.bytes->size() - result.end;
   if (result.torn_bytes == 0) return result;
-  if (const std::optional<uint64_t> proof = FindProofOfDamage(*result.bytes, job_id, segment, result.end)) {
+  if (const std::optional<uint64_t> proof = FindProofOfDamage(*result.bytes, result.header, result.end)) {
     return Damaged(result.path, result.end,
                    absl::StrCat("no whole record begins here, though the one at ", *proof,
                                 " was written after it had been acknowledged"));

@@ -18,6 +18,7 @@ struct LogRecord {
   RecordType type = RecordType::kData;
   uint32_t partition = 0;
   uint64_t index = 0;
+  uint64_t term = 0;
   // Where it begins.
   uint64_t offset = 0;
   // Lies in LogSegment::bytes.

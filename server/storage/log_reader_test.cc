@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/fault_env.h"
@@ -21,7 +22,7 @@ constexpr char kSegment2[] = "/log/0000000002.log";
 
 QueuedRecord Data(uint32_t partition, uint64_t index, const std::string& payload) {
   auto owner = std::make_shared<const std::string>(payload);
-  return {RecordType::kData, partition, index, ByteView(owner->data(), owner->size()), owner, std::nullopt, 0};
+  return {RecordType::kData, partition, index, /*term=*/9, ByteView(owner->data(), owner->size()), owner, std::nullopt, 0};
 }
 
 class LogReaderTest : public testing::Test {
@@ -56,7 +57,7 @@ TEST_F(LogReaderTest, RecordsAreReadBackAlsoFromPieces) {
   std::string piece1 = "ab", piece2, piece3 = "cde";
   ByteView pieces;
   for (const std::string* piece : {&piece1, &piece2, &piece3}) pieces.Append(piece->data(), piece->size());
-  const QueuedRecord record = {RecordType::kData, 4, 8, pieces, nullptr, std::nullopt, 0};
+  const QueuedRecord record = {RecordType::kData, 4, 8, 0, pieces, nullptr, std::nullopt, 0};
   ASSERT_TRUE(Write({Data(3, 7, "seven"), record}).ok());
   ASSERT_TRUE(Write({Data(3, 8, "")}).ok());
   const LogSegment segment = ReadLast().value();
@@ -64,6 +65,7 @@ TEST_F(LogReaderTest, RecordsAreReadBackAlsoFromPieces) {
   EXPECT_EQ(segment.records[0].type, RecordType::kReached);
   EXPECT_EQ(segment.records[1].partition, 3u);
   EXPECT_EQ(segment.records[1].index, 7u);
+  EXPECT_EQ(segment.records[1].term, 9u);
   EXPECT_EQ(segment.records[1].payload, "seven");
   EXPECT_EQ(segment.records[2].partition, 4u);
   EXPECT_EQ(segment.records[2].payload, "abcde");
@@ -243,9 +245,43 @@ TEST_F(LogReaderTest, ASegmentThatCannotBeMadeIsNotPartOfTheLog) {
   EXPECT_EQ(ReadLast(3)->header.previous_segment, 1u);
 }
 
+// What the document of version 1 showed.
+constexpr char kVersion1[] =
+    "5041574c57414c0a010000004d000000"
+    "00000000020000000000000001000000"
+    "00000000d2040000000000005224d322"
+    "505752b12e98e033180000003ec58f32"
+    "30000000030000000000000000000000"
+    "00000000030000000600000000000000"
+    "040000000900000000000000505752b1"
+    "0d5886540400000006363dd030000000"
+    "01000000030000000700000000000000"
+    "70757368505752b17585ecf800000000"
+    "00000000940000000400000000000000"
+    "0000000000000000";
+
+TEST_F(LogReaderTest, ASegmentOfVersion1IsRead) {
+  const std::string bytes = absl::HexStringToBytes(kVersion1);
+  env_.SetContents(kSegment2, bytes);
+  const LogSegment segment = ReadLast(2).value();
+  EXPECT_EQ(segment.header.previous_bytes, 1234u);
+  ASSERT_EQ(segment.records.size(), 3u);
+  EXPECT_EQ(DecodeReached(segment.records[0].payload), (ReachedIndices{{3, 6}, {4, 9}}));
+  EXPECT_EQ(segment.records[1].index, 7u);
+  EXPECT_EQ(segment.records[1].term, 0u);
+  EXPECT_EQ(segment.records[1].payload, "push");
+  EXPECT_EQ(segment.settled, 148u);
+  EXPECT_EQ(segment.end, bytes.size());
+  // Damage before what the last record says is settled.
+  std::string damaged = bytes;
+  damaged[0x92] ^= 1;
+  env_.SetContents(kSegment2, damaged);
+  ExpectDamaged(ReadLast(2).status(), kSegment2, segment.records[1].offset);
+}
+
 TEST_F(LogReaderTest, TheDocumentShowsTheBytes) {
   Begin({1, 1234, 2, {{3, 6}, {4, 9}}});
-  ASSERT_TRUE(Write({Data(3, 7, "push")}).ok());
+  ASSERT_TRUE(Write({Data(3, 7, "push"), {RecordType::kTruncate, 4, 8, 0, ByteView(), nullptr, std::nullopt, 0}}).ok());
   EXPECT_EQ(ReadWorkedBytes("log_format.md"), env_.Contents(kSegment2)) << FormatWorkedBytes(env_.Contents(kSegment2));
 }
 

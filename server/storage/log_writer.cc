@@ -49,8 +49,8 @@ uint64_t LogWriter::Encode(absl::Span<QueuedRecord> records, uint64_t segment, u
     if (!record.payload_crc.has_value()) record.payload_crc = Crc32cOf(record.payload);
     record.offset = offset;
     EncodeRecordHeader(options_.job_id, segment, offset,
-                       {record.type, record.partition, record.index, static_cast<uint32_t>(record.payload.size()),
-                        *record.payload_crc, static_cast<uint32_t>(settled)},
+                       {record.type, record.partition, record.index, record.term,
+                        static_cast<uint32_t>(record.payload.size()), *record.payload_crc, static_cast<uint32_t>(settled)},
                        header);
     fragments_.emplace_back(header, kRecordHeaderBytes);
     header += kRecordHeaderBytes;
@@ -62,7 +62,7 @@ uint64_t LogWriter::Encode(absl::Span<QueuedRecord> records, uint64_t segment, u
 
 std::array<char, kRecordHeaderBytes> LogWriter::EncodeMark(uint64_t segment, uint64_t offset) const {
   std::array<char, kRecordHeaderBytes> mark;
-  EncodeRecordHeader(options_.job_id, segment, offset, {RecordType::kSettled, 0, 0, 0, 0, static_cast<uint32_t>(offset)},
+  EncodeRecordHeader(options_.job_id, segment, offset, {RecordType::kSettled, 0, 0, 0, 0, 0, static_cast<uint32_t>(offset)},
                      mark.data());
   return mark;
 }
@@ -123,7 +123,7 @@ absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
   const std::string reached = EncodeReached({reached_.begin(), reached_.end()});
   std::array<char, kRecordHeaderBytes> reached_header;
   EncodeRecordHeader(options_.job_id, segment, kSegmentHeaderBytes,
-                     {RecordType::kReached, 0, 0, static_cast<uint32_t>(reached.size()),
+                     {RecordType::kReached, 0, 0, 0, static_cast<uint32_t>(reached.size()),
                       Crc32c(0, reached.data(), reached.size()), kSegmentHeaderBytes},
                      reached_header.data());
   fragments_.clear();

@@ -22,6 +22,7 @@ struct QueuedRecord {
   RecordType type = RecordType::kData;
   uint32_t partition = 0;
   uint64_t index = 0;
+  uint64_t term = 0;
   ByteView payload;
   // Keeps the payload's memory.
   std::shared_ptr<const void> owner;

@@ -372,7 +372,7 @@ class Recovery {
         const ByteView payload(record.payload.data(), record.payload.size());
         if (!settled) {
           result_.unsettled.push_back(
-              {RecordType::kData, record.partition, record.index, payload, segment.bytes, std::nullopt, 0});
+              {RecordType::kData, record.partition, record.index, record.term, payload, segment.bytes, std::nullopt, 0});
         }
         if (record.index <= log.snapshot_index) continue;
         const absl::Status status = sink_.Replay(record.partition, record.index, payload, segment.bytes);

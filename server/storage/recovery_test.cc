@@ -1,13 +1,17 @@
 #include "server/storage/recovery.h"
 
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client_lib/base/crc32c.h"
 #include "client_lib/base/fault_env.h"
+#include "client_lib/base/little_endian.h"
 #include "gtest/gtest.h"
+#include "server/storage/log_reader.h"
 #include "server/storage/storage_harness.h"
 
 namespace pawl {
@@ -134,7 +138,7 @@ TEST_F(RecoveryTest, ASnapshotOfAnotherPartitionOrJobIsNotTaken) {
 
 TEST_F(RecoveryTest, MissingSegmentsAndSnapshotsAreDataLoss) {
   ASSERT_TRUE(Start().ok());
-  for (int i = 0; i < 20; ++i) Append(i % 2, 300);
+  for (int i = 0; i < 20; ++i) Append(i % 2, 240);
   Append(0);
   ASSERT_TRUE(server_->Snapshot(0).ok());
   Stop();
@@ -216,6 +220,75 @@ TEST_F(RecoveryTest, ATornTailIsCutAndReported) {
   EXPECT_EQ(env_.FileSize(path).value(), end.offset);
   ASSERT_TRUE(Start().ok());
   EXPECT_TRUE(server_->recovered().notes.empty());
+}
+
+// The bytes of a segment as version 1 has them. `offsets`: where the records of the segment before went, by where they were;
+// then those of this one.
+std::string AsVersion1(const LogSegment& segment, std::map<uint64_t, uint64_t>& offsets) {
+  constexpr size_t kHeaderBytes = 36;
+  std::string bytes = EncodeSegmentHeader(segment.header);
+  PutNumber(bytes.data() + 8, uint32_t{1});
+  PutNumber(bytes.data() + 36, segment.header.previous_segment == 0 ? 0 : offsets.at(segment.header.previous_bytes));
+  PutNumber(bytes.data() + 44, Crc32c(0, bytes.data(), 44));
+  offsets.clear();
+  for (const LogRecord& record : segment.records) {
+    const uint64_t offset = bytes.size();
+    offsets[record.offset] = offset;
+    const RecordHeader header = *DecodeRecordHeader(2, segment.header.job_id, segment.header.segment, record.offset,
+                                                    &(*segment.bytes)[record.offset]);
+    bytes.resize(offset + kHeaderBytes);
+    std::memcpy(&bytes[offset], "PWR\xb1", 4);
+    char* out = &bytes[offset + 8];
+    out = PutNumber(out, header.payload_bytes);
+    out = PutNumber(out, header.payload_crc);
+    out = PutNumber(out, static_cast<uint32_t>(offsets.at(header.settled)));
+    out = PutNumber(out, static_cast<uint32_t>(header.type));
+    PutNumber(PutNumber(out, header.partition), header.index);
+    char place[24];
+    PutNumber(PutNumber(PutNumber(place, segment.header.job_id), segment.header.segment), offset);
+    PutNumber(&bytes[offset + 4], Crc32c(Crc32c(0, place, sizeof(place)), &bytes[offset + 8], kHeaderBytes - 8));
+    bytes.append(record.payload.data(), record.payload.size());
+  }
+  offsets[segment.end] = bytes.size();
+  return bytes;
+}
+
+TEST_F(RecoveryTest, ALogOfVersion1IsRecoveredAndGoneOnWith) {
+  ASSERT_TRUE(Start().ok());
+  for (int i = 0; i < 30; ++i) Append(i % 3);
+  ASSERT_TRUE(server_->Drop(2));
+  ASSERT_TRUE(server_->Snapshot(1).ok());
+  Append(1);
+  Append(0, 300);
+  auto expected = server_->partitions();
+  Stop();
+  const std::vector<std::string> segments = Files(kLog);
+  ASSERT_GT(segments.size(), 3u);
+  std::map<uint64_t, uint64_t> offsets;
+  std::map<std::string, std::string> converted;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const uint64_t number = *ParseSegmentFileName(segments[i]);
+    absl::StatusOr<LogSegment> segment = ReadLastSegment(env_, "/data/log", kHarnessJobId, number);
+    if (i + 1 < segments.size()) {
+      const uint64_t bytes = ReadSegmentHeader(env_, "/data/log", kHarnessJobId, number + 1)->previous_bytes;
+      segment = ReadClosedSegment(env_, "/data/log", kHarnessJobId, number, bytes);
+    }
+    ASSERT_TRUE(segment.ok()) << segment.status();
+    converted[segments[i]] = AsVersion1(*segment, offsets);
+  }
+  for (const auto& [name, bytes] : converted) env_.SetContents(absl::StrCat(kLog, name), bytes);
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(server_->partitions(), expected);
+  Append(1);
+  Append(2);
+  ASSERT_TRUE(server_->Replace(0, {3, 0x1234}).ok());
+  Append(0);
+  expected = server_->partitions();
+  Stop();
+  EXPECT_EQ(ReadSegmentHeader(env_, "/data/log", kHarnessJobId, *ParseSegmentFileName(segments[0]))->version, 1u);
+  EXPECT_EQ(ReadSegmentHeader(env_, "/data/log", kHarnessJobId, *ParseSegmentFileName(Files(kLog).back()))->version, 2u);
+  ASSERT_TRUE(Start().ok());
+  EXPECT_EQ(server_->partitions(), expected);
 }
 
 TEST_F(RecoveryTest, ALogOfAnotherJobIsRefusedWithTheWayOut) {

@@ -263,14 +263,14 @@ absl::Status ServerLog::AwaitDurable(uint32_t partition, uint64_t index) const {
                                              log_ == nullptr ? "" : absl::StrCat(": ", log_->status().message())));
 }
 
-void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t, const ByteView& entry,
+void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
                        std::shared_ptr<const void> owner) {
   MutexLock lock(mu_);
   if (log_ == nullptr) return;
   PartitionState& state = states_[partition];
   if (index != state.last + 1) std::abort();
   state.last = index;
-  log_->Append(partition, index, entry, std::move(owner));
+  log_->Append(partition, index, term, entry, std::move(owner));
 }
 
 absl::StatusOr<std::unique_ptr<StoredSnapshot>> ServerLog::StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) {

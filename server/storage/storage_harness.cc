@@ -113,7 +113,7 @@ bool StorageHarness::Append(uint32_t partition, std::string payload) {
   ToyPartition next = partitions_[partition];
   next.Apply(*owner);
   if (!log_->HasRoom(owner->size())) return false;
-  log_->Append(partition, next.index, ByteView(owner->data(), owner->size()), owner);
+  log_->Append(partition, next.index, /*term=*/1, ByteView(owner->data(), owner->size()), owner);
   partitions_[partition] = next;
   return true;
 }

@@ -50,13 +50,14 @@ WriteAheadLog::~WriteAheadLog() {
   thread_.join();
 }
 
-void WriteAheadLog::Append(uint32_t partition, uint64_t index, const ByteView& payload, std::shared_ptr<const void> owner) {
+void WriteAheadLog::Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& payload,
+                           std::shared_ptr<const void> owner) {
   if (payload.size() > kMaxRecordPayloadBytes) std::abort();
   MutexLock lock(mu_);
   const auto [last, is_new] = last_index_.try_emplace(partition, index);
   if (!is_new && index <= last->second) std::abort();
   last->second = index;
-  Enqueue({RecordType::kData, partition, index, payload, std::move(owner), std::nullopt, 0});
+  Enqueue({RecordType::kData, partition, index, term, payload, std::move(owner), std::nullopt, 0});
 }
 
 bool WriteAheadLog::HasRoom(uint64_t payload_bytes) const {
@@ -67,15 +68,15 @@ bool WriteAheadLog::HasRoom(uint64_t payload_bytes) const {
 void WriteAheadLog::AppendDrop(uint32_t partition) {
   MutexLock lock(mu_);
   last_index_.erase(partition);
-  Enqueue({RecordType::kDrop, partition, 0, ByteView(), nullptr, std::nullopt, 0});
+  Enqueue({RecordType::kDrop, partition, 0, 0, ByteView(), nullptr, std::nullopt, 0});
 }
 
 void WriteAheadLog::AppendCut(uint32_t partition, const LogCut& cut) {
   const auto payload = std::make_shared<const std::string>(EncodeCutMark(cut.mark));
   MutexLock lock(mu_);
   last_index_[partition] = cut.index;
-  Enqueue(
-      {RecordType::kTruncate, partition, cut.index, ByteView(payload->data(), payload->size()), payload, std::nullopt, 0});
+  Enqueue({RecordType::kTruncate, partition, cut.index, 0, ByteView(payload->data(), payload->size()), payload, std::nullopt,
+           0});
 }
 
 void WriteAheadLog::Enqueue(QueuedRecord record) {

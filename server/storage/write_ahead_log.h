@@ -80,7 +80,7 @@ class WriteAheadLog {
   // never refuses, so it may be called under a partition's lock, whose order is then the order of the log, and for
   // what has been applied already. REQUIRES: the indices of a partition grow: by one, or, after its snapshot at
   // index - 1 was committed, from any other. After a cut they go on behind its index.
-  void Append(uint32_t partition, uint64_t index, const ByteView& payload, std::shared_ptr<const void> owner);
+  void Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& payload, std::shared_ptr<const void> owner);
 
   // Whether a record with so many bytes of payload would keep to max_queued_bytes: to be asked before a change is
   // applied, which is refused with RESOURCE_EXHAUSTED otherwise. What other threads append in between counts too.

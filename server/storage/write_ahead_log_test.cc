@@ -75,7 +75,7 @@ TEST_F(WriteAheadLogTest, AppendsOfManyThreadsAreWrittenInGroups) {
     threads.emplace_back([&, t] {
       for (uint64_t i = 1; i <= kRecords; ++i) {
         auto payload = std::make_shared<const std::string>(20, static_cast<char>('a' + t));
-        server_->log().Append(t, i, ByteView(payload->data(), payload->size()), payload);
+        server_->log().Append(t, i, 1, ByteView(payload->data(), payload->size()), payload);
       }
     });
   }
@@ -102,7 +102,7 @@ TEST_F(WriteAheadLogTest, PayloadsAreReleasedOnlyWhenTheyAreDurable) {
   ASSERT_TRUE(server_->WaitDurable(1));
   env_.SetCapacity(env_.UsedBytes());
   auto payload = std::make_shared<const std::string>("payload");
-  server_->log().Append(2, 1, ByteView(payload->data(), payload->size()), payload);
+  server_->log().Append(2, 1, 1, ByteView(payload->data(), payload->size()), payload);
   EXPECT_TRUE(Eventually([&] { return server_->log().figures().failures > 2; }));
   EXPECT_EQ(payload.use_count(), 2);
   env_.SetUnlimited();
@@ -126,7 +126,7 @@ TEST_F(WriteAheadLogTest, BeyondTheLimitThereIsNoRoomButWhatIsAppliedIsTaken) {
   EXPECT_LE(server_->log().figures().queued_bytes, options.max_queued_bytes);
   // Another thread has asked before.
   const auto applied = std::make_shared<const std::string>(5000, 'y');
-  server_->log().Append(2, 1, ByteView(applied->data(), applied->size()), applied);
+  server_->log().Append(2, 1, 1, ByteView(applied->data(), applied->size()), applied);
   EXPECT_GT(server_->log().figures().queued_bytes, options.max_queued_bytes);
   env_.SetUnlimited();
   EXPECT_TRUE(Eventually([&] { return server_->durable(2) == 1; }));

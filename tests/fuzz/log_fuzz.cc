@@ -48,9 +48,11 @@ void Seal(std::string& bytes) {
     TakeNumber<uint32_t>(in);
     record.payload_crc = Crc32c(0, bytes.data() + payload, record.payload_bytes);
     record.settled = TakeNumber<uint32_t>(in);
-    record.type = static_cast<RecordType>(TakeNumber<uint32_t>(in) % 4 + 1);
+    record.type = static_cast<RecordType>(TakeNumber<uint32_t>(in) % 5 + 1);
     record.partition = TakeNumber<uint32_t>(in) % 4;
+    TakeNumber<uint32_t>(in);
     record.index = TakeNumber<uint64_t>(in);
+    record.term = TakeNumber<uint64_t>(in);
     EncodeRecordHeader(kJobId, 1, offset, record, bytes.data() + offset);
     offset = payload + record.payload_bytes;
   }
@@ -97,7 +99,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     uint64_t at = kSegmentHeaderBytes;
     for (const LogRecord& record : segment->records) {
       Check(record.offset == at, "one after the other");
-      at += kRecordHeaderBytes + record.payload.size();
+      at += RecordHeaderBytes(segment->header.version) + record.payload.size();
     }
     Check(at == segment->end, "the last one ends at the end");
     const auto closed = ReadClosedSegment(env, "/data/log", kJobId, 1, segment->end);
@@ -125,7 +127,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (last == UINT64_MAX) return 0;
   ++last;
   crc = Crc32c(crc, "next", 4);
-  group.push_back({RecordType::kData, 3, last, ByteView("next", 4), nullptr, std::nullopt, 0});
+  group.push_back({RecordType::kData, 3, last, 0, ByteView("next", 4), nullptr, std::nullopt, 0});
   Check(writer.WriteGroup(absl::MakeSpan(group)).ok(), "it can be written to");
   env.CutPower();
   env.RestorePower();
