@@ -39,6 +39,9 @@ class AskedLog final : public ChangeLog {
   absl::Status AwaitDurable(uint32_t, uint64_t) const override { return absl::OkStatus(); }
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override { return nullptr; }
   void Replace(uint32_t, std::unique_ptr<StoredSnapshot>) override {}
+  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override { return absl::NotFoundError(""); }
+  void Truncate(uint32_t, uint64_t) override {}
+  void ReadEntries(uint32_t, uint64_t, uint64_t, size_t, EntriesRead) override {}
   void Drop(uint32_t) override {}
 
   mutable uint64_t asked = 0;

@@ -66,21 +66,18 @@ class ChangeLog {
 
   // The replica as it was after change `index`, from the partition's snapshots and entries. Changes nothing; takes as long
   // as recovering the partition; call it without the replica's lock, while no change of the replica can come. NOT_FOUND: the
-  // log does not reach back that far.
-  virtual absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) {
-    return absl::UnimplementedError("ReadBack");
-  }
+  // log does not reach back that far. UNAVAILABLE: it takes too long to write what is queued.
+  virtual absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) = 0;
   // From here on the partition's log ends at `index`. The durability of the truncation is reported like that of an entry of
-  // that index. REQUIRES: ReadBack(partition, index) has succeeded and nothing was appended since.
-  virtual void Truncate(uint32_t partition, uint64_t index) {}
+  // that index. REQUIRES: ReadBack(partition, index) has succeeded in the last ten minutes, and nothing was appended since.
+  virtual void Truncate(uint32_t partition, uint64_t index) = 0;
 
   // Reads the entries `first` to `last` on a thread of the log's and hands them to `done` there, without locks: all of them,
   // in order; or, if they have more than `max_bytes`, the first ones, at least one. NOT_FOUND: the log does not reach back
-  // to `first` any more. Entries that are queued are waited for. `done` is called once, with ABORTED when the log stops.
+  // to `first` any more. Entries that are queued are waited for. `done` is called once, with ABORTED when the log stops or
+  // is cut meanwhile, and not at all if it has stopped before.
   using EntriesRead = absl::AnyInvocable<void(absl::StatusOr<std::vector<StoredEntry>>)>;
-  virtual void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) {
-    done(absl::UnimplementedError("ReadEntries"));
-  }
+  virtual void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) = 0;
 
   // The partition is not hosted here any more, or begins again with change 1. Does not wait for the disk.
   virtual void Drop(uint32_t partition) = 0;

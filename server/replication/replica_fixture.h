@@ -86,6 +86,9 @@ class HeldLog final : public ChangeLog {
     return nullptr;
   }
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot>) override { replaced.push_back(partition); }
+  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override { return absl::NotFoundError(""); }
+  void Truncate(uint32_t, uint64_t) override {}
+  void ReadEntries(uint32_t, uint64_t, uint64_t, size_t, EntriesRead) override {}
   void Drop(uint32_t partition) override {
     if (on_drop != nullptr) on_drop(partition);
   }

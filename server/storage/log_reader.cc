@@ -108,6 +108,23 @@ absl::StatusOr<LogSegment> ReadClosedSegment(Env& env, const std::string& log_fo
   return result;
 }
 
+std::vector<LogRecord> LiveRecords(const LogSegment& segment, uint32_t partition, uint64_t last_index) {
+  std::vector<LogRecord> live;
+  const auto cut_at = [&](const LogCut& cut) {
+    while (!live.empty() && cut.Voids(live.back().index)) live.pop_back();
+  };
+  for (const LogRecord& record : segment.records) {
+    if (record.partition != partition) continue;
+    if (record.type == RecordType::kData) {
+      live.push_back(record);
+    } else if (const std::optional<LogCut> cut = DecodeCut(record.type, record.index, record.payload)) {
+      cut_at(*cut);
+    }
+  }
+  cut_at({last_index, std::nullopt});
+  return live;
+}
+
 absl::StatusOr<LogSegment> ReadLastSegment(Env& env, const std::string& log_folder, uint64_t job_id, uint64_t segment) {
   PAWL_ASSIGN_OR_RETURN(LogSegment result, ReadRecords(env, log_folder, job_id, segment, std::string::npos));
   result.torn_bytes = result.bytes->size() - result.end;

@@ -48,6 +48,10 @@ absl::StatusOr<SegmentHeader> ReadSegmentHeader(Env& env, const std::string& log
 absl::StatusOr<LogSegment> ReadClosedSegment(Env& env, const std::string& log_folder, uint64_t job_id, uint64_t segment,
                                              uint64_t bytes);
 
+// The inputs of a partition that count, in their order: those that no cut in the segment makes void, up to `last_index`
+// (SegmentUse).
+std::vector<LogRecord> LiveRecords(const LogSegment& segment, uint32_t partition, uint64_t last_index);
+
 // Reads the last segment. What cannot be read at its end is a torn tail, unless a later record proves that it was once
 // acknowledged: then it is DATA_LOSS, naming the file and the offset.
 absl::StatusOr<LogSegment> ReadLastSegment(Env& env, const std::string& log_folder, uint64_t job_id, uint64_t segment);

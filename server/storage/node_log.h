@@ -39,9 +39,10 @@ class NodeLog : public ChangeLog {
   // Deletes whatever is there of another job or node, and writes down who this server is from now on. It is the caller's to
   // know that it may: see HoldsUnfinished.
   virtual absl::Status StartAnew(NodeIdentity identity) = 0;
-  // Begins to write. Returns when everything that was recovered is durable. RESOURCE_EXHAUSTED and others: the disk
-  // does not take it. REQUIRES: Recover or StartAnew has succeeded, and the job writes a log.
-  virtual absl::Status Start(Events events) = 0;
+  // Begins to write. Returns when everything that was recovered is durable. `options` are those of the job, for ReadBack.
+  // RESOURCE_EXHAUSTED and others: the disk does not take it. REQUIRES: Recover or StartAnew has succeeded, and the job
+  // writes a log.
+  virtual absl::Status Start(Events events, const PartitionOptions& options) = 0;
   // Writes what is queued, if it can; afterwards no event is called, and nothing is taken.
   virtual void Stop() = 0;
 

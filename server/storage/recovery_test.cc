@@ -1,5 +1,6 @@
 #include "server/storage/recovery.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -323,6 +324,60 @@ TEST_F(RecoveryTest, AnErrorOfTheSinkNamesTheRecord) {
   const absl::Status status = Recover("/data", snapshots, sink).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StrContains(status.message(), "record 1 of partition 3: not a push")) << status;
+}
+
+// At every write of a cut the power goes.
+TEST_F(RecoveryTest, ALossOfPowerDuringACutLeavesTheLogBeforeOrTheOneAfter) {
+  for (const bool replaces : {true, false}) {
+    int before = 0, after = 0;
+    for (int operations = 0; operations < 40; ++operations) {
+      SCOPED_TRACE(absl::StrCat(replaces ? "Replace " : "Truncate ", operations));
+      FaultEnv env(static_cast<uint64_t>(operations));
+      auto server = std::make_unique<StorageHarness>(env, options_);
+      ASSERT_TRUE(server->Open().ok());
+      std::map<uint64_t, ToyPartition> states;
+      for (int i = 0; i < 20; ++i) {
+        ASSERT_TRUE(server->Append(3, absl::StrCat("old ", i)));
+        ASSERT_TRUE(server->WaitDurable(3));
+        states[server->partition(3).index] = server->partition(3);
+        if (i == 8 || i == 15) {
+          ASSERT_TRUE(server->Snapshot(3).ok());
+        }
+      }
+      const ToyPartition old = server->partition(3);
+      std::vector<ToyPartition> news = {replaces ? ToyPartition{10, 0x1234} : states.at(12)};
+      env.CutPowerAfter(operations);
+      bool cut = true;
+      if (replaces) {
+        cut = server->Replace(3, news[0]).ok();
+      } else {
+        server->Truncate(3, news[0]);
+      }
+      for (int i = 0; i < 3 && cut; ++i) {
+        ASSERT_TRUE(server->Append(3, absl::StrCat("new ", i)));
+        news.push_back(server->partition(3));
+        if (!server->WaitDurable(3, true)) break;
+      }
+      const uint64_t durable = cut ? server->durable(3) : 0;
+      env.CutPower();
+      server = nullptr;
+      env.RestorePower();
+      server = std::make_unique<StorageHarness>(env, options_);
+      const absl::Status status = server->Open();
+      ASSERT_TRUE(status.ok()) << status;
+      const ToyPartition& found = server->partition(3);
+      if (found == old) {
+        EXPECT_EQ(durable, 0u);
+        ++before;
+      } else {
+        EXPECT_NE(std::find(news.begin(), news.end(), found), news.end()) << found.index;
+        EXPECT_GE(found.index, durable);
+        ++after;
+      }
+    }
+    EXPECT_GT(before, 0);
+    EXPECT_GT(after, 0);
+  }
 }
 
 // The acknowledged end of the log, that nothing settled follows, is carried into the next segment together with the

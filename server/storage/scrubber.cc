@@ -47,11 +47,10 @@ void Scrubber::Run() {
       if (!status.ok()) events_.snapshot_damaged(snapshot, status);
       if (!Sleep(std::chrono::nanoseconds::zero())) return;
     }
-    for (const auto& [segment, bytes] : log_.SettledSegments()) {
-      const absl::Status status = Check(bytes, [&, segment = segment, bytes = bytes] {
-        return ReadClosedSegment(env, options_.log_folder, job_id, segment, bytes).status();
-      });
-      if (!status.ok()) events_.segment_damaged(segment, status);
+    for (const SegmentUse& use : log_.Segments()) {
+      const absl::Status status = Check(
+          use.bytes, [&] { return ReadClosedSegment(env, options_.log_folder, job_id, use.segment, use.bytes).status(); });
+      if (!status.ok()) events_.segment_damaged(use.segment, status);
       if (!Sleep(std::chrono::nanoseconds::zero())) return;
     }
   } while (Sleep(options_.pause));

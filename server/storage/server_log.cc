@@ -18,8 +18,10 @@ namespace {
 constexpr std::chrono::milliseconds kStartInterval{10};
 // How soon a report is tried again of a partition that was busy.
 constexpr std::chrono::milliseconds kBusyInterval{1};
-// How long the thread of reports waits at a time; it is woken for each.
+// How long the threads of reports and of reads wait at a time; they are woken for each.
 constexpr std::chrono::seconds kReportInterval{60};
+// How long the files that ReadBack has read stay for Truncate.
+constexpr std::chrono::minutes kKeptAfterReadBack{10};
 
 std::chrono::steady_clock::time_point After(std::chrono::milliseconds interval) {
   return std::chrono::steady_clock::now() + interval;
@@ -150,9 +152,10 @@ absl::Status ServerLog::DeleteFiles() {
   return absl::OkStatus();
 }
 
-absl::Status ServerLog::Start(Events events) {
+absl::Status ServerLog::Start(Events events, const PartitionOptions& partition_options) {
   if (!recovered_.has_value() || !Logs()) std::abort();
   events_ = std::move(events);
+  partition_options_ = partition_options;
   WriteAheadLogOptions options = options_.log;
   options.data_folder = options_.data_folder;
   options.sync = identity_->job().durability() == FSYNC;
@@ -173,6 +176,7 @@ absl::Status ServerLog::Start(Events events) {
     return status;
   }
   background_ = std::thread([this] { RunBackground(); });
+  reader_ = std::thread([this] { RunReads(); });
   if (options_.scrub_bytes_per_s > 0) {
     const std::string folder = JoinPath(options_.data_folder, kLogFolder);
     scrubber_ = std::make_unique<Scrubber>(
@@ -211,8 +215,10 @@ void ServerLog::Stop() {
     MutexLock lock(mu_);
     stopping_ = true;
     background_work_.NotifyAll();
+    read_work_.NotifyAll();
   }
   if (background_.joinable()) background_.join();
+  if (reader_.joinable()) reader_.join();
   std::unique_ptr<WriteAheadLog> log;
   {
     MutexLock lock(mu_);
@@ -270,6 +276,7 @@ void ServerLog::Append(uint32_t partition, uint64_t index, uint64_t term, const 
   PartitionState& state = states_[partition];
   if (index != state.last + 1) std::abort();
   state.last = index;
+  state.kept_until.reset();
   log_->Append(partition, index, term, entry, std::move(owner));
 }
 
@@ -297,6 +304,7 @@ void ServerLog::NoteCut(uint32_t partition, uint64_t index) {
   state.durable = 0;
   ++state.cuts_queued;
   ++state.cuts;
+  state.kept_until.reset();
 }
 
 void ServerLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) {
@@ -307,6 +315,110 @@ void ServerLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snap
   log_->AppendCut(partition, stored.cut);
   // From here on the file may be needed, also if the log ends before it says that it has the record.
   if (stored.writer != nullptr) stored.writer->Keep();
+}
+
+LogHistory ServerLog::History() const {
+  return LogHistory(*snapshots_, JoinPath(options_.data_folder, kLogFolder), log_->Segments());
+}
+
+absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partition, uint64_t index) {
+  const auto deadline = After(options_.start_timeout);
+  std::optional<LogHistory> history;
+  {
+    MutexLock lock(mu_);
+    states_[partition].kept_until = std::chrono::steady_clock::time_point::max();
+    const auto is_busy = [&]() PAWL_REQUIRES(mu_) {
+      const PartitionState& state = states_[partition];
+      return state.cuts_queued > 0 || state.durable < std::min(index, state.last) || compacting_ == partition;
+    };
+    while (log_ != nullptr && is_busy() && settled_.WaitUntil(mu_, deadline)) {
+    }
+    PartitionState& state = states_[partition];
+    absl::Status status;
+    if (log_ == nullptr || is_busy()) {
+      status = absl::UnavailableError(absl::StrCat("the log of partition ", partition, " is busy"));
+    } else if (state.last < index || log_->Released(partition) > index) {
+      status = absl::NotFoundError(absl::StrCat("the log of partition ", partition, " does not reach to ", index));
+    }
+    if (!status.ok()) {
+      state.kept_until.reset();
+      return status;
+    }
+    history.emplace(History());
+  }
+  absl::StatusOr<std::unique_ptr<Partition>> read = history->ReadBack(partition, index, partition_options_);
+  MutexLock lock(mu_);
+  PartitionState& state = states_[partition];
+  if (read.ok() && state.kept_until.has_value()) {
+    state.kept_until = After(kKeptAfterReadBack);
+  } else {
+    state.kept_until.reset();
+  }
+  return read;
+}
+
+void ServerLog::Truncate(uint32_t partition, uint64_t index) {
+  MutexLock lock(mu_);
+  if (log_ == nullptr) return;
+  // Otherwise what the log goes on from may be gone.
+  if (!states_[partition].kept_until.has_value()) std::abort();
+  NoteCut(partition, index);
+  log_->AppendCut(partition, {index, std::nullopt});
+}
+
+void ServerLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) {
+  MutexLock lock(mu_);
+  if (log_ == nullptr || stopping_) return;
+  reads_.push_back({{partition, first, last, max_bytes}, std::move(done), states_[partition].cuts});
+  read_work_.NotifyAll();
+}
+
+std::vector<ServerLog::Read> ServerLog::TakeReads() {
+  std::vector<Read> taken;
+  std::deque<Read> waiting;
+  for (Read& read : reads_) {
+    const PartitionState& state = states_[read.wanted.partition];
+    if (stopping_ || state.cuts != read.cuts) {
+      read.wanted.Fail(absl::AbortedError("the log was cut or has stopped"));
+    } else if (state.last < read.wanted.last) {
+      read.wanted.Fail(absl::NotFoundError(absl::StrCat("the log ends at ", state.last)));
+    } else if (DurableIndexLocked(read.wanted.partition) < read.wanted.last) {
+      waiting.push_back(std::move(read));
+      continue;
+    }
+    taken.push_back(std::move(read));
+  }
+  reads_.swap(waiting);
+  return taken;
+}
+
+void ServerLog::RunReads() {
+  while (true) {
+    std::vector<Read> reads;
+    std::optional<LogHistory> history;
+    {
+      MutexLock lock(mu_);
+      while ((reads = TakeReads()).empty()) {
+        if (stopping_) return;
+        read_work_.WaitUntil(mu_, After(kReportInterval));
+      }
+      history.emplace(History());
+    }
+    std::vector<WantedEntries> wanted;
+    for (Read& read : reads) wanted.push_back(std::move(read.wanted));
+    history->ReadEntries(absl::MakeSpan(wanted));
+    for (size_t i = 0; i < reads.size(); ++i) {
+      {
+        MutexLock lock(mu_);
+        if (states_[wanted[i].partition].cuts != reads[i].cuts) wanted[i].Fail(absl::AbortedError("the log was cut"));
+      }
+      if (wanted[i].status.ok()) {
+        reads[i].done(std::move(wanted[i].entries));
+      } else {
+        reads[i].done(wanted[i].status);
+      }
+    }
+  }
 }
 
 void ServerLog::Drop(uint32_t partition) {
@@ -333,6 +445,7 @@ void ServerLog::OnDurable(absl::Span<const DurableRecord> durable) {
   }
   settled_.NotifyAll();
   report_work_.NotifyAll();
+  if (!reads_.empty()) read_work_.NotifyAll();
 }
 
 void ServerLog::RunReports() {
@@ -354,19 +467,27 @@ void ServerLog::RunReports() {
   }
 }
 
+void ServerLog::EndCompaction() {
+  compacting_.reset();
+  settled_.NotifyAll();
+}
+
 std::optional<HeldSnapshot> ServerLog::Hold(uint32_t partition) {
-  // Nothing while a cut is queued: if a snapshot of what comes behind it were there first, it could be taken for one of
-  // the log as it was.
-  const auto cuts = [&]() -> std::optional<uint64_t> {
+  uint64_t cuts = 0;
+  {
     MutexLock lock(mu_);
-    const PartitionState& state = states_[partition];
+    EndCompaction();
+    PartitionState& state = states_[partition];
+    if (std::chrono::steady_clock::now() < state.kept_until) return std::nullopt;
+    state.kept_until.reset();
+    // If a snapshot of what comes behind a cut were there before it, it could be taken for one of the log as it was.
     if (state.last == 0 || state.cuts_queued > 0) return std::nullopt;
-    return state.cuts;
-  };
-  const std::optional<uint64_t> before = cuts();
-  if (!before.has_value()) return std::nullopt;
+    cuts = state.cuts;
+    compacting_ = partition;
+  }
   std::optional<HeldSnapshot> held = events_.hold(partition);
-  if (!held.has_value() || held->log_index() == 0 || cuts() != before) return std::nullopt;
+  MutexLock lock(mu_);
+  if (!held.has_value() || held->log_index() == 0 || states_[partition].cuts != cuts) return std::nullopt;
   return held;
 }
 
@@ -433,13 +554,14 @@ void ServerLog::RunBackground() {
       if (stopping_) return;
     }
     if (std::chrono::steady_clock::now() >= next_repair) next_repair = After(RepairDamaged());
-    if (std::chrono::steady_clock::now() < next_round || !compactor_->IsDue()) continue;
-    const absl::Status status = compactor_->RunRound();
+    const bool is_due = std::chrono::steady_clock::now() >= next_round && compactor_->IsDue();
+    const absl::Status status = is_due ? compactor_->RunRound() : absl::OkStatus();
     if (!status.ok()) {
       spdlog::warn("the log in {} grows, since a snapshot cannot be written: {}", options_.data_folder, status.ToString());
       next_round = After(options_.compaction_retry_interval);
     }
     MutexLock lock(mu_);
+    EndCompaction();
     rounds_ = compactor_->rounds();
   }
 }

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "server/shard/partition.h"
 #include "server/shard/partition_snapshot.h"
 #include "server/storage/log_compactor.h"
+#include "server/storage/log_history.h"
 #include "server/storage/node_log.h"
 #include "server/storage/recovery.h"
 #include "server/storage/scrubber.h"
@@ -56,7 +58,7 @@ struct ServerLogOptions {
 //   auto log = ServerLog::Open(Env::Real(), options);           // locks the folder
 //   if (log->identity()) partitions = log->Recover(...);        // then register as this node, in this job
 //   if (the registration's job or node is another) log->StartAnew(identity of the registration);
-//   log->Start({.durable = ..., .hold = ...});                  // before the first routing
+//   log->Start({.durable = ..., .hold = ...}, options);         // before the first routing
 //   ...
 //   log->Stop();                                                // before what the events call is destroyed
 //   log->JobIsOver();                                           // if that is why it stops
@@ -80,7 +82,7 @@ class ServerLog final : public NodeLog {
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options) override;
   absl::Status JobIsOver() override;
   absl::Status StartAnew(NodeIdentity identity) override;
-  absl::Status Start(Events events) override;
+  absl::Status Start(Events events, const PartitionOptions& options) override;
   void Stop() override;
   // Whether that job writes a log at all.
   bool Logs() const { return identity_.has_value() && identity_->job().durability() != MEMORY; }
@@ -96,6 +98,9 @@ class ServerLog final : public NodeLog {
               std::shared_ptr<const void> owner) override;
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
+  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
+  void Truncate(uint32_t partition, uint64_t index) override;
+  void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) override;
   void Drop(uint32_t partition) override;
 
   WriteAheadLogFigures figures() const;
@@ -112,6 +117,16 @@ class ServerLog final : public NodeLog {
     uint32_t cuts_queued = 0;
     // All that were ever queued.
     uint64_t cuts = 0;
+    // After ReadBack, until a Truncate is queued or cannot come: the compactor leaves the partition alone until then, so
+    // that its files go on to reach back.
+    std::optional<std::chrono::steady_clock::time_point> kept_until;
+  };
+  // A call of ReadEntries.
+  struct Read {
+    WantedEntries wanted;
+    EntriesRead done;
+    // PartitionState::cuts when it came.
+    uint64_t cuts = 0;
   };
 
   ServerLog(Env& env, ServerLogOptions options, std::unique_ptr<FolderLock> lock)
@@ -127,7 +142,13 @@ class ServerLog final : public NodeLog {
   // From here on the partition's log ends at `index`.
   void NoteCut(uint32_t partition, uint64_t index) PAWL_REQUIRES(mu_);
   uint64_t DurableIndexLocked(uint32_t partition) const PAWL_REQUIRES(mu_);
+  // For the compactor, which writes one snapshot after the other.
   std::optional<HeldSnapshot> Hold(uint32_t partition);
+  void EndCompaction() PAWL_REQUIRES(mu_);
+  LogHistory History() const PAWL_REQUIRES(mu_);
+  // Those that can be answered now, from the log or, without one, with an error.
+  std::vector<Read> TakeReads() PAWL_REQUIRES(mu_);
+  void RunReads();
   void RunBackground();
   void NoteDamage(const std::string& path, const absl::Status& damage, std::optional<SnapshotStore::Snapshot> snapshot);
   // Makes damaged files superfluous: what is in memory is good. How long to wait before the next try.
@@ -147,6 +168,9 @@ class ServerLog final : public NodeLog {
   std::unique_ptr<Scrubber> scrubber_;
   std::thread background_;
   std::thread reporter_;
+  std::thread reader_;
+  // Of the job.
+  PartitionOptions partition_options_;
 
   mutable Mutex mu_;
   // Something has become durable.
@@ -161,6 +185,10 @@ class ServerLog final : public NodeLog {
   bool reports_end_ PAWL_GUARDED_BY(mu_) = false;
   // Partitions of which more is durable than was reported.
   absl::btree_set<uint32_t> to_report_ PAWL_GUARDED_BY(mu_);
+  // What the compactor has begun to write.
+  std::optional<uint32_t> compacting_ PAWL_GUARDED_BY(mu_);
+  std::deque<Read> reads_ PAWL_GUARDED_BY(mu_);
+  CondVar read_work_;
   uint64_t rounds_ PAWL_GUARDED_BY(mu_) = 0;
   // Files that are damaged now, by path; null: segments of the log.
   absl::btree_map<std::string, std::optional<SnapshotStore::Snapshot>> damaged_ PAWL_GUARDED_BY(mu_);

@@ -196,7 +196,8 @@ absl::Status ServerLogHarness::Open(const std::string& node, uint64_t job_id) {
                         MutexLock lock(replica.mu);
                         if (replica.partition == nullptr) return std::nullopt;
                         return HoldSnapshot(*replica.partition);
-                      }});
+                      }},
+                     HarnessPartitionOptions());
 }
 
 void ServerLogHarness::Change(uint32_t partition, int count) {
@@ -208,6 +209,7 @@ void ServerLogHarness::Change(uint32_t partition, int count) {
     }
     NewChange change;
     ApplyNext(*replica.partition, change);
+    change.view.term = term_;
     OutgoingMessage entry = EncodeLogEntry(change.view, change.owner);
     log_->Append(partition, change.view.index, change.view.term, entry.bytes, entry.owner);
   }
@@ -242,6 +244,16 @@ absl::Status ServerLogHarness::Install(uint32_t partition, uint64_t index) {
   log_->Replace(partition, std::move(stored));
   replica.durable = 0;
   replica.partition = std::make_unique<Partition>(std::move(loaded));
+  return absl::OkStatus();
+}
+
+absl::Status ServerLogHarness::GoBack(uint32_t partition, uint64_t index) {
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Partition> back, log_->ReadBack(partition, index));
+  Replica& replica = replicas_[partition];
+  MutexLock lock(replica.mu);
+  log_->Truncate(partition, index);
+  replica.durable = 0;
+  replica.partition = std::move(back);
   return absl::OkStatus();
 }
 

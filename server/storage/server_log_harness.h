@@ -50,6 +50,11 @@ class ServerLogHarness {
   // durable.
   absl::Status Install(uint32_t partition, uint64_t index);
 
+  // As for a replica that goes back to what it shares with its primary; without waiting until that is durable.
+  absl::Status GoBack(uint32_t partition, uint64_t index);
+  // Of changes from now on; 1 at first.
+  void set_term(uint64_t term) { term_ = term; }
+
   bool Has(uint32_t partition) { return replicas_[partition].partition != nullptr; }
   uint64_t index(uint32_t partition) { return replicas_[partition].partition->log_index(); }
   uint64_t durable(uint32_t partition);
@@ -74,6 +79,7 @@ class ServerLogHarness {
   const Durability durability_;
   std::map<uint32_t, Replica> replicas_;
   std::atomic<uint64_t> wrong_reports_{0};
+  uint64_t term_ = 1;
   std::unique_ptr<ServerLog> log_;
 };
 

@@ -147,6 +147,10 @@ TEST_F(ServerLogTest, NothingReportedDurableIsMissingAfterLossesOfPower) {
             // Until it is durable either may be there.
             if (server.Install(p, random() % 300).ok()) durable[p] = 0;
           }
+          if (random() % 10 == 0 && server.Has(p)) {
+            const uint64_t index = random() % (server.index(p) + 1);
+            if (server.GoBack(p, index).ok()) durable[p] = std::min(durable[p], index);
+          }
           server.Change(p, static_cast<int>(random() % 20) + 1);
           if (random() % 4 == 0) server.WaitDurable(p, std::chrono::milliseconds(20));
           if (random() % 20 == 0) env.FailSyncs(static_cast<int>(random() % 3));

@@ -209,8 +209,9 @@ TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
   const auto before = spdlog::default_logger();
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", lines));
   env_.HoldSyncs();
-  std::future<absl::Status> started = std::async(
-      std::launch::async, [&] { return log->Start({.durable = [](uint32_t) { return true; }, .hold = nullptr}); });
+  std::future<absl::Status> started = std::async(std::launch::async, [&] {
+    return log->Start({.durable = [](uint32_t) { return true; }, .hold = nullptr}, HarnessPartitionOptions());
+  });
   const bool told = Eventually([&] {
     const std::vector<std::string> all = lines->last_formatted();
     return std::any_of(all.begin(), all.end(), [](const std::string& line) {

@@ -214,11 +214,15 @@ std::vector<DurableRecord> WriteAheadLog::Settle(const std::vector<QueuedRecord>
   return durable;
 }
 
-std::vector<std::pair<uint64_t, uint64_t>> WriteAheadLog::SettledSegments() const {
-  std::vector<std::pair<uint64_t, uint64_t>> segments;
+std::vector<SegmentUse> WriteAheadLog::Segments() const {
   MutexLock lock(mu_);
-  for (const SegmentUse& use : segments_) segments.emplace_back(use.segment, use.bytes);
-  return segments;
+  return {segments_.begin(), segments_.end()};
+}
+
+uint64_t WriteAheadLog::Released(uint32_t partition) const {
+  MutexLock lock(mu_);
+  const auto released = released_.find(partition);
+  return released == released_.end() ? 0 : released->second;
 }
 
 void WriteAheadLog::EndSegment() {

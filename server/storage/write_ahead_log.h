@@ -109,8 +109,10 @@ class WriteAheadLog {
   // The end of what is durable.
   LogPosition DurablePosition() const;
   WriteAheadLogFigures figures() const;
-  // The segments on the disk, oldest first, and how many bytes of each are settled: those can be read.
-  std::vector<std::pair<uint64_t, uint64_t>> SettledSegments() const;
+  // The segments on the disk, oldest first, as far as they are settled: so far they can be read.
+  std::vector<SegmentUse> Segments() const;
+  // Up to which index the partition's log is not needed any more: that may be deleted at any time.
+  uint64_t Released(uint32_t partition) const;
   // What comes next goes into a new segment, so that the present one can be deleted once no partition needs it.
   void EndSegment();
 

@@ -37,30 +37,36 @@ absl::StatusOr<std::vector<std::unique_ptr<Partition>>> SimulatedLog::Recover(co
   std::vector<std::unique_ptr<Partition>> partitions;
   for (auto& [index, stored] : disk_.partitions) {
     if (forgets_) stored.entries.resize(stored.entries.size() - std::min<size_t>(stored.entries.size(), 3));
-    std::unique_ptr<Partition> partition;
-    if (stored.snapshot.empty()) {
-      partition = std::make_unique<Partition>(index, options);
-    } else {
-      PAWL_ASSIGN_OR_RETURN(Partition loaded,
-                            LoadPartition(index, options, ByteView(stored.snapshot.data(), stored.snapshot.size())));
-      partition = std::make_unique<Partition>(std::move(loaded));
-    }
-    for (const std::string& entry : stored.entries) {
-      const auto owner = std::make_shared<const std::string>(entry);
-      PAWL_ASSIGN_OR_RETURN(const ChangeView change, DecodeLogEntry(ByteView(owner->data(), owner->size())));
-      if (change.index != partition->log_index() + 1) {
-        return absl::DataLossError(absl::StrCat("change ", change.index, " follows ", partition->log_index()));
-      }
-      std::shared_ptr<const TableSchema> table;
-      if (change.kind == ChangeView::Kind::kTableCreated) {
-        PAWL_ASSIGN_OR_RETURN(table, TableSchema::Create(change.table, options.job_seed));
-      }
-      PAWL_RETURN_IF_ERROR(ApplyChange(change, owner, std::move(table), *partition));
-    }
-    states_[index] = {partition->log_index(), partition->log_index(), 0};
+    stored.terms.resize(stored.entries.size());
+    const uint64_t last = stored.snapshot_index + stored.entries.size();
+    PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Partition> partition, Load(index, stored, last, options));
+    states_[index] = {.last = last, .durable = last};
     partitions.push_back(std::move(partition));
   }
   return partitions;
+}
+
+absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::Load(uint32_t index, const SimulatedDisk::StoredPartition& stored,
+                                                              uint64_t last, const PartitionOptions& options) const {
+  auto partition = std::make_unique<Partition>(index, options);
+  if (!stored.snapshot.empty()) {
+    PAWL_ASSIGN_OR_RETURN(Partition loaded,
+                          LoadPartition(index, options, ByteView(stored.snapshot.data(), stored.snapshot.size())));
+    partition = std::make_unique<Partition>(std::move(loaded));
+  }
+  for (size_t i = 0; i < last - stored.snapshot_index; ++i) {
+    const auto owner = std::make_shared<const std::string>(stored.entries[i]);
+    PAWL_ASSIGN_OR_RETURN(const ChangeView change, DecodeLogEntry(ByteView(owner->data(), owner->size())));
+    if (change.index != partition->log_index() + 1) {
+      return absl::DataLossError(absl::StrCat("change ", change.index, " follows ", partition->log_index()));
+    }
+    std::shared_ptr<const TableSchema> table;
+    if (change.kind == ChangeView::Kind::kTableCreated) {
+      PAWL_ASSIGN_OR_RETURN(table, TableSchema::Create(change.table, options.job_seed));
+    }
+    PAWL_RETURN_IF_ERROR(ApplyChange(change, owner, std::move(table), *partition));
+  }
+  return partition;
 }
 
 absl::Status SimulatedLog::StartAnew(NodeIdentity identity) {
@@ -71,7 +77,8 @@ absl::Status SimulatedLog::StartAnew(NodeIdentity identity) {
   return absl::OkStatus();
 }
 
-absl::Status SimulatedLog::Start(Events events) {
+absl::Status SimulatedLog::Start(Events events, const PartitionOptions& options) {
+  options_ = options;
   events_ = std::move(events);
   started_ = true;
   return absl::OkStatus();
@@ -90,13 +97,16 @@ absl::Status SimulatedLog::AwaitDurable(uint32_t partition, uint64_t index) cons
   return DurableIndex(partition) >= index ? absl::OkStatus() : absl::UnavailableError("the disk has not taken it yet");
 }
 
-void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t, const ByteView& entry, std::shared_ptr<const void>) {
+void SimulatedLog::Append(uint32_t partition, uint64_t index, uint64_t term, const ByteView& entry,
+                          std::shared_ptr<const void>) {
   if (!started_) return;
-  if (index != states_[partition].last + 1) std::abort();
-  states_[partition].last = index;
+  PartitionState& state = states_[partition];
+  if (index != state.last + 1) std::abort();
+  state.last = index;
+  state.read_back.reset();
   std::string bytes(entry.size(), '\0');
   entry.CopyTo(bytes.data());
-  Enqueue({Kind::kEntry, partition, index, std::move(bytes)});
+  Enqueue({Kind::kEntry, partition, index, std::move(bytes), term});
 }
 
 absl::StatusOr<std::unique_ptr<StoredSnapshot>> SimulatedLog::StoreSnapshot(uint32_t, HeldSnapshot snapshot) {
@@ -116,6 +126,56 @@ void SimulatedLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> s
   EnqueueCut({Kind::kReplacement, partition, stored.index, std::move(stored.bytes)});
 }
 
+absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::ReadBack(uint32_t partition, uint64_t index) {
+  PartitionState& state = states_[partition];
+  if (disk_.full || disk_.hangs || state.cuts_queued > 0) return absl::UnavailableError("the disk is busy");
+  // Here there is no thread that could wait for what is queued: it is read from there.
+  SimulatedDisk::StoredPartition stored;
+  if (const auto found = disk_.partitions.find(partition); found != disk_.partitions.end()) stored = found->second;
+  for (const Record& record : queue_) {
+    if (record.partition == partition) stored.entries.push_back(record.bytes);
+  }
+  // By snapshots of its own the log may have become shorter.
+  if (index < stored.snapshot_index || index > state.last || random_.Chance(0.05)) {
+    return absl::NotFoundError("the log does not reach back");
+  }
+  state.read_back = index;
+  return Load(partition, stored, index, options_);
+}
+
+void SimulatedLog::Truncate(uint32_t partition, uint64_t index) {
+  if (started_ && states_[partition].read_back != index) std::abort();
+  EnqueueCut({Kind::kTruncation, partition, index, ""});
+}
+
+void SimulatedLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) {
+  ScheduleRead(std::make_shared<Read>(Read{partition, first, last, max_bytes, states_[partition].cuts, std::move(done)}));
+}
+
+void SimulatedLog::ScheduleRead(std::shared_ptr<Read> read) {
+  const MonotonicDuration most = std::chrono::milliseconds(random_.Chance(0.05) ? 500 : 5);
+  loop_.Schedule(random_.Between(std::chrono::microseconds(50), most), life_, "read", [this, read] {
+    const PartitionState& state = states_[read->partition];
+    if (state.cuts != read->cuts) return read->done(absl::AbortedError("the log was cut"));
+    if (state.last < read->last) return read->done(absl::NotFoundError("the log ends before that"));
+    if (disk_.hangs || state.durable < read->last) return ScheduleRead(read);
+    const SimulatedDisk::StoredPartition& stored = disk_.partitions[read->partition];
+    if (read->first <= stored.snapshot_index || random_.Chance(0.05)) {
+      return read->done(absl::NotFoundError("the log does not reach back"));
+    }
+    std::vector<StoredEntry> entries;
+    size_t bytes = 0;
+    for (uint64_t index = read->first; index <= read->last; ++index) {
+      const size_t place = index - stored.snapshot_index - 1;
+      const auto owner = std::make_shared<const std::string>(stored.entries[place]);
+      bytes += owner->size();
+      if (!entries.empty() && bytes > read->max_bytes) break;
+      entries.push_back({index, stored.terms[place], ByteView(owner->data(), owner->size()), owner});
+    }
+    read->done(std::move(entries));
+  });
+}
+
 void SimulatedLog::Drop(uint32_t partition) {
   if (const auto found = states_.find(partition); found == states_.end() || found->second.last == 0) return;
   EnqueueCut({Kind::kEnd, partition, 0, ""});
@@ -124,7 +184,7 @@ void SimulatedLog::Drop(uint32_t partition) {
 void SimulatedLog::EnqueueCut(Record record) {
   if (!started_) return;
   PartitionState& state = states_[record.partition];
-  state = {record.index, 0, state.cuts_queued + 1};
+  state = {.last = record.index, .cuts_queued = state.cuts_queued + 1, .cuts = state.cuts + 1};
   Enqueue(std::move(record));
 }
 
@@ -154,10 +214,17 @@ void SimulatedLog::Write(size_t count) {
       SimulatedDisk::StoredPartition& stored = disk_.partitions[record.partition];
       if (stored.snapshot_index + stored.entries.size() + 1 != record.index) std::abort();
       stored.entries.push_back(std::move(record.bytes));
+      stored.terms.push_back(record.term);
     } else {
       --state.cuts_queued;
-      disk_.partitions.erase(record.partition);
-      if (record.index > 0) disk_.partitions[record.partition] = {std::move(record.bytes), record.index, {}};
+      if (record.kind == Kind::kTruncation && record.index > 0) {
+        SimulatedDisk::StoredPartition& stored = disk_.partitions.at(record.partition);
+        stored.entries.resize(record.index - stored.snapshot_index);
+        stored.terms.resize(stored.entries.size());
+      } else {
+        disk_.partitions.erase(record.partition);
+        if (record.index > 0) disk_.partitions[record.partition] = {std::move(record.bytes), record.index, {}, {}};
+      }
     }
     // Nothing is told of a replica whose end has come since.
     if (state.cuts_queued > 0) continue;

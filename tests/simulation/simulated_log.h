@@ -27,6 +27,7 @@ struct SimulatedDisk {
     uint64_t snapshot_index = 0;
     // Those after it; the entries are serialized LogEntries.
     std::vector<std::string> entries;
+    std::vector<uint64_t> terms;
   };
   std::optional<NodeIdentity> identity;
   // That have had it.
@@ -50,7 +51,7 @@ class SimulatedLog final : public NodeLog {
   absl::StatusOr<std::vector<std::unique_ptr<Partition>>> Recover(const PartitionOptions& options) override;
   absl::Status JobIsOver() override { return absl::OkStatus(); }
   absl::Status StartAnew(NodeIdentity identity) override;
-  absl::Status Start(Events events) override;
+  absl::Status Start(Events events, const PartitionOptions& options) override;
   void Stop() override {}
 
   absl::Status CheckRoom(uint64_t) const override;
@@ -60,16 +61,20 @@ class SimulatedLog final : public NodeLog {
   absl::Status AwaitDurable(uint32_t partition, uint64_t index) const override;
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
+  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
+  void Truncate(uint32_t partition, uint64_t index) override;
+  void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) override;
   void Drop(uint32_t partition) override;
 
  private:
-  enum class Kind { kEntry, kReplacement, kEnd };
+  enum class Kind { kEntry, kReplacement, kTruncation, kEnd };
   struct Record {
     Kind kind = Kind::kEntry;
     uint32_t partition = 0;
     uint64_t index = 0;
     // An entry or a snapshot.
     std::string bytes;
+    uint64_t term = 0;
   };
   struct PartitionState {
     // The last change on the disk or in the queue.
@@ -77,10 +82,26 @@ class SimulatedLog final : public NodeLog {
     uint64_t durable = 0;
     // Records in the queue that end the log as it was.
     uint32_t cuts_queued = 0;
+    // All that were ever queued.
+    uint64_t cuts = 0;
+    // ReadBack has read up to here, and nothing has come since.
+    std::optional<uint64_t> read_back = std::nullopt;
+  };
+  // A call of ReadEntries.
+  struct Read {
+    uint32_t partition = 0;
+    uint64_t first = 0;
+    uint64_t last = 0;
+    size_t max_bytes = 0;
+    uint64_t cuts = 0;
+    EntriesRead done;
   };
 
   void Enqueue(Record record);
   void EnqueueCut(Record record);
+  absl::StatusOr<std::unique_ptr<Partition>> Load(uint32_t partition, const SimulatedDisk::StoredPartition& stored,
+                                                  uint64_t last, const PartitionOptions& options) const;
+  void ScheduleRead(std::shared_ptr<Read> read);
   void Write(size_t count);
   void ScheduleWrite();
 
@@ -90,6 +111,7 @@ class SimulatedLog final : public NodeLog {
   const std::shared_ptr<Life> life_;
   const bool forgets_;
   Events events_;
+  PartitionOptions options_;
   bool started_ = false;
   bool writing_ = false;
   std::deque<Record> queue_;

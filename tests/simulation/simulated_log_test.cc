@@ -37,7 +37,8 @@ class SimulatedLogTest : public testing::Test {
                                    if (const uint64_t index = log_->DurableIndex(partition)) durable_[partition] = index;
                                    return true;
                                  },
-                             .hold = nullptr})
+                             .hold = nullptr},
+                            options_)
                     .ok());
   }
   // A rank takes over again: a change that needs no table.
@@ -45,6 +46,7 @@ class SimulatedLogTest : public testing::Test {
     ChangeView change;
     change.kind = ChangeView::Kind::kTakeOver;
     change.index = ++index_[partition];
+    change.term = term_;
     change.partition = partition;
     change.sender.set_logical_worker(0);
     change.sender.set_incarnation(change.index);
@@ -81,6 +83,7 @@ class SimulatedLogTest : public testing::Test {
   std::shared_ptr<Life> life_;
   std::unique_ptr<SimulatedLog> log_;
   std::map<uint32_t, uint64_t> index_;
+  uint64_t term_ = 1;
   std::map<uint32_t, uint64_t> durable_;
 };
 
@@ -154,6 +157,31 @@ TEST_F(SimulatedLogTest, ADeathLeavesTheLogBeforeAReplacementOrTheOneAfterIt) {
     Start();
   }
   EXPECT_EQ(kept, (std::set<uint64_t>{1, 7, 8}));
+}
+
+TEST_F(SimulatedLogTest, ATruncatedLogIsReadAsItWentOn) {
+  for (int i = 0; i < 6; ++i) Change(1);
+  auto back = log_->ReadBack(1, 4);
+  while (!back.ok()) back = log_->ReadBack(1, 4);
+  EXPECT_EQ((*back)->log_index(), 4u);
+  log_->Truncate(1, 4);
+  EXPECT_EQ(log_->DurableIndex(1), 0u);
+  index_[1] = 4;
+  term_ = 2;
+  for (int i = 0; i < 3; ++i) Change(1);
+  std::vector<std::pair<uint64_t, uint64_t>> read;
+  while (read.empty()) {
+    log_->ReadEntries(1, 3, 7, 1 << 20, [&](absl::StatusOr<std::vector<StoredEntry>> entries) {
+      if (!entries.ok()) return;
+      for (const StoredEntry& entry : *entries) read.emplace_back(entry.index, entry.term);
+    });
+    Settle();
+  }
+  EXPECT_EQ(read, (std::vector<std::pair<uint64_t, uint64_t>>{{3, 1}, {4, 1}, {5, 2}, {6, 2}, {7, 2}}));
+  EXPECT_EQ(durable_[1], 7u);
+  Kill();
+  Open();
+  EXPECT_EQ(Recovered().at(1), 7u);
 }
 
 TEST_F(SimulatedLogTest, NothingIsToldOfAReplicaThatWasDroppedMeanwhile) {

@@ -1,0 +1,241 @@
+// A server's log as the past of its partitions: going back to an earlier state, and reading entries for others.
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client_lib/base/eventually.h"
+#include "server/replication/log_entry.h"
+#include "server/shard/partition_snapshot.h"
+#include "server/storage/server_log_fixture.h"
+
+namespace pawl {
+namespace {
+
+constexpr size_t kUnlimited = size_t{1} << 40;
+
+class ServerLogHistoryTest : public ServerLogTest {
+ protected:
+  using Entries = absl::StatusOr<std::vector<StoredEntry>>;
+
+  // Segments of a few records; the compactor writes snapshots as the log grows by half of `log_bytes`.
+  void RestartWith(uint64_t log_bytes) {
+    ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+    options.log_bytes = log_bytes;
+    options.log.segment_bytes = 3000;
+    Restart(options);
+  }
+  void Change(uint32_t partition, int count) {
+    for (int i = 0; i < count; i += 5) {
+      server_->Change(partition, 5);
+      ASSERT_TRUE(server_->WaitDurable(partition));
+    }
+  }
+  void ChangeUntilTheBeginningIsGone() {
+    ASSERT_TRUE(Eventually([&] {
+      for (const uint32_t p : {0, 1}) Change(p, 5);
+      return !env_.FileSize("/data/log/0000000001.log").ok();
+    }));
+  }
+  std::future<Entries> BeginRead(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes = kUnlimited) {
+    auto promise = std::make_shared<std::promise<Entries>>();
+    server_->log().ReadEntries(partition, first, last, max_bytes,
+                               [promise](Entries entries) { promise->set_value(std::move(entries)); });
+    return promise->get_future();
+  }
+  Entries Read(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes = kUnlimited) {
+    return BeginRead(partition, first, last, max_bytes).get();
+  }
+  // Whole, in order, and each of the term that `term_of` gives.
+  template <typename TermOf>
+  void ExpectEntries(const Entries& entries, uint32_t partition, uint64_t first, uint64_t last, TermOf term_of) {
+    ASSERT_TRUE(entries.ok()) << entries.status();
+    ASSERT_EQ(entries->size(), last - first + 1);
+    for (const StoredEntry& entry : *entries) {
+      EXPECT_EQ(entry.index, first++);
+      EXPECT_EQ(entry.term, term_of(entry.index)) << entry.index;
+      const absl::StatusOr<ChangeView> change = DecodeLogEntry(entry.bytes);
+      ASSERT_TRUE(change.ok()) << change.status();
+      EXPECT_EQ(change->partition, partition);
+      EXPECT_EQ(change->index, entry.index);
+      EXPECT_EQ(change->term, entry.term);
+    }
+  }
+  void ExpectReadBack(uint32_t partition, uint64_t index) {
+    const auto read = server_->log().ReadBack(partition, index);
+    ASSERT_TRUE(read.ok()) << index << ": " << read.status();
+    EXPECT_EQ((*read)->log_index(), index);
+    EXPECT_EQ(Fingerprint(**read), ServerLogHarness::FingerprintAt(partition, index)) << index;
+  }
+  void ExpectNotFound(const absl::Status& status) { EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status; }
+};
+
+TEST_F(ServerLogHistoryTest, WhatIsReadBackIsThePartitionAsItWas) {
+  RestartWith(1 << 30);
+  Change(2, 50);
+  Change(1, 200);
+  for (const uint64_t index : {0, 1, 57, 199, 200}) ExpectReadBack(1, index);
+  ExpectNotFound(server_->log().ReadBack(1, 201).status());
+  // A part of the last group is read as well as one that is queued.
+  server_->Change(1, 3);
+  ExpectReadBack(1, 203);
+}
+
+TEST_F(ServerLogHistoryTest, SnapshotsAreAPlaceToBeginAndTheOlderOneIsTheEndOfThePast) {
+  RestartWith(20'000);
+  ChangeUntilTheBeginningIsGone();
+  const uint64_t last = server_->index(1);
+  bool reached = false;
+  for (uint64_t index = 1; index <= last; ++index) {
+    const auto read = server_->log().ReadBack(1, index);
+    if (!read.ok()) {
+      ExpectNotFound(read.status());
+      EXPECT_FALSE(reached) << index << " is missing, and one before it is not";
+      continue;
+    }
+    reached = true;
+    EXPECT_EQ(Fingerprint(**read), ServerLogHarness::FingerprintAt(1, index)) << index;
+  }
+  EXPECT_TRUE(reached);
+  ExpectNotFound(server_->log().ReadBack(1, 1).status());
+}
+
+TEST_F(ServerLogHistoryTest, ALogThatWasCutIsReadBackAsItWentOn) {
+  RestartWith(1 << 30);
+  Change(1, 60);
+  ASSERT_TRUE(server_->GoBack(1, 33).ok());
+  ASSERT_TRUE(server_->WaitDurable(1)) << "the truncation is reported";
+  ExpectAt(1, 33);
+  Change(1, 20);
+  for (const uint64_t index : {5, 33, 34, 53}) ExpectReadBack(1, index);
+  ExpectNotFound(server_->log().ReadBack(1, 54).status());
+  ASSERT_TRUE(server_->Install(1, 500).ok());
+  Change(1, 20);
+  for (const uint64_t index : {500, 501, 520}) ExpectReadBack(1, index);
+  ExpectNotFound(server_->log().ReadBack(1, 499).status());
+  ASSERT_TRUE(server_->GoBack(1, 510).ok());
+  ASSERT_TRUE(server_->GoBack(1, 505).ok()) << "the one before is still queued";
+  Change(1, 10);
+  for (const uint64_t index : {500, 505, 515}) ExpectReadBack(1, index);
+  Kill();
+  RestartWith(1 << 30);
+  ExpectAt(1, 515);
+  for (const uint64_t index : {500, 505, 515}) ExpectReadBack(1, index);
+  ASSERT_TRUE(server_->GoBack(1, 500).ok());
+  ASSERT_TRUE(server_->WaitDurable(1));
+  Kill();
+  RestartWith(1 << 30);
+  ExpectAt(1, 500);
+  ASSERT_TRUE(server_->GoBack(1, 0).ok());
+  Change(1, 5);
+  Kill();
+  RestartWith(1 << 30);
+  ExpectAt(1, 5);
+}
+
+TEST_F(ServerLogHistoryTest, TheCompactorLeavesAPartitionAloneThatMayBeCut) {
+  RestartWith(20'000);
+  for (int i = 0; i < 10; ++i) Change(i % 2, 20);
+  const uint64_t index = server_->index(1);
+  ExpectReadBack(1, index);
+  // Rounds of snapshots, which would make what was read unreachable.
+  const uint64_t rounds = server_->log().compaction_rounds();
+  while (server_->log().compaction_rounds() < rounds + 3) Change(0, 20);
+  const auto holds = [&] {
+    const auto names = env_.List("/data/snapshots");
+    for (const std::string& name : *names) {
+      if (name.find("p000001") == 0 && name.find(".tmp") == std::string::npos) return true;
+    }
+    return false;
+  };
+  server_->Change(1, 1);
+  EXPECT_TRUE(Eventually([&] {
+    Change(0, 20);
+    return holds();
+  })) << "after a change it is compacted again";
+  Kill();
+  RestartWith(20'000);
+  ExpectAt(1, index + 1);
+}
+
+TEST_F(ServerLogHistoryTest, EntriesOfSeveralPartitionsAreReadFromManySegments) {
+  RestartWith(1 << 30);
+  for (int i = 0; i < 40; ++i) {
+    server_->set_term(i < 20 ? 1 : 2);
+    Change(i % 2, 5);
+  }
+  EXPECT_GT(server_->log().figures().segments, 5u);
+  const auto term_of = [](uint64_t index) { return index <= 50 ? 1 : 2; };
+  auto one = BeginRead(0, 1, 100);
+  auto two = BeginRead(1, 37, 81);
+  auto three = BeginRead(0, 100, 100);
+  ExpectEntries(one.get(), 0, 1, 100, term_of);
+  ExpectEntries(two.get(), 1, 37, 81, term_of);
+  ExpectEntries(three.get(), 0, 100, 100, term_of);
+  ExpectNotFound(Read(0, 50, 101).status());
+  // As many as fit, at least one.
+  const Entries first = Read(1, 40, 90, 1);
+  ExpectEntries(first, 1, 40, 40, term_of);
+  const size_t bytes = first->front().bytes.size();
+  size_t count = 0;
+  for (uint64_t next = 40; next <= 90; next += count) {
+    const Entries some = Read(1, next, 90, 10 * bytes);
+    ASSERT_TRUE(some.ok()) << some.status();
+    count = some->size();
+    ExpectEntries(some, 1, next, next + count - 1, term_of);
+  }
+  EXPECT_GT(count, 0u);
+}
+
+TEST_F(ServerLogHistoryTest, EntriesThatAreQueuedAreWaitedForAndVoidOnesAreNotRead) {
+  RestartWith(1 << 30);
+  Change(1, 40);
+  ASSERT_TRUE(server_->GoBack(1, 21).ok());
+  server_->set_term(2);
+  Change(1, 30);
+  ASSERT_TRUE(server_->GoBack(1, 30).ok());
+  server_->set_term(3);
+  server_->Change(1, 20);
+  const auto term_of = [](uint64_t index) { return index <= 21 ? 1 : index <= 30 ? 2 : 3; };
+  ExpectEntries(Read(1, 10, 50), 1, 10, 50, term_of);
+  ExpectNotFound(Read(1, 10, 51).status());
+  env_.SetCapacity(env_.UsedBytes());
+  server_->Change(1, 3);
+  auto waits = BeginRead(1, 48, 53);
+  env_.SetUnlimited();
+  ExpectEntries(waits.get(), 1, 48, 53, term_of);
+  Kill();
+  RestartWith(1 << 30);
+  ExpectEntries(Read(1, 10, 53), 1, 10, 53, term_of);
+}
+
+TEST_F(ServerLogHistoryTest, EntriesThatWereReleasedOrReplacedAreNotFound) {
+  RestartWith(20'000);
+  ChangeUntilTheBeginningIsGone();
+  ExpectNotFound(Read(1, 1, server_->index(1)).status());
+  ASSERT_TRUE(server_->Install(1, 500).ok());
+  Change(1, 10);
+  ExpectNotFound(Read(1, 500, 505).status());
+  ExpectEntries(Read(1, 501, 510), 1, 501, 510, [](uint64_t) { return 1; });
+}
+
+TEST_F(ServerLogHistoryTest, AReadEndsWithTheLogOrItsCut) {
+  RestartWith(1 << 30);
+  Change(1, 20);
+  env_.SetCapacity(env_.UsedBytes());
+  server_->Change(1, 1);
+  auto cut = BeginRead(1, 10, 21);
+  server_->Drop(1);
+  env_.SetUnlimited();
+  EXPECT_EQ(cut.get().status().code(), absl::StatusCode::kAborted);
+  env_.SetCapacity(env_.UsedBytes());
+  server_->Change(1, 5);
+  auto ended = BeginRead(1, 1, 5);
+  server_->log().Stop();
+  EXPECT_EQ(ended.get().status().code(), absl::StatusCode::kAborted);
+  env_.SetUnlimited();
+}
+
+}  // namespace
+}  // namespace pawl
