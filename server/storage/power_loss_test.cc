@@ -197,6 +197,8 @@ class Torture {
     if (snapshots.size() > 1) first = std::max(first, snapshots.front());
     const uint64_t last = era.states.rbegin()->first;
     if (first > last) return;
+    // Nor is it there if a truncation takes the newer one.
+    era.states.erase(era.states.begin(), era.states.lower_bound(first));
     const auto state = era.states.lower_bound(first + Random(last - first + 1));
     era.states.erase(std::next(state), era.states.end());
     era.durable = state->first;
