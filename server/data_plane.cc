@@ -237,6 +237,7 @@ absl::Status DataPlane::Change(const std::shared_ptr<Replica>& replica, ChangeVi
                                const std::shared_ptr<const void>& owner, absl::FunctionRef<absl::Status(Partition&)> apply,
                                Changes& changes) {
   const uint64_t before = replica->partition->log_index();
+  PAWL_RETURN_IF_ERROR(replica->partition->SetTerm(replica->primary_since));
   PAWL_RETURN_IF_ERROR(apply(*replica->partition));
   if (replica->partition->log_index() != before) {
     Record(*replica, change, owner);

@@ -102,6 +102,7 @@ absl::StatusOr<std::vector<RecoveredReplica>> DataPlane::Primaries(uint64_t epoc
 absl::StatusOr<std::unique_ptr<Partition>> DataPlane::LoadSaved(BlockFileReader& file, uint32_t partition) const {
   PAWL_ASSIGN_OR_RETURN(Partition loaded, LoadPartitionFile(file, PartitionLoader(partition, hosting_.view()->options)));
   PAWL_RETURN_IF_ERROR(loaded.ReopenStep());
+  loaded.ForgetTerms();
   return std::make_unique<Partition>(std::move(loaded));
 }
 

@@ -71,7 +71,10 @@ RequestHeader HeaderOf(const Sender& sender) {
 absl::Status ApplyChange(const ChangeView& change, const std::shared_ptr<const void>& owner,
                          std::shared_ptr<const TableSchema> table, Partition& partition) {
   const uint64_t before = partition.log_index();
-  absl::Status status = Apply(change, owner, std::move(table), partition);
+  // Entries of before there were terms have none.
+  const bool has_term = change.term != 0 || partition.terms().last_term() != 0;
+  absl::Status status = has_term ? partition.SetTerm(change.term) : absl::OkStatus();
+  if (status.ok()) status = Apply(change, owner, std::move(table), partition);
   if (status.ok() && partition.log_index() == before + 1) return status;
   return absl::DataLossError(absl::StrCat("change ", change.index, " of partition ", change.partition,
                                           " does not fit the replica at ", before, ": ",

@@ -29,6 +29,12 @@ uint64_t Partition::parameter_bytes() const {
   return bytes;
 }
 
+absl::Status Partition::SetTerm(uint64_t term) {
+  if (terms_.Begin(log_index_ + 1, term)) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("partition ", index_, ": change ", log_index_ + 1, " is of term ", term,
+                                          ", and follows one of term ", terms_.last_term()));
+}
+
 absl::Status Partition::CreateTable(std::shared_ptr<const TableSchema> table) {
   const uint32_t id = table->id();
   if (const TablePart* part = FindTable(id); part != nullptr) {

@@ -17,6 +17,7 @@
 #include "server/shard/push_window.h"
 #include "server/shard/step_sum.h"
 #include "server/shard/table_part.h"
+#include "server/shard/term_history.h"
 
 namespace pawl {
 
@@ -91,6 +92,13 @@ class Partition {
   uint32_t index() const { return index_; }
   // Of the last change; 0 before the first.
   uint64_t log_index() const { return log_index_; }
+  // Which term's primary wrote which of the changes. No part of the state: replicas that are the same may know different
+  // runs.
+  const TermHistory& terms() const { return terms_; }
+  // The next changes are of `term`. DATA_LOSS: the last ones are of a later one.
+  absl::Status SetTerm(uint64_t term);
+  // The terms of another job's primaries say nothing in this one.
+  void ForgetTerms() { terms_ = TermHistory(); }
   uint64_t clock(uint32_t rank) const { return workers_[rank].clock; }
   // The steps that all logical workers have ended, but those that are released.
   uint64_t min_clock() const { return min_clock_; }
@@ -240,6 +248,7 @@ class Partition {
   StepSum step_sum_;  // SYNC: of step `version_`
   uint64_t best_step_ = 0;
   uint64_t log_index_ = 0;
+  TermHistory terms_;
   uint64_t restored_at_ = 0;  // the log index of the last RestoreBest
   PartitionCounters counters_;
 };

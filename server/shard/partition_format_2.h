@@ -32,7 +32,8 @@ enum class Kind : uint8_t {
   kSums = 9,
   kEarly = 10,
   kEnd = 11,
-  // 12 to 17 are reserved: see the document.
+  kTerms = 12,
+  // 13 to 17 are reserved: see the document.
 };
 
 // What follows in the entry of a rank.

@@ -27,6 +27,7 @@ int StageOf(Kind kind) {
     case Kind::kJob:
       return 1;
     case Kind::kState:
+    case Kind::kTerms:
       return 2;
     case Kind::kRanks:
       return 3;
@@ -113,13 +114,15 @@ class PartitionLoader::Sections {
     if (stage < stage_) return Damaged(absl::StrCat("a section of kind ", number, " out of order"));
     // What comes once, and what must have come.
     const bool comes_once = stage != 3 && stage != 4 && stage != 5 && stage != 7 && stage != 8;
-    if (comes_once && stage == stage_) return Damaged(absl::StrCat("a second section of kind ", number));
+    if (comes_once && stage == stage_ && number <= last_number_)
+      return Damaged(absl::StrCat("a second section of kind ", number));
     if (stage > 1 && stage_ < 1) return Damaged("it does not begin with the job");
     if (stage > 2 && stage_ < 2) return Damaged("the state is missing");
     if (stage > 3 && stage_ <= 3) PAWL_RETURN_IF_ERROR(RanksAreThere());
     if (stage > 5 && stage_ <= 5 && is_sync() != (stage == 6)) return Damaged("the step is where there is none, or missing");
     if (stage > 8) PAWL_RETURN_IF_ERROR(EarlyAreThere());
     stage_ = stage;
+    last_number_ = number;
     if (kind != Kind::kBest) FinishBest();
     switch (kind) {
       case Kind::kJob:
@@ -127,6 +130,9 @@ class PartitionLoader::Sections {
         break;
       case Kind::kState:
         PAWL_RETURN_IF_ERROR(State());
+        break;
+      case Kind::kTerms:
+        PAWL_RETURN_IF_ERROR(Terms());
         break;
       case Kind::kRanks:
         PAWL_RETURN_IF_ERROR(Ranks());
@@ -204,6 +210,19 @@ class PartitionLoader::Sections {
     PAWL_RETURN_IF_ERROR(Number(partition_.counters_.pushes_applied, "pushes_applied"));
     PAWL_RETURN_IF_ERROR(Number(partition_.counters_.pushes_late, "pushes_late"));
     return Number(partition_.counters_.keys_pushed, "keys_pushed");
+  }
+
+  absl::Status Terms() {
+    size_t runs = 0;
+    while (!body_.empty()) {
+      TermRun run;
+      PAWL_RETURN_IF_ERROR(Number(run.first_index, "first_index"));
+      PAWL_RETURN_IF_ERROR(Number(run.term, "term"));
+      if (run.first_index == 0 || run.first_index > partition_.log_index_) return Damaged("a term of no change");
+      if (!partition_.terms_.Begin(run.first_index, run.term)) return Damaged("terms out of order");
+      if (partition_.terms_.runs().size() != ++runs) return Damaged("a term twice, without changes, or too many of them");
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Window(PushWindow& window) {
@@ -539,6 +558,7 @@ class PartitionLoader::Sections {
   absl::string_view body_;
   uint64_t position_ = format_2::kHeaderBytes;
   int stage_ = 0;
+  uint8_t last_number_ = 0;
   uint32_t ranks_ = 0;
   uint64_t sections_ = 0;
   uint64_t rows_ = 0;

@@ -28,8 +28,10 @@ struct HeldSnapshot::State {
   // What is read next.
   enum class Part { kHead, kTables, kStep, kSums, kEarly, kEnd, kOver };
 
-  // Header and the sections before the tables.
+  // Header and the sections before the tables; which bytes of it are the terms.
   std::string head;
+  size_t terms_begin = 0;
+  size_t terms_end = 0;
   std::vector<HeldTable> tables;
   bool is_sync = false;
   uint64_t key_count = 0;
@@ -175,7 +177,8 @@ class PartitionSaver {
     XXH3_64bits_reset(ordered);
     const auto update = [&](const void* data, size_t size) { XXH3_64bits_update(ordered, data, size); };
     const auto number = [&](uint64_t value) { update(&value, sizeof(value)); };
-    update(state_.head.data(), state_.head.size());
+    update(state_.head.data(), state_.terms_begin);
+    update(state_.head.data() + state_.terms_end, state_.head.size() - state_.terms_end);
     uint64_t rows = 0;
     for (const HeldTable& table : state_.tables) {
       const uint32_t id = table.table->id();
@@ -263,6 +266,17 @@ class PartitionSaver {
       AppendNumber<uint64_t>(out, partition.counters_.pushes_late);
       AppendNumber<uint64_t>(out, partition.counters_.keys_pushed);
     }
+    state_.terms_begin = out.size();
+    if (!partition.terms_.runs().empty() && partition.terms_.runs().front().first_index <= partition.log_index_) {
+      const Section section(out, state_.sections, Kind::kTerms);
+      for (const TermRun& run : partition.terms_.runs()) {
+        // The last one may have no entries yet.
+        if (run.first_index > partition.log_index_) break;
+        AppendNumber<uint64_t>(out, run.first_index);
+        AppendNumber<uint64_t>(out, run.term);
+      }
+    }
+    state_.terms_end = out.size();
     for (uint32_t rank = 0; rank < options.logical_workers;) {
       const Section section(out, state_.sections, Kind::kRanks);
       AppendNumber<uint32_t>(out, rank);

@@ -347,6 +347,51 @@ TEST(PartitionSnapshot, AMissingSectionIsNoticed) {
 }
 
 // Written before format 2.
+TEST(PartitionSnapshot, TheTermsOfTheChangesAreThereAgainAndNoPartOfTheFingerprint) {
+  Partition partition(kIndex, Options(ASYNC));
+  partition.KeepBest(1);
+  const uint64_t without = Fingerprint(partition);
+  ASSERT_TRUE(partition.SetTerm(3).ok());
+  EXPECT_TRUE(Load(partition.options(), Save(partition))->terms().runs().empty()) << "it has no changes yet";
+  for (const uint64_t step : {2, 3}) partition.KeepBest(step);
+  ASSERT_TRUE(partition.SetTerm(8).ok());
+  partition.KeepBest(4);
+  EXPECT_TRUE(absl::IsDataLoss(partition.SetTerm(7)));
+  ASSERT_TRUE(partition.SetTerm(9).ok());
+  const auto loaded = Load(partition.options(), Save(partition));
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->terms().runs(), (std::vector<TermRun>{{2, 3}, {4, 8}}));
+  EXPECT_EQ(Fingerprint(*loaded), Fingerprint(partition));
+  Partition other(kIndex, Options(ASYNC));
+  other.KeepBest(1);
+  EXPECT_EQ(Fingerprint(other), without);
+  for (const uint64_t step : {2, 3, 4}) other.KeepBest(step);
+  EXPECT_EQ(Fingerprint(other), Fingerprint(partition));
+}
+
+TEST(PartitionSnapshot, TermsThatCannotBeAreRefused) {
+  Partition partition(kIndex, Options(ASYNC));
+  for (const uint64_t term : {4, 6}) {
+    ASSERT_TRUE(partition.SetTerm(term).ok());
+    partition.KeepBest(term);
+  }
+  const std::string bytes = Save(partition);
+  // Header, job and state; then a section's header.
+  const size_t terms = 12 + (8 + 32) + (8 + 64) + 8;
+  const auto with = [&](size_t number, char value) {
+    std::string other = bytes;
+    other[terms + 8 * number] = value;
+    return Load(partition.options(), other).status();
+  };
+  EXPECT_TRUE(with(0, 1).ok());
+  EXPECT_TRUE(absl::IsDataLoss(with(0, 0))) << "there is no change 0";
+  EXPECT_TRUE(absl::IsDataLoss(with(0, 2))) << "a run without changes";
+  EXPECT_TRUE(absl::IsDataLoss(with(2, 3))) << "there is no change 3";
+  EXPECT_TRUE(absl::IsDataLoss(with(1, 0)));
+  EXPECT_TRUE(absl::IsDataLoss(with(1, 6)));
+  EXPECT_TRUE(absl::IsDataLoss(with(1, 7)));
+}
+
 TEST(PartitionSnapshot, Format1IsStillRead) {
   const struct {
     const char* file;
@@ -386,6 +431,7 @@ TEST(PartitionSnapshot, TheBytesAreThoseOfTheDocument) {
   auto table = TableSchema::Create(spec, options.job_seed);
   ASSERT_TRUE(table.ok()) << table.status();
   Partition partition(0, options);
+  ASSERT_TRUE(partition.SetTerm(6).ok());
   ASSERT_TRUE(partition.CreateTable(*table).ok());
   const uint64_t key = 5;
   const float values[] = {1, -2};
