@@ -34,6 +34,8 @@ absl::string_view MethodName(Method method) {
       return "Replicate";
     case Method::kInstallSnapshot:
       return "InstallSnapshot";
+    case Method::kGoBack:
+      return "GoBack";
   }
   std::abort();
 }
@@ -59,10 +61,10 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
       lease_until_(std::move(lease_until)),
       hosting_(clock),
       waiting_(options.max_waiting_calls, clock, hosting_),
-      receiver_(hosting_, waiting_, recent_, clock, options.max_bytes_arriving, options.helpers) {
+      receiver_(hosting_, waiting_, tail_, clock, options.max_bytes_arriving, options.helpers) {
   if (peers == nullptr) return;
   replicator_ = std::make_unique<Replicator>(
-      options.replication, *peers, clock, recent_,
+      options.replication, *peers, clock, tail_,
       Replicator::Events{.header =
                              [this] {
                                ReplicationHeader header = hosting_.Header();
@@ -82,6 +84,7 @@ void DataPlane::SetLog(ChangeLog& log) {
   log_ = &log;
   hosting_.SetLog(&log);
   receiver_.SetLog(&log);
+  if (replicator_ != nullptr) replicator_->SetLog(&log);
 }
 
 DataPlane::~DataPlane() { Close(absl::UnavailableError("the server is going away")); }
@@ -92,6 +95,7 @@ void DataPlane::Begin(const RegisterResponse& registration) {
                  registration.job().min_in_sync(), registration.node(), registration.incarnation(),
                  std::max(lease, std::chrono::milliseconds(registration.longest_lease_ms())));
   receiver_.SetPromise(lease);
+  is_replicated_ = registration.job().replicas() > 1;
   MutexLock lock(closed_mu_);
   lease_ = lease;
 }
@@ -134,9 +138,8 @@ std::optional<HeldSnapshot> DataPlane::Hold(uint32_t partition) const {
   if (view->Find(partition) == nullptr) return std::nullopt;
   Replica& replica = *view->Find(partition);
   MutexLock lock(replica.mu);
-  const Partition* const held = replica.partition != nullptr ? replica.partition.get() : replica.former.get();
-  if (held == nullptr) return std::nullopt;
-  return HoldSnapshot(*held);
+  if (replica.partition == nullptr) return std::nullopt;
+  return HoldSnapshot(*replica.partition);
 }
 
 void DataPlane::OnAdvanced(const std::shared_ptr<Replica>& replica) {
@@ -233,14 +236,13 @@ absl::Status DataPlane::CheckLease(Replica& replica) const {
       absl::StrCat("partition ", replica.index, ": this server's lease has run out, and another may be the primary"));
 }
 
-absl::Status DataPlane::Change(const std::shared_ptr<Replica>& replica, ChangeView& change,
-                               const std::shared_ptr<const void>& owner, absl::FunctionRef<absl::Status(Partition&)> apply,
-                               Changes& changes) {
+absl::Status DataPlane::Change(const std::shared_ptr<Replica>& replica, ChangeView& change, const ChangeMemory& memory,
+                               absl::FunctionRef<absl::Status(Partition&)> apply, Changes& changes) {
   const uint64_t before = replica->partition->log_index();
   PAWL_RETURN_IF_ERROR(replica->partition->SetTerm(replica->primary_since));
   PAWL_RETURN_IF_ERROR(apply(*replica->partition));
   if (replica->partition->log_index() != before) {
-    Record(*replica, change, owner);
+    Record(*replica, change, memory);
     TakeCutIfDue(replica);
     replica->TakeReady(changes.ready);
   }
@@ -293,14 +295,21 @@ void DataPlane::PumpLanes() {
   if (replicator_ != nullptr) replicator_->PumpLanes();
 }
 
-void DataPlane::Record(Replica& replica, ChangeView& change, const std::shared_ptr<const void>& owner) {
-  if (log_ == nullptr && replica.followers.empty()) return;
+void DataPlane::Record(Replica& replica, ChangeView& change, const ChangeMemory& memory) {
+  const bool has_followers = !replica.followers.empty();
+  if (log_ == nullptr && !has_followers && !is_replicated_) return;
   change.index = replica.partition->log_index();
   change.partition = replica.index;
   change.term = replica.primary_since;
-  OutgoingMessage entry = EncodeLogEntry(change, owner);
+  OutgoingMessage entry = EncodeLogEntry(change, memory.owner);
+  if (has_followers || is_replicated_) {
+    const bool is_large = memory.owner != nullptr;
+    tail_.Add(is_large ? memory.owner.get() : entry.owner.get(), is_large ? memory.bytes : entry.bytes.size(),
+              {replica.index, change.index, entry.bytes, entry.owner});
+  }
+  if (memory.reservation != nullptr) entry.owner = ByteReservation::Owner(std::move(entry.owner), memory.reservation);
   if (log_ != nullptr) log_->Append(replica.index, change.index, change.term, entry.bytes, entry.owner);
-  if (!replica.followers.empty()) {
+  if (has_followers) {
     replica.SendToFollowers({replica.index, change.index, std::move(entry.bytes), std::move(entry.owner)});
   }
 }
@@ -319,6 +328,8 @@ void DataPlane::Handle(Method method, IncomingMessage request, CallContext conte
       return receiver_.Replicate(std::move(request), std::move(context), std::move(reply));
     case Method::kInstallSnapshot:
       return receiver_.InstallSnapshot(std::move(request), std::move(context), std::move(reply));
+    case Method::kGoBack:
+      return receiver_.GoBack(std::move(request), std::move(context), std::move(reply));
   }
 }
 

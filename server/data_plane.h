@@ -179,6 +179,14 @@ class DataPlane final : public RequestHandler {
     std::vector<std::shared_ptr<WaitingCall>> ready;
   };
 
+  // Where the keys and values of a change lie. The log and the lanes keep the reservation too: whoever waits for them may
+  // give up before they are done. The tail does not, and counts the `bytes` of `owner` itself.
+  struct ChangeMemory {
+    std::shared_ptr<const void> owner;
+    size_t bytes = 0;
+    std::shared_ptr<const ByteReservation> reservation;
+  };
+
   absl::StatusOr<std::shared_ptr<const View>> Admit(const RequestHeader& header, Sender& sender) const;
   // The replica, if the routing has it here.
   absl::StatusOr<std::shared_ptr<Replica>> Find(const View& view, uint32_t partition) const;
@@ -205,8 +213,7 @@ class DataPlane final : public RequestHandler {
                 absl::AnyInvocable<void(absl::Status)> act);
   // What of the push the partitions would refuse.
   absl::Status CheckPush(const View& view, const Sender& sender, const PushRequestView& request) const;
-  // `message` keeps the request's memory. The log and the lanes keep `reservation` with what they keep of it: whoever
-  // waits for them may give up before they are done.
+  // `message` keeps the request's memory.
   absl::StatusOr<PushResponse> ApplyPush(const View& view, const Sender& sender, const PushRequestView& request,
                                          const std::shared_ptr<const void>& message, size_t message_bytes,
                                          const std::shared_ptr<const ByteReservation>& reservation, Changes& changes);
@@ -214,16 +221,16 @@ class DataPlane final : public RequestHandler {
                                              const std::vector<size_t>& value_bytes,
                                              std::shared_ptr<const ByteReservation> reservation);
   // Changes a primary's partition by `apply`: all changes but those of replicas of others go this way. If it has changed,
-  // its log and its followers get `change`, which need not have index and partition, and `owner`, which has its memory; a
-  // cut that is due is taken. If it has not (a duplicate), its last change is waited for all the same.
-  absl::Status Change(const std::shared_ptr<Replica>& replica, ChangeView& change, const std::shared_ptr<const void>& owner,
+  // its log and its followers get `change`, which need not have index and partition; a cut that is due is taken. If it has
+  // not (a duplicate), its last change is waited for all the same.
+  absl::Status Change(const std::shared_ptr<Replica>& replica, ChangeView& change, const ChangeMemory& memory,
                       absl::FunctionRef<absl::Status(Partition&)> apply, Changes& changes) PAWL_REQUIRES(replica->mu);
   // Changes many: one(i, changes) for each i below `count`, which locks the replica and calls Change. After an error no
   // other is begun. Then `done`: with the first error, or once all is committed. ShareWork tells what holds for `one`;
   // `helpers` may be null. Without a context control_deadline is for the waiting alone, not for the work.
   void ChangeMany(HelperThreads* helpers, size_t count, std::function<absl::Status(size_t, Changes&)> one,
                   std::optional<CallContext> context, Done done);
-  void Record(Replica& replica, ChangeView& change, const std::shared_ptr<const void>& owner) PAWL_REQUIRES(replica.mu);
+  void Record(Replica& replica, ChangeView& change, const ChangeMemory& memory) PAWL_REQUIRES(replica.mu);
   void PumpLanes();
   // That of the last change, to be waited for.
   static ChangeMark MarkOf(const std::shared_ptr<Replica>& replica) PAWL_REQUIRES(replica->mu) {
@@ -249,7 +256,9 @@ class DataPlane final : public RequestHandler {
   const std::function<MonotonicTime()> lease_until_;
   Hosting hosting_;
   WaitingCalls waiting_;
-  RecentEntries recent_;
+  EntryTail tail_;
+  // The job's partitions have several replicas: what one lacks may be needed though it does not follow at the moment.
+  std::atomic<bool> is_replicated_{false};
   std::unique_ptr<Replicator> replicator_;
   ReplicaReceiver receiver_;
 

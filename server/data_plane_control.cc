@@ -118,11 +118,10 @@ std::vector<RecoveredReplica> DataPlane::ReplicasWithData() const {
   for (const auto& replica : view->replicas) {
     if (replica == nullptr) continue;
     MutexLock lock(replica->mu);
-    const Partition* const partition = replica->partition != nullptr ? replica->partition.get() : replica->former.get();
-    if (partition == nullptr) continue;
+    if (replica->partition == nullptr) continue;
     RecoveredReplica& entry = replicas.emplace_back();
     entry.set_partition(replica->index);
-    entry.set_log_index(partition->log_index());
+    entry.set_log_index(replica->partition->log_index());
   }
   return replicas;
 }
@@ -154,7 +153,7 @@ void DataPlane::ChangeAll(uint64_t epoch, const ChangeView& change, std::functio
     ChangeView change_of_it = change;
     MutexLock lock(replica->mu);
     if (!replica->HasDataAsPrimary()) return absl::OkStatus();
-    return Change(replica, change_of_it, nullptr, apply, changes);
+    return Change(replica, change_of_it, {}, apply, changes);
   };
   ChangeMany(options_.helpers, (*view)->replicas.size(), one, std::nullopt, std::move(done));
 }

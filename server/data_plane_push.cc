@@ -164,7 +164,6 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
   // request, or a new routing, changes in between can still split it; its push ids then complete it.)
   PAWL_RETURN_IF_ERROR(CheckPush(view, sender, request));
   PushResponse response;
-  const std::shared_ptr<const void> counted_message = ByteReservation::Owner(message, reservation);
   for (const PushSegmentView& pushed : request.segments) {
     std::shared_ptr<const void> owner = message;
     ChangeView change;
@@ -174,15 +173,12 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
     const PushSegmentView& segment = change.segment;
     const size_t decoded_bytes = DecodedBytes(pushed);
     const size_t owner_bytes = decoded_bytes > 0 ? decoded_bytes : message_bytes;
-    // Not the partition, which has a limit of its own for gradients that come early.
-    const std::shared_ptr<const void> counted =
-        decoded_bytes > 0 ? ByteReservation::Owner(owner, reservation) : counted_message;
     const std::shared_ptr<Replica>& replica = view.replicas[segment.partition];
     MutexLock lock(replica->mu);
     PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header.epoch()));
     PushOutcome outcome = PushOutcome::kAccepted;
     const absl::Status status = Change(
-        replica, change, counted,
+        replica, change, {owner, owner_bytes, reservation},
         [&](Partition& partition) -> absl::Status {
           PAWL_ASSIGN_OR_RETURN(outcome, partition.Push(sender, segment.ordinal, segment.table,
                                                         Gradient{segment.keys, segment.values, owner, owner_bytes}));

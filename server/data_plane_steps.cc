@@ -77,8 +77,7 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
         MutexLock lock(end.replica->mu);
         PAWL_RETURN_IF_ERROR(CheckServes(*end.replica, epoch));
         return Change(
-            end.replica, change, nullptr, [&](Partition& partition) { return partition.EndStep(sender, end.segments); },
-            changes);
+            end.replica, change, {}, [&](Partition& partition) { return partition.EndStep(sender, end.segments); }, changes);
       },
       std::move(context),
       [this, header, partitions, reply = std::move(reply)](absl::Status committed) mutable {
@@ -115,7 +114,7 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
     PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header().epoch()));
     // After all were released, the clocks that count may be further than they were.
     return Change(
-        replica, change, nullptr,
+        replica, change, {},
         [&](Partition& partition) {
           const auto clock = partition.TakeOver(sender.number, sender.incarnation);
           if (clock.ok()) (*clocks)[i] = *clock;

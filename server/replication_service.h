@@ -11,8 +11,9 @@
 namespace pawl {
 
 // Hands every call to a RequestHandler. Thread-safe. `handler` must outlive the gRPC server.
-class ReplicationService final : public Replication::WithRawCallbackMethod_Replicate<
-                                     Replication::WithRawCallbackMethod_InstallSnapshot<Replication::Service>> {
+class ReplicationService final
+    : public Replication::WithRawCallbackMethod_Replicate<Replication::WithRawCallbackMethod_InstallSnapshot<
+          Replication::WithRawCallbackMethod_GoBack<Replication::Service>>> {
  public:
   ReplicationService(RequestHandler& handler, const Clock& clock) : handler_(handler), clock_(clock) {}
 
@@ -23,6 +24,10 @@ class ReplicationService final : public Replication::WithRawCallbackMethod_Repli
   grpc::ServerUnaryReactor* InstallSnapshot(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
                                             grpc::ByteBuffer* response) override {
     return ServeRaw(handler_, clock_, Method::kInstallSnapshot, context, request, response);
+  }
+  grpc::ServerUnaryReactor* GoBack(grpc::CallbackServerContext* context, const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response) override {
+    return ServeRaw(handler_, clock_, Method::kGoBack, context, request, response);
   }
 
  private:

@@ -18,8 +18,8 @@ inline constexpr char kVersion[] = "0.1.0";
 
 // Of the messages between the processes of a job. A change that an older process would misunderstand raises the newest; what
 // a process need not understand any more raises the oldest. 1 is also what a peer speaks that names none.
-inline constexpr uint32_t kOldestProtocol = 1;
-inline constexpr uint32_t kNewestProtocol = 1;
+inline constexpr uint32_t kOldestProtocol = 2;
+inline constexpr uint32_t kNewestProtocol = 2;
 
 struct ProtocolRange {
   uint32_t oldest = kOldestProtocol;

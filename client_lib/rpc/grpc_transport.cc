@@ -21,9 +21,10 @@ std::shared_ptr<grpc::GenericStub> Connect(const std::string& address,
 
 const std::string& FullName(Method method) {
   // By Method.
-  static const auto* const kNames = new std::array<std::string, 6>{
+  static const auto* const kNames = new std::array<std::string, 7>{
       "/pawl.Parameter/Push",     "/pawl.Parameter/Pull",        "/pawl.Parameter/EndStep",
-      "/pawl.Parameter/TakeOver", "/pawl.Replication/Replicate", "/pawl.Replication/InstallSnapshot"};
+      "/pawl.Parameter/TakeOver", "/pawl.Replication/Replicate", "/pawl.Replication/InstallSnapshot",
+      "/pawl.Replication/GoBack"};
   return (*kNames)[static_cast<size_t>(method)];
 }
 

@@ -12,7 +12,7 @@
 namespace pawl {
 
 // The rpcs of the data plane (proto/parameter.proto) and of replication (proto/replication.proto).
-enum class Method { kPush, kPull, kEndStep, kTakeOver, kReplicate, kInstallSnapshot };
+enum class Method { kPush, kPull, kEndStep, kTakeOver, kReplicate, kInstallSnapshot, kGoBack };
 
 // The payload of a FAILED_PRECONDITION status that holds a serialized pawl.RoutingTable.
 inline constexpr char kRoutingPayloadUrl[] = "type.pawl/pawl.RoutingTable";

@@ -20,28 +20,73 @@ TEST_F(FailoverTest, ABackupGetsTheChangesThatItLacks) {
   EXPECT_EQ(question.asks_position(0), 0u);
   // One of the new reign, meanwhile.
   Create().IgnoreError();
-  AnswerPosition(/*log_index=*/1, /*ordered_since=*/1);
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/2, {{1, 1}});
   EXPECT_EQ(EntriesSent(), (std::vector<uint64_t>{2, 3, 4}));
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
 }
 
 TEST_F(FailoverTest, ABackupThatHasEverythingGetsNothing) {
   BecomePrimaryAfter(3);
-  AnswerPosition(/*log_index=*/3, /*ordered_since=*/1);
+  AnswerPosition(/*log_index=*/3, /*follows_since=*/2, {{1, 1}});
   EXPECT_TRUE(transport_.calls.empty());
 }
 
 // Changes that only it has were never acknowledged, and the new primary gives their indices to others.
-TEST_F(FailoverTest, ABackupThatIsAheadGetsASnapshot) {
+TEST_F(FailoverTest, ABackupThatIsAheadAndHasNoLogGetsASnapshot) {
   BecomePrimaryAfter(3);
-  AnswerPosition(/*log_index=*/4, /*ordered_since=*/1);
+  AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}});
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   EXPECT_TRUE(EntriesSent().empty());
 }
 
-TEST_F(FailoverTest, ABackupWithTheChangesOfAnotherReignGetsASnapshot) {
+TEST_F(FailoverTest, ABackupThatIsAheadGoesBackAndGoesOnFromThere) {
   BecomePrimaryAfter(3);
-  AnswerPosition(/*log_index=*/2, /*ordered_since=*/7);
+  AnswerPosition(/*log_index=*/5, /*follows_since=*/2, {{1, 1}, {3, 7}}, /*can_go_back=*/true);
+  ASSERT_EQ(transport_.CallsOf(Method::kGoBack), 1u);
+  GoBackRequest request;
+  ASSERT_TRUE(request.ParseFromString(transport_.calls.front().request));
+  EXPECT_EQ(request.primary_since(), 2u);
+  EXPECT_EQ(request.index(), 2u);
+  EXPECT_EQ(request.last_index(), 5u);
+  EXPECT_EQ(request.last_term(), 7u);
+  // One of the new term, meanwhile.
+  Create().IgnoreError();
+  EXPECT_TRUE(EntriesSent().empty());
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_EQ(EntriesSent(), (std::vector<uint64_t>{3, 4}));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+}
+
+TEST_F(FailoverTest, ABackupThatCannotGoBackIsAskedAgainAndGetsASnapshotInTheEnd) {
+  BecomePrimaryAfter(3);
+  for (uint32_t i = 0; i < kMaxGoBacks; ++i) {
+    ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u) << "it is asked where it is";
+    AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
+    ASSERT_EQ(transport_.CallsOf(Method::kGoBack), 1u);
+    transport_.EndCalls(absl::DeadlineExceededError("its disk is slow"));
+  }
+  AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
+  EXPECT_EQ(transport_.CallsOf(Method::kGoBack), 0u);
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  InstallSnapshotRequest snapshot;
+  ASSERT_TRUE(snapshot.ParseFromString(transport_.calls.front().request));
+  EXPECT_EQ(snapshot.replaces_index(), 4u);
+  EXPECT_EQ(snapshot.replaces_term(), 1u);
+}
+
+// The answer to the request to go back was lost.
+TEST_F(FailoverTest, ABackupThatHasGoneBackAlreadyGoesOnFromThere) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
+  transport_.EndCalls(absl::UnavailableError("lost"));
+  ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
+  AnswerPosition(/*log_index=*/2, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
+  EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{3});
+}
+
+TEST_F(FailoverTest, ABackupWithTheChangesOfAnotherTermGetsASnapshot) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/2, /*follows_since=*/2, {{1, 7}});
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   EXPECT_TRUE(EntriesSent().empty());
 }
@@ -52,44 +97,50 @@ TEST_F(FailoverTest, WhatWasSentBeforeASnapshotIsNotSentOn) {
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
   for (const uint64_t index : {1, 2}) ASSERT_TRUE((*Send(Method::kReplicate, BestKept(1, 1, index, index)))->ok());
   auto other = EmptyPartition(0);
+  ASSERT_TRUE(other->SetTerm(1).ok());
   for (uint64_t step = 11; step <= 13; ++step) other->KeepBest(step);
   ASSERT_TRUE((*Send(Method::kInstallSnapshot, WholeSnapshot(1, 1, *other)))->ok());
   plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}, .since = 2}, {.primary = 1}}));
-  AnswerPosition(/*log_index=*/1, /*ordered_since=*/1);
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/2, {{1, 1}});
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   EXPECT_TRUE(EntriesSent().empty());
 }
 
-// Nobody else was to have them: what came under that index before was of another order.
-TEST_F(FailoverTest, ChangesThatWereNotKeptAreNotMistakenForOlderOnes) {
-  Begin();
-  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}, {.primary = 1}}));
-  for (const uint64_t index : {1, 2}) ASSERT_TRUE((*Send(Method::kReplicate, BestKept(1, 1, index, index)))->ok());
-  plane_->AdoptRouting(Routing(2, {{.primary = 2, .backups = {0}, .since = 2}, {.primary = 1}}));
-  auto other = EmptyPartition(0);
-  other->KeepBest(1);
-  ASSERT_TRUE((*Send(Method::kInstallSnapshot, WholeSnapshot(2, 2, *other)))->ok());
-  ASSERT_TRUE((*Send(Method::kReplicate, BestKept(2, 2, 2, 12)))->ok());
-  plane_->AdoptRouting(Routing(3, {{.primary = 0, .backups = {1}, .since = 3}, {.primary = 1}}));
-  AnswerPosition(/*log_index=*/1, /*ordered_since=*/2);
+// It may have another primary in between, whose changes it takes.
+TEST_F(FailoverTest, WhoFollowsAnotherTermsPrimaryHasNoPosition) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/1, {{1, 1}});
   EXPECT_TRUE(EntriesSent().empty());
-  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
-// What a lane carried when its server stopped being the primary is answered in the server's next reign.
+// It may have had another one in between, by routings that it has not seen.
+TEST_F(FailoverTest, WhoIsThePrimaryOnceMoreAsksItsBackupsAgain) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/3, /*follows_since=*/2, {{1, 1}});
+  plane_->AdoptRouting(Routing(5, {{.primary = 0, .backups = {2}, .since = 5}, {.primary = 1}}));
+  ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
+  int done = 0;
+  plane_->KeepBest(5, 9, [&](const absl::Status& status) { done += status.ok(); });
+  // Entries of another primary's.
+  AnswerPosition(/*log_index=*/5, /*follows_since=*/5, {{1, 1}, {4, 4}});
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  EXPECT_EQ(done, 0);
+}
+
+// What a lane carried when its server stopped being the primary is answered in the server's next term.
 TEST_F(FailoverTest, AnAnswerThatWasNotAskedForIsNoPosition) {
   BecomePrimaryAfter(3);
-  // The question is asked again in another reign while this answer is on its way.
+  // The question is asked again in another term while this answer is on its way.
   plane_->AdoptRouting(Routing(3, {{.primary = 2, .backups = {0}, .since = 3}, {.primary = 1}}));
   plane_->AdoptRouting(Routing(4, {{.primary = 0, .backups = {2}, .since = 4}, {.primary = 1}}));
-  AnswerPosition(/*log_index=*/1, /*ordered_since=*/1);
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/4, {{1, 1}});
   EXPECT_TRUE(EntriesSent().empty());
 }
 
-// Late, on a lane where it was a learner, say: another order's index does not say that it has these changes.
-TEST_F(FailoverTest, APositionOfAnotherReignIsNotBelieved) {
+// Late, on a lane where it was a learner, say: the index alone does not say that it has these changes.
+TEST_F(FailoverTest, APositionOfAnotherTermIsNotBelieved) {
   BecomePrimaryAfter(3);
-  AnswerPosition(/*log_index=*/3, /*ordered_since=*/1);
+  AnswerPosition(/*log_index=*/3, /*follows_since=*/2, {{1, 1}});
   int done = 0;
   const auto keep_best = [&](uint64_t step) {
     plane_->KeepBest(2, step, [&](absl::Status status) {
@@ -99,11 +150,11 @@ TEST_F(FailoverTest, APositionOfAnotherReignIsNotBelieved) {
   };
   keep_best(9);
   ASSERT_EQ(EntriesSent(), std::vector<uint64_t>{4});
-  AnswerPosition(/*log_index=*/4, /*ordered_since=*/7);
+  AnswerPosition(/*log_index=*/4, /*follows_since=*/1);
   EXPECT_EQ(done, 0);
   keep_best(10);
   ASSERT_EQ(EntriesSent(), std::vector<uint64_t>{5});
-  AnswerPosition(/*log_index=*/5, /*ordered_since=*/2);
+  AnswerPosition(/*log_index=*/5, /*follows_since=*/2);
   EXPECT_EQ(done, 2);
 }
 
@@ -117,6 +168,7 @@ TEST_F(FailoverTest, NobodyHasCaughtUpBeforeWhatWasPromisedHasRunOut) {
   asks.mutable_header()->set_wants_promise(true);
   ASSERT_TRUE((*Send(Method::kReplicate, asks))->ok());
   plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {2}, .since = 2, .learners_since = 2}}));
+  AnswerThatNothingIsThere();
   ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   transport_.EndCalls(absl::OkStatus());
   EXPECT_EQ(Heartbeat().caught_up_size(), 0);

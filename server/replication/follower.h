@@ -4,10 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "client_lib/base/clock.h"
 #include "server/replication/lane.h"
@@ -22,6 +22,8 @@ inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
 // Of a large partition it is half of its parameters instead, up to this. The slabs that a snapshot holds are given back
 // while it travels, so both together take less than the partition.
 inline constexpr size_t kMaxLargeLearnerBacklogBytes = size_t{1} << 30;
+// Of these in memory, where there is a log; the log has the others.
+inline constexpr size_t kMaxHeldBytes = size_t{64} << 20;
 // With so little on its lane, what one request carries, a learner has nearly caught up: a partition that is pushed to
 // without a pause has no moment with nothing on the way.
 inline constexpr size_t kNearlyCaughtUpBytes = kMaxLaneRequestBytes;
@@ -29,11 +31,15 @@ inline constexpr size_t kNearlyCaughtUpBytes = kMaxLaneRequestBytes;
 // A part of Replica, and guarded by its lock.
 struct Follower {
   enum class State {
-    // It followed the primary before: it has been asked what it has of the changes that this primary has too.
+    // It has been asked what it has.
     kAsked,
-    // It has nothing, or nobody knows what it has: it needs a snapshot.
+    // It has entries that this primary has not, and has been told to go back to the last one that both have.
+    kGoingBack,
+    // It has nothing, or the entries that it lacks are not known any more: it needs a snapshot.
     kNeedsSnapshot,
     kInstalling,
+    // It has everything up to `acked`, the entries before `next` are on the lane, and the others in the log or held.
+    kCatchingUp,
     // It has everything up to `acked`, and all later entries are on the lane.
     kStreaming,
     // A learner that counts: its lane has the entries up to `counts_after`, and when these have arrived it gets the later
@@ -60,18 +66,29 @@ struct Follower {
   // `install_from`, which is set when it is looked at.
   uint32_t failed_installs = 0;
   std::optional<MonotonicTime> install_from;
-  // kAsked: of the last change before `held`.
+  // Where it was when it was asked, and what is its last entry's term.
+  uint64_t found_index = 0;
+  uint64_t found_term = 0;
+  uint32_t failed_go_backs = 0;
+  // kAsked, kGoingBack, kCatchingUp: the last change when it was asked, or that of its snapshot.
   uint64_t asked_at = 0;
-  // kInstalling: which attempt; when all of it will have arrived, by its rate so far; and whether the last try of a piece
-  // has failed.
-  uint64_t install = 0;
+  // kCatchingUp: the first entry that is not on the lane, and whether it is being read.
+  uint64_t next = 0;
+  bool reads = false;
+  // kGoingBack, kInstalling, kCatchingUp: which attempt.
+  uint64_t attempt = 0;
+  // kInstalling: when all of the snapshot will have arrived, by its rate so far; and whether the last try of a piece has
+  // failed.
   MonotonicTime install_end = MonotonicTime::max();
   bool install_fails = false;
   // kStreaming, of a learner that does not count: how fast its backlog goes.
   DrainRate drain;
-  // kInstalling: the entries behind the snapshot. kAsked: those since. kChangingLanes: those after `counts_after`.
-  std::vector<ReplicationLane::Entry> held;
+  // kInstalling: the entries behind the snapshot. kChangingLanes: those after `counts_after`. kAsked, kGoingBack,
+  // kCatchingUp: those after `asked_at`. With a log the oldest may be missing: from `unread_from` on, of so many bytes.
+  std::deque<ReplicationLane::Entry> held;
   size_t held_bytes = 0;
+  uint64_t unread_from = 0;
+  size_t unread_bytes = 0;
 
   // Everything that has been acknowledged is here, and will be. REQUIRES: is_learner
   bool HasCaughtUp() const { return counts && state == State::kStreaming && acked >= counts_after; }

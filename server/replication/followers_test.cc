@@ -75,16 +75,20 @@ TEST_F(FollowersTest, ALearnerThatCountsGetsWhatIsNewOnALaneOfItsOwn) {
 }
 
 // It was dropped, with what it had, and has come again, by routings that did not reach its primary.
-TEST_F(FollowersTest, ABackupThatIsALearnerAgainGetsASnapshot) {
+TEST_F(FollowersTest, ABackupThatIsALearnerAgainIsAskedWhatItHas) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .backups = {1}}}));
   plane_->AdoptRouting(Routing(4, {{.primary = 0, .learners = {1}, .learners_since = 4}}));
+  EXPECT_EQ(CaughtUp(), 0);
+  AnswerThatNothingIsThere();
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   EXPECT_EQ(CaughtUp(), 0);
   transport_.EndCalls(absl::OkStatus());
   EXPECT_EQ(CaughtUp(), static_cast<int>(kPartitions));
   // Once more, as a learner.
   plane_->AdoptRouting(Routing(7, {{.primary = 0, .learners = {1}, .learners_since = 7}}));
+  EXPECT_EQ(CaughtUp(), 0);
+  AnswerThatNothingIsThere();
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), kPartitions);
   EXPECT_EQ(CaughtUp(), 0);
   transport_.EndCalls(absl::OkStatus());
@@ -136,6 +140,7 @@ TEST_F(FollowersTest, NobodyIsToldOfWhoIsToTakeNothingMore) {
 TEST_F(FollowersTest, ASnapshotThatDidNotArriveIsSentAgainAfterAPauseThatGrows) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 0, .learners = {1}}, {.primary = 0}}));
+  AnswerThatNothingIsThere();
   const auto fails_and_comes_after = [&](MonotonicDuration pause) {
     ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
     transport_.EndCalls(absl::UnavailableError("no"));
@@ -238,6 +243,7 @@ class LargeSnapshotTest : public ReplicaTest {
     }
     EXPECT_TRUE(Send(Method::kPush, push)->value().ok());
     plane_->AdoptRouting(Routing(2, {{.primary = 0, .learners = {1}, .learners_since = 2}, {.primary = 0}}));
+    AnswerThatNothingIsThere();
     EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   }
 

@@ -189,12 +189,9 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
       if (log_ != nullptr) log_->Drop(p);
       replica->partition = std::make_unique<Partition>(p, view->options);
       replica->durable_index = 0;
-      replica->ordered_since = 0;
-      replica->unrecorded_index = 0;
     }
     const bool is_kept = is_unnamed || routing.primary(p) == kNoPrimary || Contains(wanted.keepers(), self);
-    const bool has_data = replica->partition != nullptr || replica->former != nullptr;
-    if (role == ReplicaRole::kDropped && is_kept && has_data) role = ReplicaRole::kHeld;
+    if (role == ReplicaRole::kDropped && is_kept && replica->partition != nullptr) role = ReplicaRole::kHeld;
     // Its primary follows a newer routing, which is on its way here, and counts on what it has sent by that.
     if (role == ReplicaRole::kDropped && replica->addressed_epoch > routing.epoch()) {
       ++kept;
@@ -202,27 +199,16 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     }
     const ReplicaRole was = std::exchange(replica->role, role);
     if (role != ReplicaRole::kPrimary) replica->cut = nullptr;
-    if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary) {
-      replica->TakeAll(stale);
-      for (Follower& follower : replica->followers) replica->StartAnew(follower);
+    if (was == ReplicaRole::kPrimary && role != ReplicaRole::kPrimary) replica->TakeAll(stale);
+    // Also if it is the primary once more: another one may have been it in between, by routings that it has not seen.
+    if (role != ReplicaRole::kPrimary || replica->primary_since != wanted.primary_since()) {
+      for (Follower& follower : replica->followers) replica->NeedsSnapshot(follower);
       replica->followers.clear();
-    }
-    // A learner begins with nothing.
-    if ((was == ReplicaRole::kPrimary || was == ReplicaRole::kHeld) && role == ReplicaRole::kLearner) {
-      replica->former = std::move(replica->partition);
-      replica->ordered_since = 0;
-    }
-    // It may have every acknowledged change: the scheduler knows.
-    if (role != ReplicaRole::kLearner && replica->partition == nullptr) replica->partition = std::move(replica->former);
-    // What it made as the primary nobody has sent it.
-    if (was == ReplicaRole::kPrimary && replica->partition != nullptr) {
-      replica->unrecorded_index = replica->partition->log_index();
     }
     if (role == ReplicaRole::kDropped) {
       replica->TakeAll(stale);
       if (log_ != nullptr) log_->Drop(p);
       replica->partition = nullptr;
-      replica->former = nullptr;
       replica = nullptr;
       continue;
     }
@@ -238,8 +224,6 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
     view->confirm_since = std::max<uint64_t>(view->confirm_since, wanted.confirm_since());
     if (wanted.confirm_since() > confirmed) replica->unconfirmed_since = wanted.confirm_since();
     if (was != ReplicaRole::kPrimary) {
-      replica->inherited_since = std::exchange(replica->ordered_since, wanted.primary_since());
-      replica->inherited_index = replica->partition == nullptr ? 0 : replica->partition->log_index();
       // Whoever was the last primary that served: between it and this one there may have been routings with none.
       replica->serves_from = std::max(replica->serves_from, promised_until);
       if (since.has_value()) {

@@ -37,7 +37,7 @@ inline constexpr size_t kMaxTakeoversTold = 1024;
 //    or in the first routing that this process hears of: nothing was acknowledged without it.
 // 2. A replica keeps its data as long as the routing names this server as a keeper, or the partition has no primary: it may
 //    be the last one, to be named when this server registers again.
-// 3. A learner keeps the files that it had until its snapshot takes their place.
+// 3. A learner keeps what it had until its primary completes it or a snapshot takes its place.
 // 4. A primary acknowledges nothing while the routing wants a confirmation (PartitionReplicas.confirm_since) that the
 //    scheduler has not given to this incarnation.
 // 5. What a follower has taken by a routing that has not reached this server is not dropped for an older one.

@@ -47,10 +47,13 @@ void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
       case Follower::State::kNeedsSnapshot:
         continue;
       case Follower::State::kAsked:
+      case Follower::State::kGoingBack:
       case Follower::State::kInstalling:
+      case Follower::State::kCatchingUp:
       case Follower::State::kChangingLanes:
         follower.held.push_back(entry_for(follower));
         follower.held_bytes += entry.bytes.size();
+        if (logs && follower.state != Follower::State::kChangingLanes) ForgetHeld(follower);
         break;
       case Follower::State::kStreaming:
         follower.lane->Append(entry_for(follower));
@@ -65,20 +68,32 @@ void Replica::SendToFollowers(const ReplicationLane::Entry& entry) {
   }
 }
 
+void Replica::ForgetHeld(Follower& follower) {
+  while (follower.held_bytes > kMaxHeldBytes) {
+    const ReplicationLane::Entry& oldest = follower.held.front();
+    if (follower.unread_bytes == 0) follower.unread_from = oldest.index;
+    follower.unread_bytes += oldest.bytes.size();
+    follower.held_bytes -= oldest.bytes.size();
+    follower.held.pop_front();
+  }
+}
+
 size_t Replica::MaxLearnerBacklog() const {
   const uint64_t half = partition == nullptr ? 0 : partition->parameter_bytes() / 2;
   return std::clamp<uint64_t>(half, kMaxLearnerBacklogBytes, kMaxLargeLearnerBacklogBytes);
 }
 
 size_t Replica::BacklogOf(const Follower& follower) const {
-  return follower.held_bytes + (follower.state == Follower::State::kStreaming ? follower.lane->BytesOf(index) : 0);
+  const bool is_fed = follower.state == Follower::State::kStreaming || follower.state == Follower::State::kCatchingUp;
+  return follower.held_bytes + follower.unread_bytes + (is_fed ? follower.lane->BytesOf(index) : 0);
 }
 
 // A follower that does not answer stops no push: it gets another snapshot when it does.
 bool Replica::IsBraked(const Follower& follower) const {
   if (follower.counts) return false;
   if (follower.state == Follower::State::kInstalling) return !follower.install_fails;
-  return follower.state == Follower::State::kStreaming && !follower.lane->FailingSince().has_value();
+  const bool is_fed = follower.state == Follower::State::kStreaming || follower.state == Follower::State::kCatchingUp;
+  return is_fed && !follower.lane->FailingSince().has_value();
 }
 
 std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime now) {
@@ -106,7 +121,8 @@ void Replica::NeedsSnapshot(Follower& follower) {
   follower.state = Follower::State::kNeedsSnapshot;
   follower.held.clear();
   follower.held_bytes = 0;
-  follower.install = 0;
+  follower.unread_bytes = 0;
+  follower.attempt = 0;
   follower.install_end = MonotonicTime::max();
   follower.install_fails = false;
   follower.install_from.reset();
@@ -129,10 +145,9 @@ ReplicaFigures Replica::Figures() {
   ReplicaFigures figures;
   figures.durable_index = durable_index;
   figures.waits_for_log = logs && partition != nullptr && durable_index < partition->log_index();
-  const Partition* const kept = role == ReplicaRole::kHeld ? partition.get() : former.get();
-  if (kept != nullptr) {
+  if (role == ReplicaRole::kHeld && partition != nullptr) {
     figures.is_kept = true;
-    figures.kept_bytes = kept->parameter_bytes();
+    figures.kept_bytes = partition->parameter_bytes();
     return figures;
   }
   // A backup's are its primary's.

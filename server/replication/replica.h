@@ -79,25 +79,14 @@ struct Replica {
 
   Mutex mu;
   ReplicaRole role PAWL_GUARDED_BY(mu) = ReplicaRole::kLearner;
-  // Null: a learner before its snapshot.
+  // Null: a learner that had nothing, before its snapshot.
   std::unique_ptr<Partition> partition PAWL_GUARDED_BY(mu);
-  // Of a learner that has not got its snapshot yet: what this server had before. Its files are in the log until then.
-  std::unique_ptr<Partition> former PAWL_GUARDED_BY(mu);
   // The routing epoch at which the present primary, which may be this one, became it.
   uint64_t primary_since PAWL_GUARDED_BY(mu) = 0;
   // Of a follower: the newest routing epoch by which its primary has asked it something, or sent it something that was not
   // refused.
   uint64_t addressed_epoch PAWL_GUARDED_BY(mu) = 0;
-  // The last reign (by its primary_since) of whose primary's changes this replica is known to have the beginning; 0: of
-  // none. Two replicas for which it is the same have the same changes, or one has the beginning of the other's.
-  uint64_t ordered_since PAWL_GUARDED_BY(mu) = 0;
-  // What RecentEntries has of changes up to this one may be of another order: they came in a snapshot, or were not kept.
-  uint64_t unrecorded_index PAWL_GUARDED_BY(mu) = 0;
-  // Of a primary: ordered_since and the last change of the time before it was one. They stay what they are when it is made
-  // the primary once more.
-  uint64_t inherited_since PAWL_GUARDED_BY(mu) = 0;
-  uint64_t inherited_index PAWL_GUARDED_BY(mu) = 0;
-  // The log is about to hold another state than `partition`, which takes no changes meanwhile.
+  // Another state is about to take the place of `partition`, which takes no changes meanwhile.
   bool installing PAWL_GUARDED_BY(mu) = false;
   // Of a primary: not before this, by LeaseNow, because the one before has been promised so (proto/replication.proto).
   MonotonicTime serves_from PAWL_GUARDED_BY(mu) = MonotonicTime::min();
@@ -153,6 +142,9 @@ struct Replica {
 
   // What a follower that counts gets has the memory of `entry`; what others get is a copy.
   void SendToFollowers(const ReplicationLane::Entry& entry) PAWL_REQUIRES(mu);
+
+  // With a log: what is held beyond kMaxHeldBytes is read from there when its turn comes.
+  void ForgetHeld(Follower& follower) PAWL_REQUIRES(mu);
 
   // The follower gets a snapshot.
   void NeedsSnapshot(Follower& follower) PAWL_REQUIRES(mu);

@@ -121,6 +121,7 @@ class ReplicaTest : public testing::Test {
     job.set_seed(3);
     job.set_partitions(kPartitions);
     job.set_logical_workers(1);
+    job.set_replicas(2);
     job.mutable_consistency()->set_mode(ASYNC);
     return job;
   }
@@ -237,12 +238,13 @@ class ReplicaTest : public testing::Test {
     return request;
   }
 
-  // A change of partition 0 as its primary sends it.
-  static ReplicateRequest BestKept(uint32_t primary, uint64_t epoch, uint64_t index, uint64_t step) {
+  // A change of partition 0 as its primary sends it. `term`: 0 is the epoch.
+  static ReplicateRequest BestKept(uint32_t primary, uint64_t epoch, uint64_t index, uint64_t step, uint64_t term = 0) {
     ReplicateRequest request;
     *request.mutable_header() = HeaderOf(primary, epoch);
     LogEntry& entry = *request.add_entries();
     entry.set_index(index);
+    entry.set_term(term == 0 ? epoch : term);
     entry.mutable_best_kept()->set_step(step);
     return request;
   }
@@ -272,6 +274,7 @@ class ReplicaTest : public testing::Test {
     ASSERT_TRUE(Create().ok());
     const Roles learns = {.primary = 0, .learners = {1}, .learners_since = 2};
     plane_->AdoptRouting(Routing(2, {learns, of_all ? learns : Roles{.primary = 0}}));
+    AnswerThatNothingIsThere();
     ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), of_all ? kPartitions : 1u);
   }
 
@@ -286,12 +289,26 @@ class ReplicaTest : public testing::Test {
     plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}, .since = 2}, {.primary = 1}}));
   }
 
-  // The follower's answer to what is on its way: where it is in partition 0.
-  void AnswerPosition(uint64_t log_index, uint64_t ordered_since = 1) {
+  // The answer of those who are asked where they are, and have nothing.
+  void AnswerThatNothingIsThere() {
+    ReplicateResponse response;
+    for (uint32_t partition = 0; partition < kPartitions; ++partition) response.add_positions()->set_partition(partition);
+    transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
+  }
+
+  // The follower's answer to what is on its way: where it is in partition 0, whose primary is this server since
+  // `follows_since`, and if it was asked, of which terms its entries are.
+  void AnswerPosition(uint64_t log_index, uint64_t follows_since = 1, const std::vector<TermRun>& terms = {},
+                      bool can_go_back = false) {
     ReplicateResponse response;
     ReplicaPosition& position = *response.add_positions();
     position.set_log_index(log_index);
-    position.set_ordered_since(ordered_since);
+    position.set_follows_since(follows_since);
+    position.set_can_go_back(can_go_back);
+    for (const TermRun& run : terms) {
+      position.add_terms()->set_first_index(run.first_index);
+      position.mutable_terms()->rbegin()->set_term(run.term);
+    }
     transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
   }
 

@@ -113,7 +113,7 @@ void ReplicaReceiver::Replicate(IncomingMessage message, CallContext context, Re
     received->ShareOf(change->partition).changes.push_back(received->changes.size());
     received->changes.push_back(*std::move(change));
   }
-  for (const uint32_t partition : request->asks_position) received->ShareOf(partition);
+  for (const uint32_t partition : request->asks_position) received->ShareOf(partition).is_asked = true;
   received->message = std::move(message);
   received->request = *std::move(request);
   HelperThreads* const helpers = MayTouchAllRows(*received) ? helpers_ : nullptr;
@@ -155,39 +155,49 @@ bool ReplicaReceiver::MayTouchAllRows(const Received& received) const {
 
 absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
   const auto view = hosting_.view();
-  PAWL_RETURN_IF_ERROR(CheckSender(*view, received.request.header, share.partition));
+  const ReplicationHeader& header = received.request.header;
+  PAWL_RETURN_IF_ERROR(CheckSender(*view, header, share.partition));
+  // By this server's routing it may follow the sender in a former term, and another primary in between.
+  if (share.is_asked && header.epoch() > view->epoch) return RoutingNotReached(*view, header.epoch());
   const std::shared_ptr<Replica>& replica = view->replicas[share.partition];
-  const PartitionReplicas& replicas = view->routing.replicas(static_cast<int>(share.partition));
-  std::vector<ReplicationLane::Entry> applied;
   share.position.set_partition(share.partition);
   MutexLock lock(replica->mu);
-  PAWL_RETURN_IF_ERROR(CheckReign(*replica, replicas.primary_since()));
-  replica->addressed_epoch = std::max<uint64_t>(replica->addressed_epoch, received.request.header.epoch());
-  // A learner before its snapshot takes nothing; nor does a replica in a newer role.
+  PAWL_RETURN_IF_ERROR(CheckReign(*replica, view->routing.replicas(static_cast<int>(share.partition)).primary_since()));
+  replica->addressed_epoch = std::max<uint64_t>(replica->addressed_epoch, header.epoch());
+  // A learner with nothing takes nothing; nor does a replica in a newer role.
   if (replica->partition == nullptr || replica->installing ||
       (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
     return absl::OkStatus();
   }
+  Partition& partition = *replica->partition;
   absl::Status status;
   for (const size_t k : share.changes) {
     const ChangeView& change = received.changes[k];
-    if (change.index <= replica->partition->log_index()) continue;
-    if (change.index > replica->partition->log_index() + 1) break;  // a gap; the position says so
+    if (change.index > partition.log_index() + 1) break;  // a gap; the position says so
+    if (change.index <= partition.log_index()) {
+      const uint64_t term = partition.terms().TermOf(change.index);
+      if (term == 0 || change.term == 0 || term == change.term) continue;
+      status = absl::DataLossError(absl::StrCat("change ", change.index, " of partition ", share.partition, " is of term ",
+                                                change.term, ", and of term ", term, " in the replica here"));
+      break;
+    }
     const ByteView& entry = received.request.entries[k];
     status = ApplyEntry(change, entry, received.message.owner, *replica);
     if (!status.ok()) break;
-    replica->ordered_since = replica->primary_since;
-    // Of use to other backups than this one.
-    if (replicas.backups_size() > 1) {
-      applied.push_back({share.partition, change.index, entry, received.message.owner});
-    } else {
-      replica->unrecorded_index = change.index;
-    }
+    tail_.Add(received.message.owner.get(), received.message.bytes.size(),
+              {share.partition, change.index, entry, received.message.owner});
   }
-  recent_.Add(received.message.owner, received.message.bytes.size(), std::move(applied));
-  share.position.set_log_index(replica->partition->log_index());
-  share.position.set_ordered_since(replica->ordered_since);
-  share.mark = {replica, replica->partition->log_index(), replica->primary_since};
+  share.position.set_log_index(partition.log_index());
+  share.position.set_follows_since(replica->primary_since);
+  if (share.is_asked) {
+    for (const TermRun& run : partition.terms().runs()) {
+      ReplicaPosition::Run& told = *share.position.add_terms();
+      told.set_first_index(run.first_index);
+      told.set_term(run.term);
+    }
+    share.position.set_can_go_back(log_ != nullptr);
+  }
+  share.mark = {replica, partition.log_index(), replica->primary_since};
   return status;
 }
 
@@ -352,22 +362,24 @@ absl::Status ReplicaReceiver::TakePiece(const InstallSnapshotRequest& request, A
   return absl::OkStatus();
 }
 
-std::optional<absl::Status> ReplicaReceiver::CheckInstall(const InstallSnapshotRequest& request, Replica& replica) {
+absl::Status ReplicaReceiver::CheckFollows(const ReplicationHeader& header, uint64_t primary_since, Replica& replica) const {
   if (replica.role != ReplicaRole::kBackup && replica.role != ReplicaRole::kLearner) {
-    return StaleRouting(*hosting_.view(), absl::StrCat("partition ", request.partition(), " is not a backup here"));
+    return StaleRouting(*hosting_.view(), absl::StrCat("partition ", replica.index, " is not a backup here"));
   }
-  if (absl::Status status = CheckReign(replica, request.primary_since()); !status.ok()) return status;
-  replica.addressed_epoch = std::max<uint64_t>(replica.addressed_epoch, request.header().epoch());
-  // Late, or for the second time: what has followed since may have been acknowledged. (In the order of another primary the
-  // same index is not the same state.)
-  if (replica.partition == nullptr || replica.ordered_since != replica.primary_since ||
-      replica.partition->log_index() < request.log_index()) {
-    return std::nullopt;
-  }
-  // OK says that all of it outlives this process.
-  if (replica.CommitIndex() >= request.log_index()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("partition ", request.partition(), " is durable here up to change ",
-                                             replica.CommitIndex(), " only; send the snapshot again"));
+  PAWL_RETURN_IF_ERROR(CheckReign(replica, primary_since));
+  replica.addressed_epoch = std::max<uint64_t>(replica.addressed_epoch, header.epoch());
+  return absl::OkStatus();
+}
+
+std::optional<absl::Status> ReplicaReceiver::CheckInstall(const InstallSnapshotRequest& request, Replica& replica) {
+  if (absl::Status status = CheckFollows(request.header(), request.primary_since(), replica); !status.ok()) return status;
+  const Partition* const present = replica.partition.get();
+  // Late, or for the second time: it has moved on since it was asked, by what this primary has sent, and that may have been
+  // acknowledged.
+  const bool was_found = present != nullptr && present->log_index() == request.replaces_index() &&
+                         present->terms().TermOf(request.replaces_index()) == request.replaces_term();
+  if (present == nullptr || was_found || present->log_index() < request.log_index()) return std::nullopt;
+  return absl::OkStatus();
 }
 
 absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSnapshotRequest& request,
@@ -381,17 +393,14 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   }
   // Destroyed without the lock.
   std::unique_ptr<Partition> before;
-  std::unique_ptr<Partition> former;
   MutexLock lock(replica->mu);
   if (auto answer = CheckInstall(request, *replica)) return *std::move(answer);
   if (replica->installing) {
     return absl::UnavailableError(
         absl::StrCat("another state of partition ", request.partition(), " is being put in place; send it again"));
   }
-  replica->ordered_since = replica->primary_since;
-  replica->unrecorded_index = partition->log_index();
   before = std::exchange(replica->partition, std::move(partition));
-  former = std::exchange(replica->former, nullptr);
+  tail_.Forget(request.partition());
   if (log_ != nullptr) {
     log_->Replace(request.partition(), std::move(stored));
     replica->durable_index = log_->DurableIndex(request.partition());
@@ -444,6 +453,57 @@ void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext conte
   if (request.last()) marks.push_back({view->replicas[request.partition()], request.log_index(), request.primary_since()});
   waiting_.ForDurable(marks, std::move(context), [reply = std::move(reply)](absl::Status status) mutable {
     reply(std::move(status), EncodeSmall(InstallSnapshotResponse()));
+  });
+}
+
+absl::Status ReplicaReceiver::CheckGoBack(const GoBackRequest& request, Replica& replica) const {
+  PAWL_RETURN_IF_ERROR(CheckFollows(request.header(), request.primary_since(), replica));
+  if (log_ == nullptr) return absl::NotFoundError("this server has no log");
+  const Partition* const present = replica.partition.get();
+  if (present != nullptr && present->log_index() == request.last_index() && request.index() < request.last_index() &&
+      present->terms().TermOf(request.last_index()) == request.last_term()) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(absl::StrCat("partition ", request.partition(), " does not end with change ",
+                                         request.last_index(), " of term ", request.last_term(), " here any more"));
+}
+
+absl::Status ReplicaReceiver::GoBack(Replica& replica, const GoBackRequest& request) {
+  {
+    MutexLock lock(replica.mu);
+    PAWL_RETURN_IF_ERROR(CheckGoBack(request, replica));
+    if (replica.installing) {
+      return absl::UnavailableError(absl::StrCat("partition ", request.partition(), " is being replaced; ask again"));
+    }
+    replica.installing = true;
+  }
+  auto read = log_->ReadBack(request.partition(), request.index());
+  // Destroyed without the lock.
+  std::unique_ptr<Partition> before;
+  MutexLock lock(replica.mu);
+  replica.installing = false;
+  PAWL_RETURN_IF_ERROR(read.status());
+  PAWL_RETURN_IF_ERROR(CheckGoBack(request, replica));
+  log_->Truncate(request.partition(), request.index());
+  replica.durable_index = log_->DurableIndex(request.partition());
+  before = std::exchange(replica.partition, *std::move(read));
+  tail_.Forget(request.partition());
+  return absl::OkStatus();
+}
+
+void ReplicaReceiver::GoBack(IncomingMessage message, CallContext context, RequestHandler::Reply reply) {
+  GoBackRequest request;
+  absl::Status status = DecodeSmall(message.bytes, request);
+  const auto view = hosting_.view();
+  if (status.ok()) status = CheckJob(*view, request.header());
+  if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
+  if (status.ok()) status = GoBack(*view->replicas[request.partition()], request);
+  if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+  spdlog::info("partition {} has gone back to change {}, the last one that its primary has too, from {}",
+               request.partition(), request.index(), request.last_index());
+  const ChangeMark mark{view->replicas[request.partition()], request.index(), request.primary_since()};
+  waiting_.ForDurable({mark}, std::move(context), [reply = std::move(reply)](absl::Status durable) mutable {
+    reply(std::move(durable), EncodeSmall(GoBackResponse()));
   });
 }
 

@@ -18,10 +18,10 @@
 #include "client_lib/rpc/request_handler.h"
 #include "proto/replication.pb.h"
 #include "server/replication/change_log.h"
+#include "server/replication/entry_tail.h"
 #include "server/replication/helper_threads.h"
 #include "server/replication/hosting.h"
 #include "server/replication/log_entry.h"
-#include "server/replication/recent_entries.h"
 #include "server/replication/waiting_calls.h"
 #include "server/shard/partition_loader.h"
 
@@ -36,15 +36,15 @@ inline constexpr size_t kMaxBytesArriving = kMaxSnapshotBytes;
 // Without another piece, what has arrived is given up. A primary gives up a piece far sooner, and then begins anew.
 inline constexpr std::chrono::seconds kSnapshotPieceTimeout{60};
 
-// Replicate and InstallSnapshot of proto/replication.proto. Thread-safe; owns no thread.
+// The rpcs of proto/replication.proto. Thread-safe; owns no thread.
 class ReplicaReceiver {
  public:
   // All outlive this. `max_bytes_arriving`: of snapshots that are not there yet. `helpers`: see DataPlaneOptions.
-  ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting, RecentEntries& recent, const Clock& clock,
-                  size_t max_bytes_arriving, HelperThreads* helpers)
+  ReplicaReceiver(Hosting& hosting, WaitingCalls& waiting, EntryTail& tail, const Clock& clock, size_t max_bytes_arriving,
+                  HelperThreads* helpers)
       : hosting_(hosting),
         waiting_(waiting),
-        recent_(recent),
+        tail_(tail),
         clock_(clock),
         max_bytes_arriving_(max_bytes_arriving),
         helpers_(helpers) {}
@@ -57,6 +57,7 @@ class ReplicaReceiver {
 
   void Replicate(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
   void InstallSnapshot(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
+  void GoBack(IncomingMessage message, CallContext context, RequestHandler::Reply reply);
 
   // Forgets what has arrived of snapshots of which no more will come.
   void Tick();
@@ -95,6 +96,9 @@ class ReplicaReceiver {
   // OK if the sender is, by this server's routing, the primary of a partition of which this server has another replica.
   // What changes between this and the lock of the replica is found by CheckReign.
   absl::Status CheckSender(const Hosting::View& view, const ReplicationHeader& header, uint32_t partition) const;
+  // OK if the replica follows, and follows the primary that became it at `primary_since`, who has sent `header`.
+  absl::Status CheckFollows(const ReplicationHeader& header, uint64_t primary_since, Replica& replica) const
+      PAWL_REQUIRES(replica.mu);
   // OK if the replica follows the primary that became it at `primary_since`.
   absl::Status CheckReign(const Replica& replica, uint64_t primary_since) const PAWL_REQUIRES(replica.mu);
   // The changes of one partition in a request, and what comes of them.
@@ -102,6 +106,7 @@ class ReplicaReceiver {
     uint32_t partition = 0;
     // In their order.
     std::vector<size_t> changes;
+    bool is_asked = false;
     absl::Status status;
     ReplicaPosition position;
     // Of the last change, to be waited for; nothing if the replica takes none.
@@ -129,13 +134,15 @@ class ReplicaReceiver {
   // What to answer if the replica need not, or must not, become what the snapshot says.
   std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica)
       PAWL_REQUIRES(replica.mu);
+  absl::Status GoBack(Replica& replica, const GoBackRequest& request);
+  absl::Status CheckGoBack(const GoBackRequest& request, Replica& replica) const PAWL_REQUIRES(replica.mu);
   // Takes the partition only if it returns OK.
   absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request,
                        std::unique_ptr<Partition>& partition);
 
   Hosting& hosting_;
   WaitingCalls& waiting_;
-  RecentEntries& recent_;
+  EntryTail& tail_;
   const Clock& clock_;
   const size_t max_bytes_arriving_;
   HelperThreads* const helpers_;

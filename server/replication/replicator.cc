@@ -20,12 +20,11 @@ namespace pawl {
 
 // One snapshot on its way to one follower.
 struct Replicator::Install {
-  std::shared_ptr<Replica> replica;
-  std::string node;
-  uint64_t incarnation = 0;
-  uint64_t attempt = 0;  // Follower::install
+  Attempt attempt;
   std::string address;
   uint64_t primary_since = 0;
+  uint64_t replaces_index = 0;
+  uint64_t replaces_term = 0;
   HeldSnapshot snapshot;
   MonotonicTime began;
   // The piece under way, which is sent again if it fails, and where in the snapshot it begins; the checksum of all up to its
@@ -51,12 +50,12 @@ struct Replicator::Install {
   bool IsLastPiece() const { return snapshot.at_end() && ahead.empty(); }
 };
 
-Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock,
-                       const RecentEntries& recent, Events events)
+Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, const EntryTail& tail,
+                       Events events)
     : options_(options),
       transport_(transport),
       clock_(clock),
-      recent_(recent),
+      tail_(tail),
       events_(std::move(events)),
       pace_(static_cast<double>(options.repair_bytes_per_s)) {}
 
@@ -124,18 +123,17 @@ void Replicator::SetFollowers(Replica& replica, const RoutingTable& routing, boo
       follower.node = address.node();
       follower.incarnation = address.incarnation();
       follower.learner_since = since;
-      const bool followed_before = !is_new && replica.inherited_since != 0 && since < replica.primary_since;
       {
         MutexLock lock(mu_);
         const Peer& peer = PeerAt(address);
-        follower.on_catch_up_lane = is_learner && !followed_before;
-        follower.lane = follower.on_catch_up_lane ? peer.catch_up : peer.lanes[replica.index % kLanesToAServer];
+        follower.on_catch_up_lane = is_learner;
+        follower.lane = is_learner ? peer.catch_up : peer.lanes[replica.index % kLanesToAServer];
       }
-      // What was queued for it, or asked of it, in a former reign is of no interest.
+      // What was queued for it, or asked of it, before is of no interest.
       follower.lane->Discard(replica.index);
       if (is_new && !is_learner) {
         follower.state = Follower::State::kStreaming;
-      } else if (followed_before) {
+      } else if (replica.partition != nullptr) {
         follower.state = Follower::State::kAsked;
         follower.asked_at = replica.partition->log_index();
         follower.lane->AskPosition(replica.index);
@@ -204,6 +202,7 @@ void Replicator::PumpLanes() {
 
 void Replicator::Pump() {
   PumpLanes();
+  BeginReads();
   BeginInstalls();
 }
 
@@ -303,35 +302,170 @@ void Replicator::AppendHeld(Follower& follower) {
   follower.held_bytes = 0;
 }
 
-bool Replicator::GoOn(Replica& replica, Follower& follower, const ReplicaPosition& position) {
-  std::optional<std::vector<ReplicationLane::Entry>> lacking;
-  const bool is_beginning = position.ordered_since() != 0 && position.ordered_since() == replica.inherited_since &&
-                            position.log_index() <= replica.inherited_index;
-  if (is_beginning && follower.asked_at == replica.inherited_index &&
-      (position.log_index() >= replica.unrecorded_index || position.log_index() == replica.inherited_index)) {
-    lacking = recent_.Find(replica.index, position.log_index() + 1, replica.inherited_index);
-  }
-  if (!lacking.has_value()) {
-    spdlog::debug(
-        "{} is at change {} of partition {} by the order of epoch {}, this server began at {} by that of {}: it "
-        "gets a snapshot",
-        follower.node, position.log_index(), replica.index, position.ordered_since(), replica.inherited_index,
-        replica.inherited_since);
-    replica.NeedsSnapshot(follower);
-    return false;
-  }
-  for (ReplicationLane::Entry& entry : *lacking) follower.lane->Append(std::move(entry));
-  AppendHeld(follower);
-  follower.state = Follower::State::kStreaming;
-  Advance(replica, follower, position.log_index());
-  return true;
+Follower* Replicator::Find(const Attempt& attempt, Follower::State state) {
+  Replica& replica = *attempt.replica;
+  Follower* const follower = replica.FindFollower(attempt.server.first, attempt.server.second);
+  const bool is_present =
+      replica.HasDataAsPrimary() && follower != nullptr && follower->attempt == attempt.number && follower->state == state;
+  return is_present ? follower : nullptr;
 }
 
-bool Replicator::IsOfThisReign(const Replica& replica, const ReplicaPosition& position) {
-  const uint64_t since = position.ordered_since();
-  if (since == 0) return position.log_index() == 0;
-  // ordered_since: of the first of this server's reigns without another's in between.
-  return since == replica.inherited_since || (since >= replica.ordered_since && since <= replica.primary_since);
+std::optional<GoBackRequest> Replicator::Match(const std::shared_ptr<Replica>& replica, Follower& follower,
+                                               const ReplicaPosition& position) {
+  TermHistory terms;
+  for (const auto& run : position.terms()) terms.Begin(run.first_index(), run.term());
+  const uint64_t last = position.log_index();
+  const uint64_t shared = LastSharedIndex(replica->partition->terms(), replica->partition->log_index(), terms, last);
+  follower.found_index = last;
+  follower.found_term = terms.TermOf(last);
+  if (position.follows_since() == replica->primary_since && shared == last) {
+    BeginCatchUp(replica, follower, last);
+    const bool is_done = follower.state != Follower::State::kCatchingUp && follower.state != Follower::State::kNeedsSnapshot;
+    if (is_done && last < follower.asked_at) ++figures_.by_tail;
+    return std::nullopt;
+  }
+  const bool has_rest = log_ != nullptr || tail_.Find(replica->index, shared + 1, follower.asked_at).has_value();
+  if (position.follows_since() != replica->primary_since || shared == 0 || !position.can_go_back() || !has_rest ||
+      follower.failed_go_backs >= kMaxGoBacks) {
+    spdlog::debug("{} is at change {} of partition {}, of which this server has those up to {}: it gets a snapshot",
+                  follower.node, last, replica->index, shared);
+    replica->NeedsSnapshot(follower);
+    return std::nullopt;
+  }
+  follower.state = Follower::State::kGoingBack;
+  follower.attempt = ++attempts_;
+  GoBackRequest request;
+  request.set_partition(replica->index);
+  request.set_primary_since(replica->primary_since);
+  request.set_index(shared);
+  request.set_last_index(last);
+  request.set_last_term(follower.found_term);
+  return request;
+}
+
+void Replicator::BeginCatchUp(const std::shared_ptr<Replica>& replica, Follower& follower, uint64_t index) {
+  follower.state = Follower::State::kCatchingUp;
+  follower.attempt = ++attempts_;
+  follower.acked = index;
+  follower.next = index + 1;
+  follower.reads = false;
+  CatchUp(replica, follower);
+}
+
+void Replicator::CatchUp(const std::shared_ptr<Replica>& replica, Follower& follower) {
+  if (follower.reads) return;
+  const uint64_t held_from = follower.held.empty() ? replica->partition->log_index() + 1 : follower.held.front().index;
+  if (follower.next < held_from) {
+    if (auto entries = tail_.Find(replica->index, follower.next, held_from - 1)) {
+      for (ReplicationLane::Entry& entry : *entries) {
+        figures_.entry_bytes += entry.bytes.size();
+        follower.lane->Append(std::move(entry));
+      }
+    } else if (log_ == nullptr) {
+      return replica->NeedsSnapshot(follower);
+    } else {
+      if (follower.lane->BytesOf(replica->index) > kCatchUpChunkBytes) return;
+      follower.reads = true;
+      MutexLock lock(mu_);
+      readings_.push_back(
+          {{replica, {follower.node, follower.incarnation}, follower.attempt}, follower.next, held_from - 1});
+      return;
+    }
+  }
+  follower.unread_bytes = 0;
+  AppendHeld(follower);
+  follower.state = Follower::State::kStreaming;
+  Advance(*replica, follower, follower.acked);
+}
+
+void Replicator::BeginReads() {
+  std::vector<Reading> readings;
+  {
+    MutexLock lock(mu_);
+    if (!closed_) readings.swap(readings_);
+  }
+  for (Reading& reading : readings) {
+    const uint32_t partition = reading.attempt.replica->index;
+    const uint64_t first = reading.first;
+    const uint64_t last = reading.last;
+    log_->ReadEntries(partition, first, last, kCatchUpChunkBytes,
+                      [this, reading = std::move(reading)](absl::StatusOr<std::vector<StoredEntry>> entries) {
+                        OnEntriesRead(reading, std::move(entries));
+                      });
+  }
+}
+
+void Replicator::OnEntriesRead(const Reading& reading, absl::StatusOr<std::vector<StoredEntry>> entries) {
+  if (absl::IsAborted(entries.status())) return;
+  const std::shared_ptr<Replica>& replica = reading.attempt.replica;
+  {
+    MutexLock lock(replica->mu);
+    Follower* const follower = Find(reading.attempt, Follower::State::kCatchingUp);
+    if (follower == nullptr) return;
+    follower->reads = false;
+    size_t bytes = 0;
+    if (entries.ok() && !entries->empty() && entries->front().index == follower->next) {
+      if (reading.first == follower->found_index + 1) ++figures_.by_log;
+      for (StoredEntry& entry : *entries) {
+        const size_t size = entry.bytes.size();
+        bytes += size;
+        if (entry.index >= follower->unread_from) follower->unread_bytes -= std::min(size, follower->unread_bytes);
+        follower->next = entry.index + 1;
+        follower->lane->Append({replica->index, entry.index, std::move(entry.bytes), std::move(entry.owner)});
+      }
+      figures_.entry_bytes += bytes;
+    }
+    // Of what it lacked when it was asked. Behind a snapshot there is no other way.
+    const uint64_t lacking = follower->asked_at - std::min(follower->next - 1, follower->asked_at);
+    const bool is_too_much =
+        bytes >= kCatchUpChunkBytes / 2 && lacking > 0 &&
+        static_cast<double>(bytes) / static_cast<double>(entries->size()) * static_cast<double>(lacking) >
+            static_cast<double>(replica->partition->parameter_bytes());
+    if (bytes == 0 || is_too_much) {
+      spdlog::info("{} lacks the changes of partition {} from {} on: it gets a snapshot{}", follower->node, replica->index,
+                   follower->next, is_too_much ? ", which is smaller" : ": " + entries.status().ToString());
+      replica->NeedsSnapshot(*follower);
+      WantSnapshot(replica->index);
+    } else {
+      CatchUp(replica, *follower);
+    }
+  }
+  events_.advanced(replica);
+  Pump();
+}
+
+void Replicator::SendGoBack(const Attempt& attempt, GoBackRequest request, const std::string& address) {
+  *request.mutable_header() = events_.header();
+  const uint64_t index = request.index();
+  uint64_t bytes;
+  {
+    MutexLock lock(attempt.replica->mu);
+    bytes = attempt.replica->partition == nullptr ? 0 : attempt.replica->partition->parameter_bytes();
+  }
+  // It reads all of it back.
+  transport_.Call(address, Method::kGoBack, EncodeSmall(request), kSnapshotPieceDeadline + TransferTime(bytes),
+                  [this, attempt, index](absl::Status status, IncomingMessage) { OnWentBack(attempt, index, status); });
+}
+
+void Replicator::OnWentBack(const Attempt& attempt, uint64_t index, const absl::Status& status) {
+  const std::shared_ptr<Replica>& replica = attempt.replica;
+  {
+    MutexLock lock(replica->mu);
+    Follower* const follower = Find(attempt, Follower::State::kGoingBack);
+    if (follower == nullptr) return;
+    if (status.ok()) {
+      ++figures_.by_going_back;
+      BeginCatchUp(replica, *follower, index);
+      if (follower->state == Follower::State::kNeedsSnapshot) WantSnapshot(replica->index);
+    } else {
+      ++follower->failed_go_backs;
+      follower->state = Follower::State::kAsked;
+      follower->lane->AskPosition(replica->index);
+    }
+  }
+  if (!status.ok()) OnFailure(attempt.server, status);
+  events_.advanced(replica);
+  Pump();
 }
 
 void Replicator::OnAnswer(const Server& server, const ReplicateResponse& response, const std::vector<uint32_t>& asked,
@@ -351,6 +485,9 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
     const std::shared_ptr<Replica> replica = events_.find(position.partition());
     if (replica == nullptr) continue;
     bool wants_snapshot = false;
+    std::optional<GoBackRequest> goes_back;
+    Attempt attempt{replica, server};
+    std::string address;
     {
       MutexLock lock(replica->mu);
       Follower* const follower = replica->FindFollower(server.first, server.second);
@@ -358,10 +495,15 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
       if (follower->state == Follower::State::kAsked) {
         // An answer to something else may be of a former reign.
         if (!std::binary_search(asked.begin(), asked.end(), position.partition())) continue;
-        wants_snapshot = !GoOn(*replica, *follower, position);
-      } else if (follower->state == Follower::State::kNeedsSnapshot || follower->state == Follower::State::kInstalling) {
+        goes_back = Match(replica, *follower, position);
+        wants_snapshot = follower->state == Follower::State::kNeedsSnapshot;
+        attempt.number = follower->attempt;
+        address = follower->lane->address();
+      } else if (follower->state == Follower::State::kNeedsSnapshot || follower->state == Follower::State::kInstalling ||
+                 follower->state == Follower::State::kGoingBack) {
         continue;
-      } else if (!IsOfThisReign(*replica, position)) {
+      } else if (position.follows_since() != 0 && position.follows_since() != replica->primary_since) {
+        // A late answer, of a former term.
         continue;
       } else if (position.log_index() < follower->acked) {
         // It has lost what it had: it is another replica than the one that acknowledged.
@@ -369,6 +511,10 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
                       replica->index, follower->acked);
         replica->StartAnew(*follower);
         wants_snapshot = true;
+      } else if (follower->state == Follower::State::kCatchingUp) {
+        follower->acked = position.log_index();
+        CatchUp(replica, *follower);
+        wants_snapshot = follower->state == Follower::State::kNeedsSnapshot;
       } else {
         const bool was_on_catch_up_lane = follower->on_catch_up_lane;
         pushes_waited = pushes_waited || (follower->counts && !was_on_catch_up_lane);
@@ -377,6 +523,7 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
       }
     }
     if (wants_snapshot) WantSnapshot(replica->index);
+    if (goes_back.has_value()) SendGoBack(attempt, *std::move(goes_back), address);
     any_wants_snapshot = any_wants_snapshot || wants_snapshot;
     events_.advanced(replica);
   }
@@ -386,6 +533,7 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
     pace_.OnReplication(clock_.LeaseNow() - sent, now);
   }
   if (any_changes_lanes) PumpLanes();
+  BeginReads();
   if (any_wants_snapshot) BeginInstalls();
 }
 
@@ -434,16 +582,16 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
         follower.install_from = now + *pause;
       }
       if (follower.install_from.has_value() && now < *follower.install_from) continue;
-      if (!install->node.empty()) {
+      if (install->attempt.replica != nullptr) {
         more = true;
         break;
       }
-      install->replica = replica;
-      install->node = follower.node;
-      install->incarnation = follower.incarnation;
-      install->attempt = follower.install = ++attempts_;
+      follower.attempt = ++attempts_;
+      install->attempt = {replica, {follower.node, follower.incarnation}, follower.attempt};
       install->address = follower.lane->address();
       install->primary_since = replica->primary_since;
+      install->replaces_index = follower.found_index;
+      install->replaces_term = follower.found_term;
       install->snapshot = HoldSnapshot(*replica->partition);
       install->began = now;
       follower.state = Follower::State::kInstalling;
@@ -456,7 +604,7 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
       Pump();
     });
   }
-  if (install->node.empty()) return false;
+  if (install->attempt.replica == nullptr) return false;
   SendNextPiece(install);
   return true;
 }
@@ -470,8 +618,10 @@ void Replicator::SendNextPiece(const std::shared_ptr<Install>& install) {
 void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
   InstallSnapshotRequest request;
   *request.mutable_header() = events_.header();
-  request.set_partition(install->replica->index);
+  request.set_partition(install->attempt.replica->index);
   request.set_primary_since(install->primary_since);
+  request.set_replaces_index(install->replaces_index);
+  request.set_replaces_term(install->replaces_term);
   request.set_log_index(install->snapshot.log_index());
   request.set_offset(install->offset);
   request.set_data(install->piece);
@@ -491,10 +641,11 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
   const size_t bytes = install->piece.size();
   {
     MutexLock lock(mu_);
-    if (const auto peer = peers_.find(Server(install->node, install->incarnation)); peer != peers_.end()) {
+    if (const auto peer = peers_.find(install->attempt.server); peer != peers_.end()) {
       peer->second.installs_fail_since.reset();
     }
     pace_.OnPiece(bytes, install->piece_sent, now);
+    figures_.snapshot_bytes += bytes;
   }
   if (install->IsLastPiece()) return EndInstall(install, status);
   // All of it will have arrived when the rest has taken as long as its share.
@@ -502,7 +653,7 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
   const double rest = std::max(0.0, static_cast<double>(install->snapshot.approximate_bytes()) - sent);
   const auto left = std::chrono::duration_cast<MonotonicDuration>((now - install->began) * (rest / sent));
   // Then a follower with a log writes all of it down before it answers: for about as long, where the disk is no faster.
-  const auto written = install->replica->logs ? now - install->began + left : MonotonicDuration::zero();
+  const auto written = install->attempt.replica->logs ? now - install->began + left : MonotonicDuration::zero();
   if (!IsWanted(*install, now + left + written, /*fails=*/false)) {
     return EndInstall(install, absl::AbortedError("the follower needs no snapshot any more"));
   }
@@ -531,7 +682,7 @@ void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install, const ab
   const bool may_pass = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   if (may_pass) {
     MutexLock lock(mu_);
-    if (const auto peer = peers_.find(Server(install->node, install->incarnation)); peer != peers_.end()) {
+    if (const auto peer = peers_.find(install->attempt.server); peer != peers_.end()) {
       peer->second.install_failed_at = now;
       if (!peer->second.installs_fail_since.has_value()) peer->second.installs_fail_since = install->piece_sent;
     }
@@ -539,7 +690,7 @@ void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install, const ab
   const MonotonicDuration pause = GrowingPause(++install->failed_tries, kSnapshotRetryInterval, kMaxPieceRetryInterval);
   if (!may_pass || now + pause - install->first_try > kPieceTriesTimeout) return EndInstall(install, status);
   if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true)) return EndInstall(install, status);
-  OnFailure(Server(install->node, install->incarnation), status);
+  OnFailure(install->attempt.server, status);
   transport_.After(pause, [this, install, status] {
     if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true)) return EndInstall(install, status);
     SendPiece(install);
@@ -547,20 +698,16 @@ void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install, const ab
 }
 
 bool Replicator::IsWanted(const Install& install, MonotonicTime end, bool fails) {
-  Replica& replica = *install.replica;
-  MutexLock lock(replica.mu);
-  Follower* const follower = replica.FindFollower(install.node, install.incarnation);
-  if (!replica.HasDataAsPrimary() || follower == nullptr || follower->install != install.attempt ||
-      follower->state != Follower::State::kInstalling) {
-    return false;
-  }
+  MutexLock lock(install.attempt.replica->mu);
+  Follower* const follower = Find(install.attempt, Follower::State::kInstalling);
+  if (follower == nullptr) return false;
   follower->install_end = end;
   follower->install_fails = fails;
   return true;
 }
 
 void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status) {
-  Replica& replica = *install->replica;
+  const std::shared_ptr<Replica>& replica = install->attempt.replica;
   {
     MutexLock lock(mu_);
     --installs_;
@@ -568,29 +715,27 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
   }
   bool again = false;
   {
-    MutexLock lock(replica.mu);
-    Follower* const follower = replica.FindFollower(install->node, install->incarnation);
-    if (replica.HasDataAsPrimary() && follower != nullptr && follower->install == install->attempt &&
-        follower->state == Follower::State::kInstalling) {
+    MutexLock lock(replica->mu);
+    if (Follower* const follower = Find(install->attempt, Follower::State::kInstalling)) {
       if (status.ok()) {
-        follower->state = Follower::State::kStreaming;
-        AppendHeld(*follower);
+        ++figures_.by_snapshot;
         follower->failed_installs = 0;
         follower->install_from.reset();
-        follower->acked = install->snapshot.log_index();
-        Advance(replica, *follower, install->snapshot.log_index());
+        follower->asked_at = install->snapshot.log_index();
+        BeginCatchUp(replica, *follower, install->snapshot.log_index());
       } else {
-        replica.StartAnew(*follower);
+        replica->StartAnew(*follower);
       }
     }
-    for (const Follower& other : replica.followers) again = again || other.state == Follower::State::kNeedsSnapshot;
+    for (const Follower& other : replica->followers) again = again || other.state == Follower::State::kNeedsSnapshot;
   }
   if (!status.ok()) {
-    OnFailure(Server(install->node, install->incarnation), status);
-    spdlog::warn("snapshot of partition {} to {}: {}; sent again", replica.index, install->node, status.ToString());
+    OnFailure(install->attempt.server, status);
+    spdlog::warn("snapshot of partition {} to {}: {}; sent again", replica->index, install->attempt.server.first,
+                 status.ToString());
   }
-  if (again) WantSnapshot(replica.index);
-  events_.advanced(install->replica);
+  if (again) WantSnapshot(replica->index);
+  events_.advanced(replica);
   Pump();
 }
 

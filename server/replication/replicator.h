@@ -17,8 +17,9 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/rpc/transport.h"
 #include "proto/scheduler.pb.h"
+#include "server/replication/change_log.h"
+#include "server/replication/entry_tail.h"
 #include "server/replication/lane.h"
-#include "server/replication/recent_entries.h"
 #include "server/replication/repair_pace.h"
 #include "server/replication/replica.h"
 
@@ -36,6 +37,10 @@ inline constexpr std::chrono::milliseconds kSnapshotPieceDeadline{5000};
 inline constexpr std::chrono::milliseconds kSnapshotRetryInterval{50};
 inline constexpr std::chrono::milliseconds kMaxPieceRetryInterval{400};
 inline constexpr std::chrono::milliseconds kPieceTriesTimeout{8000};
+// Entries that a follower lacks are read from the log in pieces of so many bytes. One is on its lane and one is being read.
+inline constexpr size_t kCatchUpChunkBytes = kMaxLaneRequestBytes;
+// After so many tries to go back a follower gets a snapshot.
+inline constexpr uint32_t kMaxGoBacks = 3;
 // After a snapshot that was given up the first interval is waited, and twice as long after each one that follows, up to
 // this.
 inline constexpr std::chrono::milliseconds kMaxSnapshotRetryInterval{5000};
@@ -53,7 +58,20 @@ struct ReplicatorOptions {
   size_t snapshot_piece_bytes = kSnapshotPieceBytes;
 };
 
-// Thread-safe; owns no thread. The transport must have let go of all calls before this is destroyed. Locks: a
+// How followers have got what they lacked, since the process began.
+struct CatchUpFigures {
+  // Followers that lacked nothing, or only entries that were in memory; that got some from the log; that went back to the
+  // last entry that they shared before; and that got a snapshot.
+  std::atomic<uint64_t> by_tail{0};
+  std::atomic<uint64_t> by_log{0};
+  std::atomic<uint64_t> by_going_back{0};
+  std::atomic<uint64_t> by_snapshot{0};
+  // Bytes sent of snapshots, and of entries that were written before the follower was asked.
+  std::atomic<uint64_t> snapshot_bytes{0};
+  std::atomic<uint64_t> entry_bytes{0};
+};
+
+// Thread-safe; owns no thread. The transport and the log must have let go of all calls before this is destroyed. Locks: a
 // replica's, then this one's, then a lane's.
 class Replicator {
  public:
@@ -68,12 +86,15 @@ class Replicator {
     std::function<void(const std::shared_ptr<Replica>&)> advanced;
   };
 
-  // `recent`: the changes that this server's replicas were sent when they followed others. Outlives this.
-  Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, const RecentEntries& recent,
+  // `tail`: the last entries of this server's replicas. Outlives this.
+  Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, const EntryTail& tail,
              Events events);
 
-  // The followers that a primary has by the routing; those that it had already go on where they are, and those that followed
-  // the primary before it are asked where they are.
+  // Before the first routing; without it a follower that lacks more than the tail has gets a snapshot.
+  void SetLog(ChangeLog* log) { log_ = log; }
+
+  // The followers that a primary has by the routing; those that it had already go on where they are, and others are asked
+  // where they are.
   // `is_new`: the partition has never been changed, so its backups have everything. (A learner may not even have an
   // empty partition.)
   void SetFollowers(Replica& replica, const RoutingTable& routing, bool is_new) PAWL_REQUIRES(replica.mu);
@@ -96,6 +117,7 @@ class Replicator {
 
   // Snapshots take what they can get from now on: this server has little time left.
   void LiftLimit();
+  const CatchUpFigures& figures() const { return figures_; }
   // Runs `action` after `delay`.
   void After(MonotonicDuration delay, absl::AnyInvocable<void()> action) { transport_.After(delay, std::move(action)); }
   // Nothing is sent or begun from now on; calls under way end by themselves.
@@ -120,18 +142,38 @@ class Replicator {
     MonotonicTime next_refusal_logged = MonotonicTime::min();
   };
   struct Install;
+  // What a call says of a follower whose state it is about to change. Nothing is to happen if that has changed since.
+  struct Attempt {
+    std::shared_ptr<Replica> replica;
+    Server server;
+    uint64_t number = 0;  // Follower::attempt
+  };
+  // Entries of the log that a follower lacks.
+  struct Reading {
+    Attempt attempt;
+    uint64_t first = 0;
+    uint64_t last = 0;
+  };
 
   Peer& PeerAt(const ServerAddress& address) PAWL_REQUIRES(mu_);
   std::shared_ptr<ReplicationLane> NewLane(const ServerAddress& address) PAWL_REQUIRES(mu_);
   std::vector<std::shared_ptr<ReplicationLane>> AllLanes() const PAWL_EXCLUDES(mu_);
   void OnAnswer(const Server& server, const ReplicateResponse& response, const std::vector<uint32_t>& asked,
                 MonotonicTime sent);
-  // The follower of a former primary is at `position`: it goes on from there if it has nothing that the replica lacks, and
-  // what it lacks is still known; else it gets a snapshot, and this returns false.
-  bool GoOn(Replica& replica, Follower& follower, const ReplicaPosition& position) PAWL_REQUIRES(replica.mu);
-  // Whether a follower that streams can be there. A late answer, of a lane that it was on in a former reign, tells how far
-  // it was in another order, in which the same index is another change.
-  static bool IsOfThisReign(const Replica& replica, const ReplicaPosition& position) PAWL_REQUIRES(replica.mu);
+  // A follower that was asked is at `position`: what it is to do. Returns a call that makes it go back, to be made without
+  // locks, if that is what it is to do first.
+  std::optional<GoBackRequest> Match(const std::shared_ptr<Replica>& replica, Follower& follower,
+                                     const ReplicaPosition& position) PAWL_REQUIRES(replica->mu);
+  // Makes it catch up from `index` on, the last entry that it shares with the primary.
+  void BeginCatchUp(const std::shared_ptr<Replica>& replica, Follower& follower, uint64_t index) PAWL_REQUIRES(replica->mu);
+  // Puts all that it lacks on its lane, or what of it is there and has room. What is to be read is begun by Pump.
+  void CatchUp(const std::shared_ptr<Replica>& replica, Follower& follower) PAWL_REQUIRES(replica->mu);
+  void BeginReads();
+  void OnEntriesRead(const Reading& reading, absl::StatusOr<std::vector<StoredEntry>> entries);
+  void SendGoBack(const Attempt& attempt, GoBackRequest request, const std::string& address);
+  void OnWentBack(const Attempt& attempt, uint64_t index, const absl::Status& status);
+  // Null if the attempt is not the present one any more, or the follower is not in `state`.
+  static Follower* Find(const Attempt& attempt, Follower::State state) PAWL_REQUIRES(attempt.replica->mu);
   void OnFailure(const Server& server, const absl::Status& status);
   void WantSnapshot(uint32_t partition) PAWL_EXCLUDES(mu_);
   void BeginInstalls();
@@ -151,8 +193,10 @@ class Replicator {
   const ReplicatorOptions options_;
   Transport& transport_;
   const Clock& clock_;
-  const RecentEntries& recent_;
+  const EntryTail& tail_;
   const Events events_;
+  ChangeLog* log_ = nullptr;
+  CatchUpFigures figures_;
   // Numbers attempts of all followers.
   std::atomic<uint64_t> attempts_{0};
 
@@ -163,6 +207,8 @@ class Replicator {
   // Partitions of which a follower needs a snapshot, each once.
   std::deque<uint32_t> wanting_ PAWL_GUARDED_BY(mu_);
   size_t installs_ PAWL_GUARDED_BY(mu_) = 0;
+  // To be begun without a replica's lock.
+  std::vector<Reading> readings_ PAWL_GUARDED_BY(mu_);
   RepairPace pace_ PAWL_GUARDED_BY(mu_);
   // When the bytes sent so far are paid for.
   MonotonicTime next_piece_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();

@@ -43,6 +43,8 @@ std::string_view RpcName(Method method) {
       return "/pawl.Replication/Replicate";
     case Method::kInstallSnapshot:
       return "/pawl.Replication/InstallSnapshot";
+    case Method::kGoBack:
+      return "/pawl.Replication/GoBack";
   }
   std::abort();
 }

@@ -1,0 +1,63 @@
+// The last entries of the logs of this server's replicas, in memory.
+#ifndef PAWL_SERVER_REPLICATION_ENTRY_TAIL_H_
+#define PAWL_SERVER_REPLICATION_ENTRY_TAIL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "client_lib/base/mutex.h"
+#include "server/replication/lane.h"
+
+namespace pawl {
+
+// Of one server: of messages that entries refer to.
+inline constexpr size_t kMaxTailBytes = size_t{64} << 20;
+
+// Keeps the last entries that were applied, of all partitions together, for followers that lack a few: after a failover,
+// or after a moment in which they were not reached. Copies nothing. Thread-safe; its lock is taken after a replica's.
+//
+// Invariant: the entries of a partition follow each other, and the last one is the last change of the replica here. So
+// Forget is called, under the replica's lock, when another state takes its place.
+class EntryTail {
+ public:
+  explicit EntryTail(size_t max_bytes = kMaxTailBytes) : max_bytes_(max_bytes) {}
+
+  // The entry lies in `memory`, of so many bytes, which count once for all entries in it.
+  void Add(const void* memory, size_t memory_bytes, ReplicationLane::Entry entry);
+  void Forget(uint32_t partition);
+
+  // The entries `first` to `last`, in order; nullopt unless all are there. Empty if first > last.
+  std::optional<std::vector<ReplicationLane::Entry>> Find(uint32_t partition, uint64_t first, uint64_t last) const;
+
+ private:
+  struct Kept {
+    ReplicationLane::Entry entry;
+    const void* memory = nullptr;
+  };
+  struct Memory {
+    size_t entries = 0;
+    size_t bytes = 0;
+  };
+  using Partitions = absl::flat_hash_map<uint32_t, std::deque<Kept>>;
+
+  // Moves the oldest entry of the partition to `dropped`, which is destroyed without the lock.
+  void DropOldest(Partitions::iterator partition, std::vector<Kept>& dropped) PAWL_REQUIRES(mu_);
+  void DropAll(uint32_t partition, std::vector<Kept>& dropped) PAWL_REQUIRES(mu_);
+
+  const size_t max_bytes_;
+  mutable Mutex mu_;
+  Partitions entries_ PAWL_GUARDED_BY(mu_);
+  // The partition of each entry, the oldest first.
+  std::deque<uint32_t> order_ PAWL_GUARDED_BY(mu_);
+  absl::flat_hash_map<const void*, Memory> memory_ PAWL_GUARDED_BY(mu_);
+  size_t bytes_ PAWL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace pawl
+
+#endif  // PAWL_SERVER_REPLICATION_ENTRY_TAIL_H_
