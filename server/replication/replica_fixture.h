@@ -86,13 +86,24 @@ class HeldLog final : public ChangeLog {
     return nullptr;
   }
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot>) override { replaced.push_back(partition); }
-  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override { return absl::NotFoundError(""); }
-  void Truncate(uint32_t, uint64_t) override {}
-  void ReadEntries(uint32_t, uint64_t, uint64_t, size_t, EntriesRead) override {}
+  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t index) override { return on_read_back(index); }
+  void Truncate(uint32_t, uint64_t index) override { truncated.push_back(index); }
+  void ReadEntries(uint32_t, uint64_t first, uint64_t last, size_t, EntriesRead done) override {
+    reads.push_back({first, last, std::move(done)});
+  }
   void Drop(uint32_t partition) override {
     if (on_drop != nullptr) on_drop(partition);
   }
 
+  struct Read {
+    uint64_t first;
+    uint64_t last;
+    EntriesRead done;
+  };
+
+  std::function<absl::StatusOr<std::unique_ptr<Partition>>(uint64_t index)> on_read_back;
+  std::vector<uint64_t> truncated;
+  std::deque<Read> reads;
   std::function<void(uint32_t)> on_drop;
   std::function<void(HeldSnapshot)> on_store;
   std::vector<uint32_t> replaced;
@@ -166,6 +177,13 @@ class ReplicaTest : public testing::Test {
 
   static std::unique_ptr<Partition> EmptyPartition(uint32_t index) {
     return std::make_unique<Partition>(index, PartitionOptionsOf(TheJob(), DataPlaneOptions().max_rows_per_partition));
+  }
+  // After the changes 1 to `changes` of that term.
+  static std::unique_ptr<Partition> PartitionAfter(uint64_t changes, uint64_t term = 1, uint32_t index = 0) {
+    auto partition = EmptyPartition(index);
+    EXPECT_TRUE(partition->SetTerm(term).ok());
+    for (uint64_t step = 1; step <= changes; ++step) partition->KeepBest(step);
+    return partition;
   }
   static std::string SnapshotOf(const Partition& partition) {
     std::string bytes;

@@ -1,0 +1,220 @@
+// How a replica that was away gets what it lacks, and goes back to what it shares with its primary.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "server/replication/replica_fixture.h"
+#include "server/replication/replicator.h"
+
+namespace pawl {
+namespace {
+
+// This server has a log, and has followed server-1, whose changes 1 to 4 it has. Now it follows server-2.
+class GoBackTest : public ReplicaTest {
+ protected:
+  GoBackTest() {
+    log_ = std::make_unique<HeldLog>();
+    log_->on_read_back = [](uint64_t index) { return PartitionAfter(index); };
+    Begin();
+    plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}, {.primary = 1}}));
+    for (uint64_t index = 1; index <= 4; ++index) {
+      EXPECT_TRUE(Answer(Method::kReplicate, BestKept(1, 1, index, index)).ok());
+    }
+    plane_->AdoptRouting(Routing(2, {{.primary = 2, .backups = {0}, .since = 2}, {.primary = 1}}));
+  }
+
+  // The answer, once what has changed is durable.
+  absl::Status Answer(Method method, const google::protobuf::MessageLite& request) {
+    const auto answer = Send(method, request);
+    plane_->OnDurable(0);
+    return answer->value_or(absl::UnknownError("no answer"));
+  }
+  static GoBackRequest BackTo(uint64_t index) {
+    GoBackRequest request;
+    *request.mutable_header() = HeaderOf(2, 2);
+    request.set_primary_since(2);
+    request.set_index(index);
+    request.set_last_index(4);
+    request.set_last_term(1);
+    return request;
+  }
+  uint64_t LogIndex() const { return plane_->ReplicasWithData()[0].log_index(); }
+};
+
+TEST_F(GoBackTest, AReplicaGoesBackAndTakesItsPrimarysChangesFromThere) {
+  const absl::Status gone = Answer(Method::kGoBack, BackTo(2));
+  EXPECT_TRUE(gone.ok()) << gone;
+  EXPECT_EQ(LogIndex(), 2u);
+  EXPECT_EQ(log_->truncated, std::vector<uint64_t>{2});
+  EXPECT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, 3, 13)).ok());
+  EXPECT_EQ(LogIndex(), 3u);
+}
+
+// What has followed may have been acknowledged.
+TEST_F(GoBackTest, ARequestThatComesLateIsRefused) {
+  ASSERT_TRUE(Answer(Method::kGoBack, BackTo(2)).ok());
+  EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2))));
+  for (const uint64_t index : {3, 4}) ASSERT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, index, 10 + index)).ok());
+  EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2)))) << "the index is the same, the term is not";
+  EXPECT_EQ(LogIndex(), 4u);
+}
+
+TEST_F(GoBackTest, ARequestOfAFormerTermIsRefused) {
+  plane_->AdoptRouting(Routing(3, {{.primary = 1, .backups = {0}, .since = 3}, {.primary = 1}}));
+  plane_->AdoptRouting(Routing(4, {{.primary = 2, .backups = {0}, .since = 4}, {.primary = 1}}));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Answer(Method::kGoBack, BackTo(2))));
+  GoBackRequest request = BackTo(2);
+  request.mutable_header()->set_epoch(4);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Answer(Method::kGoBack, request)));
+  EXPECT_EQ(LogIndex(), 4u);
+}
+
+TEST_F(GoBackTest, AReplicaStaysWhatItIsIfTheRoutingChangesMeanwhile) {
+  log_->on_read_back = [&](uint64_t index) {
+    plane_->AdoptRouting(Routing(3, {{.primary = 0, .since = 3}, {.primary = 1}}));
+    return PartitionAfter(index);
+  };
+  EXPECT_TRUE(absl::IsFailedPrecondition(Answer(Method::kGoBack, BackTo(2))));
+  EXPECT_EQ(LogIndex(), 4u);
+  EXPECT_TRUE(log_->truncated.empty());
+}
+
+TEST_F(GoBackTest, AReplicaStaysWhatItIsIfItsLogDoesNotReachBack) {
+  log_->on_read_back = [](uint64_t) { return absl::NotFoundError("it begins later"); };
+  EXPECT_TRUE(absl::IsNotFound(Answer(Method::kGoBack, BackTo(2))));
+  EXPECT_EQ(LogIndex(), 4u);
+  EXPECT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, 5, 15)).ok()) << "and takes changes again";
+  EXPECT_EQ(LogIndex(), 5u);
+}
+
+TEST_F(GoBackTest, MeanwhileNothingElseChangesTheReplica) {
+  log_->on_read_back = [&](uint64_t index) {
+    EXPECT_TRUE(absl::IsUnavailable(Answer(Method::kGoBack, BackTo(1))));
+    EXPECT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, 5, 15)).ok());
+    EXPECT_EQ(LogIndex(), 4u);
+    return PartitionAfter(index);
+  };
+  EXPECT_TRUE(Answer(Method::kGoBack, BackTo(2)).ok());
+  EXPECT_EQ(LogIndex(), 2u);
+}
+
+TEST_F(GoBackTest, AnEntryOfAnotherTermUnderAnIndexThatIsThereIsAnError) {
+  EXPECT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, 4, 4, /*term=*/1)).ok()) << "the same";
+  EXPECT_TRUE(absl::IsDataLoss(Answer(Method::kReplicate, BestKept(2, 2, 4, 4, /*term=*/2))));
+  EXPECT_EQ(LogIndex(), 4u);
+}
+
+TEST_F(GoBackTest, ASnapshotReplacesWhatIsAheadAndNothingThatFollowedIt) {
+  InstallSnapshotRequest snapshot = WholeSnapshot(2, 2, *PartitionAfter(2));
+  snapshot.set_replaces_index(4);
+  snapshot.set_replaces_term(1);
+  ASSERT_TRUE(Answer(Method::kInstallSnapshot, snapshot).ok());
+  EXPECT_EQ(LogIndex(), 2u);
+  for (const uint64_t index : {3, 4}) ASSERT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, index, 10 + index)).ok());
+  EXPECT_TRUE(Answer(Method::kInstallSnapshot, snapshot).ok()) << "it has that";
+  EXPECT_EQ(LogIndex(), 4u);
+}
+
+// This server has a log and comes back as the primary, with the changes 1 to 4 of partition 0; server-2 follows.
+class CatchUpTest : public ReplicaTest {
+ protected:
+  CatchUpTest() {
+    log_ = std::make_unique<HeldLog>();
+    Begin();
+    plane_->AddRecovered(PartitionAfter(4));
+    plane_->AdoptRouting(Routing(5, {{.primary = 0, .backups = {2}, .since = 5}, {.primary = 1}}));
+    clock_.Advance(kLease);
+  }
+
+  static StoredEntry Entry(uint64_t index, size_t size = 0) {
+    LogEntry entry;
+    entry.set_index(index);
+    entry.set_term(1);
+    entry.mutable_best_kept()->set_step(index);
+    const auto bytes = std::make_shared<std::string>(entry.SerializeAsString());
+    bytes->resize(std::max(size, bytes->size()));
+    return {index, 1, ByteView(bytes->data(), bytes->size()), bytes};
+  }
+  void AnswerRead(absl::StatusOr<std::vector<StoredEntry>> entries) {
+    auto read = std::move(log_->reads.front());
+    log_->reads.pop_front();
+    read.done(std::move(entries));
+  }
+};
+
+TEST_F(CatchUpTest, WhatTheTailHasNotComesFromTheLog) {
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
+  ASSERT_EQ(log_->reads.size(), 1u);
+  EXPECT_EQ(log_->reads[0].first, 2u);
+  EXPECT_EQ(log_->reads[0].last, 4u);
+  // One of the new term, meanwhile.
+  Create().IgnoreError();
+  EXPECT_TRUE(EntriesSent().empty());
+  AnswerRead(std::vector<StoredEntry>{Entry(2), Entry(3)});
+  ASSERT_EQ(log_->reads.size(), 1u) << "the rest";
+  EXPECT_EQ(log_->reads[0].first, 4u);
+  AnswerRead(std::vector<StoredEntry>{Entry(4)});
+  std::vector<uint64_t> sent = EntriesSent();
+  AnswerPosition(3, 5);
+  for (const uint64_t index : EntriesSent()) sent.push_back(index);
+  EXPECT_EQ(sent, (std::vector<uint64_t>{2, 3, 4, 5}));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+}
+
+TEST_F(CatchUpTest, ALogThatDoesNotReachBackMakesASnapshot) {
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
+  AnswerRead(absl::NotFoundError("it begins later"));
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+}
+
+TEST_F(CatchUpTest, WhatIsReadForAFormerTermIsOfNoInterest) {
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
+  plane_->AdoptRouting(Routing(6, {{.primary = 0, .backups = {2}, .since = 6}, {.primary = 1}}));
+  AnswerRead(std::vector<StoredEntry>{Entry(2), Entry(3), Entry(4)});
+  EXPECT_TRUE(EntriesSent().empty());
+}
+
+TEST_F(CatchUpTest, MoreIsReadWhenTheLaneHasLittleLeft) {
+  AnswerPosition(/*log_index=*/0, /*follows_since=*/5);
+  for (uint64_t index = 1; index <= 3; ++index) {
+    ASSERT_EQ(log_->reads.size(), 1u);
+    EXPECT_EQ(log_->reads[0].first, index);
+    AnswerRead(std::vector<StoredEntry>{Entry(index, kCatchUpChunkBytes / 2 - 1)});
+  }
+  EXPECT_TRUE(log_->reads.empty());
+  AnswerPosition(1, 5);
+  ASSERT_EQ(log_->reads.size(), 1u);
+  EXPECT_EQ(log_->reads[0].first, 4u);
+}
+
+// Two more chunks of that size are more than the partition.
+TEST_F(CatchUpTest, WhatIsLargerThanASnapshotIsNotReadToItsEnd) {
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
+  AnswerRead(std::vector<StoredEntry>{Entry(2, kCatchUpChunkBytes)});
+  EXPECT_TRUE(log_->reads.empty());
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+}
+
+TEST_F(CatchUpTest, WhatIsHeldBeyondItsLimitIsReadFromTheLog) {
+  constexpr size_t kEntryBytes = kMaxHeldBytes / 4;
+  const auto memory = std::make_shared<std::string>(kEntryBytes, '\0');
+  Replica replica(0, /*logs=*/true);
+  MutexLock lock(replica.mu);
+  Follower& follower = replica.followers.emplace_back();
+  follower.lane = std::make_shared<ReplicationLane>(transport_, clock_, "1", ReplicationLane::Events());
+  follower.state = Follower::State::kInstalling;
+  for (uint64_t index = 7; index < 13; ++index) {
+    replica.SendToFollowers({0, index, ByteView(memory->data(), kEntryBytes), memory});
+  }
+  EXPECT_EQ(follower.held.front().index, 9u);
+  EXPECT_EQ(follower.held_bytes, kMaxHeldBytes);
+  EXPECT_EQ(follower.unread_from, 7u);
+  EXPECT_EQ(replica.BacklogOf(follower), 6 * kEntryBytes) << "what it lacks is as much as before";
+}
+
+}  // namespace
+}  // namespace pawl
