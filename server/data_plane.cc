@@ -61,6 +61,7 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
       lease_until_(std::move(lease_until)),
       hosting_(clock),
       waiting_(options.max_waiting_calls, clock, hosting_),
+      tail_(options.max_tail_bytes),
       receiver_(hosting_, waiting_, tail_, clock, options.max_bytes_arriving, options.helpers) {
   if (peers == nullptr) return;
   replicator_ = std::make_unique<Replicator>(

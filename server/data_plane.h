@@ -51,6 +51,8 @@ struct DataPlaneOptions {
   size_t max_waiting_pull_bytes = size_t{256} << 20;
   // Of snapshots of which not all has arrived.
   size_t max_bytes_arriving = kMaxBytesArriving;
+  // See EntryTail.
+  size_t max_tail_bytes = kMaxTailBytes;
   // See PartitionOptions.
   uint64_t max_rows_per_partition = uint64_t{1} << 26;
   // Processor time that this process has taken, to be told. Null: nobody knows.
@@ -159,6 +161,8 @@ class DataPlane final : public RequestHandler {
   // Answers all waiting calls, and every call from now on, with `status`, and sends nothing more to other servers: the job
   // is over or this server is.
   void Close(absl::Status status);
+  // REQUIRES: there are peers.
+  const CatchUpFigures& catch_up_figures() const { return replicator_->figures(); }
   // What has to be copied to other servers is copied as fast as it can be from now on.
   void LiftRepairLimit();
 

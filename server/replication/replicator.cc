@@ -396,7 +396,10 @@ void Replicator::BeginReads() {
 }
 
 void Replicator::OnEntriesRead(const Reading& reading, absl::StatusOr<std::vector<StoredEntry>> entries) {
-  if (absl::IsAborted(entries.status())) return;
+  {
+    MutexLock lock(mu_);
+    if (closed_) return;
+  }
   const std::shared_ptr<Replica>& replica = reading.attempt.replica;
   {
     MutexLock lock(replica->mu);

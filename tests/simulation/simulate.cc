@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
   const auto begin = std::chrono::steady_clock::now();
   uint64_t run = 0, events = 0, acknowledged = 0, faults = 0, failed_jobs = 0;
   double simulated_s = 0;
+  pawl::CatchUps catch_ups;
   int failures = 0;
   for (uint64_t seed = first; seed < first + count && failures < absl::GetFlag(FLAGS_max_failures); ++seed) {
     const pawl::Schedule schedule = absl::GetFlag(FLAGS_leases) ? pawl::DrawLeaseSchedule(seed) : pawl::DrawSchedule(seed);
@@ -43,6 +44,7 @@ int main(int argc, char** argv) {
     events += outcome.events;
     acknowledged += outcome.acknowledged;
     faults += outcome.faults;
+    catch_ups += outcome.catch_ups;
     failed_jobs += outcome.job_failed;
     simulated_s += outcome.simulated_s;
     if (!outcome.violation.empty()) {
@@ -54,9 +56,12 @@ int main(int argc, char** argv) {
   const double wall_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   std::printf(
       "%llu schedules in %.1f s, %.0f a minute; %d failed; %.0f simulated seconds, %llu events, %llu faults, "
-      "%llu pushes acknowledged; %llu jobs lost their data\n",
+      "%llu pushes acknowledged; %llu jobs lost their data\n"
+      "followers caught up: %llu from memory, %llu from the log, %llu after going back, %llu by snapshots\n",
       static_cast<unsigned long long>(run), wall_s, 60.0 * static_cast<double>(run) / wall_s, failures, simulated_s,
       static_cast<unsigned long long>(events), static_cast<unsigned long long>(faults),
-      static_cast<unsigned long long>(acknowledged), static_cast<unsigned long long>(failed_jobs));
+      static_cast<unsigned long long>(acknowledged), static_cast<unsigned long long>(failed_jobs),
+      static_cast<unsigned long long>(catch_ups.by_tail), static_cast<unsigned long long>(catch_ups.by_log),
+      static_cast<unsigned long long>(catch_ups.by_going_back), static_cast<unsigned long long>(catch_ups.by_snapshot));
   return failures == 0 ? 0 : 1;
 }

@@ -17,6 +17,11 @@ constexpr std::chrono::milliseconds kRestartPause{300};
 // Timeouts that no schedule is to reach.
 constexpr std::chrono::minutes kNever{60};
 
+CatchUps CatchUpsOf(const DataPlane& plane) {
+  const CatchUpFigures& figures = plane.catch_up_figures();
+  return {figures.by_tail, figures.by_log, figures.by_going_back, figures.by_snapshot};
+}
+
 // For answers that say nothing but how it went.
 DataPlane::Done StatusReply(SimulatedNetwork::Reply reply) {
   return [reply = std::move(reply)](absl::Status status) mutable { reply(std::move(status), OutgoingMessage()); };
@@ -25,9 +30,8 @@ DataPlane::Done StatusReply(SimulatedNetwork::Reply reply) {
 void ReceiveOnServer(DataPlane& plane, const Clock& clock, const std::string& rpc, IncomingMessage request,
                      MonotonicDuration timeout, std::shared_ptr<const std::atomic<bool>> cancelled,
                      SimulatedNetwork::Reply reply) {
-  for (const Method method :
-       {Method::kPush, Method::kPull, Method::kEndStep, Method::kTakeOver, Method::kReplicate, Method::kInstallSnapshot,
-        Method::kGoBack}) {
+  for (const Method method : {Method::kPush, Method::kPull, Method::kEndStep, Method::kTakeOver, Method::kReplicate,
+                              Method::kInstallSnapshot, Method::kGoBack}) {
     if (rpc != RpcName(method)) continue;
     return plane.Handle(method, std::move(request), CallContext{clock.Now() + timeout, std::move(cancelled)},
                         std::move(reply));
@@ -89,6 +93,8 @@ void SimulatedCluster::StartProcess(int index, int site) {
   node_options.register_timeout = kNever;
   node_options.scheduler_timeout = kNever;
   DataPlaneOptions data_plane_options;
+  // So that what a server lacks which was away for a moment is in the log alone.
+  if (options_.job.seed() % 3 != 0) data_plane_options.max_tail_bytes = 1000;
   if (options_.job.seed() % 2 == 0) {
     // Snapshots take seconds and tens of pieces, and pushes go on meanwhile.
     data_plane_options.replication.snapshot_piece_bytes = 200;
@@ -110,9 +116,18 @@ void SimulatedCluster::StartProcess(int index, int site) {
   TickServer(index, server.life);
 }
 
+CatchUps SimulatedCluster::catch_ups() const {
+  CatchUps sum = catch_ups_;
+  for (const ServerProcess& server : servers_) {
+    if (server.node != nullptr) sum += CatchUpsOf(server.node->data_plane());
+  }
+  return sum;
+}
+
 void SimulatedCluster::KillServer(int index) {
   ServerProcess& server = servers_[index];
   if (server.life == nullptr) return;
+  if (server.node != nullptr) catch_ups_ += CatchUpsOf(server.node->data_plane());
   server.life->alive = false;
   network_.Bury(server.life);
   server.node.reset();

@@ -17,6 +17,22 @@
 
 namespace pawl {
 
+// How often followers caught up in which way: CatchUpFigures.
+struct CatchUps {
+  uint64_t by_tail = 0;
+  uint64_t by_log = 0;
+  uint64_t by_going_back = 0;
+  uint64_t by_snapshot = 0;
+
+  CatchUps& operator+=(const CatchUps& other) {
+    by_tail += other.by_tail;
+    by_log += other.by_log;
+    by_going_back += other.by_going_back;
+    by_snapshot += other.by_snapshot;
+    return *this;
+  }
+};
+
 // Not thread-safe. A process that ends by itself is started again, as a supervisor would, until the job is over.
 class SimulatedCluster {
  public:
@@ -55,6 +71,8 @@ class SimulatedCluster {
   const std::shared_ptr<Life>& server_life(int server) const { return servers_[server].life; }
   MachineClock& server_clock(int server) { return *servers_[server].clock; }
   ServerNode* server(int server) { return servers_[server].node.get(); }
+  // Of all lives of all servers.
+  CatchUps catch_ups() const;
 
  private:
   struct ServerProcess {
@@ -77,6 +95,8 @@ class SimulatedCluster {
   SeededRandom& random_;
   const ClusterOptions options_;
   SimulatedScheduler scheduler_;
+  // Of lives that have ended.
+  CatchUps catch_ups_;
   // The last one is the copy.
   std::vector<ServerProcess> servers_;
 };

@@ -134,6 +134,7 @@ class Simulation {
     outcome.simulated_s = Seconds(loop_.elapsed());
     for (const auto& [push, acknowledged] : ledger_.sent()) outcome.acknowledged += acknowledged;
     outcome.faults = injector_->faults();
+    outcome.catch_ups = cluster_.catch_ups();
     return outcome;
   }
 

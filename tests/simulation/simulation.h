@@ -6,6 +6,7 @@
 #include <string>
 
 #include "tests/simulation/schedule.h"
+#include "tests/simulation/simulated_cluster.h"
 
 namespace pawl {
 
@@ -39,6 +40,8 @@ struct Outcome {
   double simulated_s = 0;
   uint64_t acknowledged = 0;
   uint64_t faults = 0;
+  // How followers have got what they lacked.
+  CatchUps catch_ups;
 };
 
 // The same schedule always has the same outcome.
