@@ -61,6 +61,10 @@ void AddServer(const NodeStatus& node, Families& families) {
                    number(counters.files_damaged()), server);
   families.Counter("pawl_server_files_repaired_total", "Damaged files that were replaced from memory.",
                    number(counters.files_repaired()), server);
+  families.Counter("pawl_server_snapshot_bytes_sent_total", "Bytes of snapshots, sent to replicas that learn.",
+                   number(counters.snapshot_bytes_sent()), server);
+  families.Counter("pawl_server_catch_up_bytes_sent_total", "Bytes of changes, sent to replicas that had missed them.",
+                   number(counters.catch_up_bytes_sent()), server);
   families.Counter("pawl_server_requests_refused_total", "Requests refused for what is in them.",
                    number(counters.requests_refused()), server);
   families.Counter("pawl_server_cpu_seconds_total", "Processor time.", counters.cpu_s(), server);

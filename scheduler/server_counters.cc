@@ -23,6 +23,8 @@ void AddCounters(const ServerCounters& from, ServerCounters& to) {
   to.set_max_bytes_in_flight(to.max_bytes_in_flight() + from.max_bytes_in_flight());
   to.set_cpu_s(to.cpu_s() + from.cpu_s());
   to.set_kept_replicas(to.kept_replicas() + from.kept_replicas());
+  to.set_snapshot_bytes_sent(to.snapshot_bytes_sent() + from.snapshot_bytes_sent());
+  to.set_catch_up_bytes_sent(to.catch_up_bytes_sent() + from.catch_up_bytes_sent());
   to.set_kept_bytes(to.kept_bytes() + from.kept_bytes());
 }
 

@@ -243,6 +243,10 @@ ServerCounters DataPlane::Counters(bool may_be_old) {
   sum.set_waiting_calls(waiting_.Count());
   sum.set_bytes_in_flight(bytes_in_flight_->load(std::memory_order_relaxed));
   sum.set_max_bytes_in_flight(options_.max_bytes_in_flight);
+  if (replicator_ != nullptr) {
+    sum.set_snapshot_bytes_sent(replicator_->figures().snapshot_bytes);
+    sum.set_catch_up_bytes_sent(replicator_->figures().entry_bytes);
+  }
   if (options_.cpu_seconds != nullptr) sum.set_cpu_s(options_.cpu_seconds());
   return sum;
 }

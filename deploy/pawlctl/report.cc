@@ -49,7 +49,9 @@ Json CountersJson(const ServerCounters& counters) {
           {"kept_bytes", counters.kept_bytes()},
           {"pulls_beyond_bound", counters.pulls_beyond_bound()},
           {"files_damaged", counters.files_damaged()},
-          {"files_repaired", counters.files_repaired()}};
+          {"files_repaired", counters.files_repaired()},
+          {"snapshot_bytes_sent", counters.snapshot_bytes_sent()},
+          {"catch_up_bytes_sent", counters.catch_up_bytes_sent()}};
 }
 
 Json EvaluationJson(const EvaluationResult& result) {

@@ -1,5 +1,5 @@
 // What pushes notice of partitions that move: a sparse table on two servers, pushed to all the time, while a third one takes
-// its share. Prints one JSON object.
+// its share, or (--restart) one of the two is killed and started again. Prints one JSON object.
 //
 //   bazel run -c opt //tests/perf:moves
 //   bazel run -c opt //tests/perf:moves -- --rows=2000000 --row_width=128 --replicas=2 --repair_bytes_per_s=50000000
@@ -34,6 +34,7 @@ ABSL_FLAG(std::string, durability, "MEMORY", "the job's");
 ABSL_FLAG(uint64_t, repair_bytes_per_s, uint64_t{1} << 30, "what a server copies a second, at most");
 ABSL_FLAG(uint32_t, keys_in_call, 4000, "keys of one push");
 ABSL_FLAG(uint32_t, calls_in_flight, 4, "pushes under way at a time");
+ABSL_FLAG(bool, restart, false, "kill a server and start it again after 200 ms, instead of adding one; needs two replicas");
 ABSL_FLAG(bool, idle, false, "push only to fill the table: how long the moves take by themselves");
 ABSL_FLAG(int, timeout_s, 300, "how long the moves may take");
 ABSL_FLAG(double, seconds, 5, "how long it is measured before and after");
@@ -42,6 +43,8 @@ namespace pawl {
 namespace {
 
 constexpr std::chrono::milliseconds kWindow{100};
+// How long a server is away that is restarted, besides its start.
+constexpr std::chrono::milliseconds kAway{200};
 // Asking the scheduler costs the processors that are shared.
 constexpr std::chrono::milliseconds kLookInterval{25};
 constexpr uint32_t kKeySets = 16;
@@ -89,6 +92,37 @@ class Phase {
   const uint64_t keys_;
   const MonotonicTime begin_ = Clock::Real().Now();
 };
+
+// Kills server-1 and starts it again; until all of its replicas are in sync again.
+absl::StatusOr<nlohmann::ordered_json> RestartServer(ProcessCluster& cluster) {
+  PAWL_ASSIGN_OR_RETURN(const GetStatusResponse before, cluster.GetStatus());
+  const MonotonicTime killed = Clock::Real().Now();
+  PAWL_RETURN_IF_ERROR(cluster.Kill("server-1"));
+  std::this_thread::sleep_for(kAway);
+  PAWL_RETURN_IF_ERROR(cluster.Restart("server-1"));
+  PAWL_RETURN_IF_ERROR(cluster.WaitUntilMember("server-1", std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s))).status());
+  const double back_s = Seconds(Clock::Real().Now() - killed);
+  const std::string in_sync = "replicas in sync again";
+  PAWL_RETURN_IF_ERROR(cluster
+                           .WaitFor(
+                               [&](const GetStatusResponse&) {
+                                 std::this_thread::sleep_for(kLookInterval);
+                                 return cluster.Log("scheduler").find(in_sync) != std::string::npos;
+                               },
+                               std::chrono::seconds(absl::GetFlag(FLAGS_timeout_s)))
+                           .status());
+  const double in_sync_s = Seconds(Clock::Real().Now() - killed);
+  // With the next heartbeats.
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  PAWL_ASSIGN_OR_RETURN(const GetStatusResponse last, cluster.GetStatus());
+  const ServerCounters& counters = last.counters();
+  return nlohmann::ordered_json{
+      {"registered_after_s", back_s},
+      {"in_sync_after_s", in_sync_s},
+      {"snapshot_bytes_sent", counters.snapshot_bytes_sent() - before.counters().snapshot_bytes_sent()},
+      {"catch_up_bytes_sent", counters.catch_up_bytes_sent() - before.counters().catch_up_bytes_sent()},
+      {"parameter_bytes", counters.parameter_bytes()}};
+}
 
 absl::StatusOr<nlohmann::ordered_json> Measure() {
   const uint64_t rows = absl::GetFlag(FLAGS_rows);
@@ -171,6 +205,12 @@ absl::StatusOr<nlohmann::ordered_json> Measure() {
     std::this_thread::sleep_for(for_a_while);
     const double steady = before.KeysPerSecond();
     figures["before"] = before.Json();
+    if (absl::GetFlag(FLAGS_restart)) {
+      Phase during(throughput);
+      PAWL_ASSIGN_OR_RETURN(figures["restart"], RestartServer(*cluster));
+      figures["during"] = during.Json();
+      return figures;
+    }
 
     PAWL_RETURN_IF_ERROR(cluster->AddServer({repair}));
     PAWL_RETURN_IF_ERROR(cluster
