@@ -42,6 +42,16 @@ TEST_P(Seeds, EveryPromiseIsKept) {
 
 INSTANTIATE_TEST_SUITE_P(Shards, Seeds, testing::Range(uint64_t{0}, kShards));
 
+// So that a promise which depends on one of them is put to the test.
+TEST_F(SimulationTest, FollowersCatchUpInEveryWay) {
+  CatchUps catch_ups;
+  for (uint64_t seed = 1; seed <= 100; ++seed) catch_ups += Simulate(DrawSchedule(seed)).catch_ups;
+  EXPECT_GT(catch_ups.by_tail, 20u);
+  EXPECT_GT(catch_ups.by_log, 20u);
+  EXPECT_GT(catch_ups.by_going_back, 2u);
+  EXPECT_GT(catch_ups.by_snapshot, 100u);
+}
+
 // Each has shown a bug. (A change of what a seed draws makes other schedules of them.)
 TEST_F(SimulationTest, SeedsThatHaveFailedOnce) {
   for (const uint64_t seed :
