@@ -17,8 +17,9 @@ namespace pawl {
 inline constexpr char kVersion[] = "0.1.0";
 
 // Of the messages between the processes of a job. A change that an older process would misunderstand raises the newest; what
-// a process need not understand any more raises the oldest. 1 is also what a peer speaks that names none.
-inline constexpr uint32_t kOldestProtocol = 2;
+// a process need not understand any more raises the oldest. 1 is also what a peer speaks that names none. 2: servers compare
+// their logs by terms (ReplicaPosition.follows_since); all servers of a job are of one version.
+inline constexpr uint32_t kOldestProtocol = 1;
 inline constexpr uint32_t kNewestProtocol = 2;
 
 struct ProtocolRange {
