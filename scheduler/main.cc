@@ -246,7 +246,7 @@ std::unique_ptr<CheckpointScrubber> MakeScrubber(const Job& job, const StateStor
 }
 
 // Stores the state that the servers' words make. FAILED_PRECONDITION, CANCELLED, or the store's error.
-absl::Status Rebuild(const CoordinatorOptions& options, const HostPort& listen_at, StateStore& store, EndSignal& signal) {
+absl::Status RebuildAndStore(const CoordinatorOptions& options, const HostPort& listen_at, StateStore& store, EndSignal& signal) {
   if (listen_at.port == 0) {
     return absl::FailedPreconditionError("--listen must have the port at which the servers look for their scheduler");
   }
@@ -254,19 +254,19 @@ absl::Status Rebuild(const CoordinatorOptions& options, const HostPort& listen_a
   const auto timeout = std::chrono::seconds(absl::GetFlag(FLAGS_rebuild_timeout_s));
   spdlog::info("rebuilding the state: waiting for servers, {} s at most", timeout.count());
   const std::vector<std::string> dead = absl::GetFlag(FLAGS_rebuild_without);
-  const RebuildOptions rebuild = {
-      .job = options.job, .servers = options.servers, .workers = options.workers, .without = {dead.begin(), dead.end()}};
-  const MonotonicTime began = Clock::Real().Now();
-  while (!AllServersAreHeard(listener->Heard(), rebuild.without) && Clock::Real().Now() < began + timeout) {
+  Rebuild rebuild({.job = options.job,
+                   .servers = options.servers,
+                   .workers = options.workers,
+                   .without = {dead.begin(), dead.end()}},
+                  timeout, Clock::Real().Now());
+  std::vector<RegisterRequest> heard = listener->Heard();
+  std::optional<absl::StatusOr<SchedulerState>> rebuilt = rebuild.Poll(heard, Clock::Real().Now());
+  while (!rebuilt.has_value()) {
     if (signal.Wait(kTickInterval)) return absl::CancelledError("asked to end");
+    heard = listener->Heard();
+    rebuilt = rebuild.Poll(heard, Clock::Real().Now());
   }
-  const std::vector<RegisterRequest> heard = listener->Heard();
-  PAWL_ASSIGN_OR_RETURN(const SchedulerState state, RebuildState(rebuild, heard));
-  // A server that is called dead may serve reads for as long as its lease lasts.
-  const MonotonicTime leases_end = began + std::chrono::milliseconds(dead.empty() ? 0 : state.longest_lease_ms());
-  while (Clock::Real().Now() < leases_end) {
-    if (signal.Wait(kTickInterval)) return absl::CancelledError("asked to end");
-  }
+  PAWL_ASSIGN_OR_RETURN(const SchedulerState state, *std::move(rebuilt));
   spdlog::warn("state rebuilt from {} servers: {} partitions, {} tables, routing epoch {}; evaluations and events are lost",
                heard.size(), state.placement().partitions_size(), state.tables().tables_size(), state.placement().epoch());
   return store.Save(1, state.SerializeAsString());
@@ -373,7 +373,7 @@ int Direct(EndSignal& signal) {
       return UsageError(
           absl::StrCat("--rebuild: ", (*store)->Describe(), " holds a state; leave --rebuild out to go on from it"));
     }
-    if (const absl::Status status = Rebuild(*options, listen_at, **store, signal); !status.ok()) {
+    if (const absl::Status status = RebuildAndStore(*options, listen_at, **store, signal); !status.ok()) {
       return UsageError(absl::StrCat("--rebuild: ", status.message()));
     }
     stored = (*store)->Load();

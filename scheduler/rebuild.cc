@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
@@ -12,6 +14,8 @@
 #include "client_lib/base/limits.h"
 #include "client_lib/base/status_macros.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "scheduler/membership.h"
+#include "scheduler/registration_check.h"
 
 namespace pawl {
 namespace {
@@ -28,7 +32,7 @@ absl::StatusOr<uint32_t> NumberOf(const std::string& server) {
       server == absl::StrCat(kServerPrefix, number)) {
     return number;
   }
-  return absl::InvalidArgumentError(absl::StrCat("a routing table names a server '", server, "'"));
+  return absl::InvalidArgumentError(absl::StrCat("'", server, "' is no server's name"));
 }
 
 absl::Status CheckHeld(const std::string& node, const HeldJob& held) {
@@ -105,27 +109,44 @@ std::vector<std::string> NotHeard(const RoutingTable& routing, const std::vector
   return missing;
 }
 
-StoredMembership Membership(const RoutingTable& routing, const std::vector<RegisterRequest>& heard,
-                            const absl::btree_map<std::string, uint32_t>& numbers) {
+// Of each server that the routing names or that was heard. `heard`: of this job.
+StoredMembership RebuiltMembership(const RoutingTable& routing, const std::vector<RegisterRequest>& heard,
+                                   const absl::btree_map<std::string, uint32_t>& numbers) {
   StoredMembership membership;
   uint64_t last_incarnation = 0;
   uint32_t next_server = 0;
-  for (const ServerAddress& server : routing.servers()) {
-    StoredNode& node = *membership.add_nodes();
-    node.set_name(server.node());
-    node.set_role(SERVER_ROLE);
-    node.set_number(numbers.at(server.node()));
-    node.set_incarnation(server.incarnation());
-    node.set_address(server.address());
-    node.set_gone(true);
-    // Nonces that no process has: a server returns by its name.
-    node.set_process_nonce(server.incarnation());
-    membership.add_gone(server.node());
-    last_incarnation = std::max(last_incarnation, server.incarnation());
-    next_server = std::max(next_server, numbers.at(server.node()) + 1);
-  }
+  for (const auto& [name, number] : numbers) next_server = std::max(next_server, number + 1);
+  for (const ServerAddress& server : routing.servers()) last_incarnation = std::max(last_incarnation, server.incarnation());
   for (const RegisterRequest& server : heard) {
     last_incarnation = std::max(last_incarnation, server.held_job().last_incarnation());
+  }
+  const auto add = [&](const std::string& name, uint64_t incarnation) -> StoredNode& {
+    StoredNode& node = *membership.add_nodes();
+    node.set_name(name);
+    node.set_role(SERVER_ROLE);
+    node.set_number(numbers.at(name));
+    node.set_incarnation(incarnation);
+    node.set_gone(true);
+    // A nonce that no process has: a server that was not heard returns by its name.
+    node.set_process_nonce(incarnation);
+    membership.add_gone(name);
+    return node;
+  };
+  absl::btree_map<std::string, StoredNode*> nodes;
+  for (const ServerAddress& server : routing.servers()) {
+    StoredNode& node = add(server.node(), server.incarnation());
+    node.set_address(server.address());
+    nodes[server.node()] = &node;
+  }
+  for (const RegisterRequest& server : heard) {
+    StoredNode*& node = nodes[server.node()];
+    // Its data directory has its name, which no other server may get.
+    if (node == nullptr) node = &add(server.node(), ++last_incarnation);
+    // The registration that was heard is sent again and is to be the next one; earlier ones come too late.
+    node->set_process_nonce(server.process_nonce());
+    node->set_life(server.life());
+    node->set_registration(std::max<uint64_t>(server.registration(), 1) - 1);
+    node->set_address(server.address());
   }
   membership.set_last_incarnation(last_incarnation + kRebuildGap);
   membership.set_next_server(next_server + kRebuildNumberGap);
@@ -133,27 +154,21 @@ StoredMembership Membership(const RoutingTable& routing, const std::vector<Regis
   return membership;
 }
 
-// A table that some servers lack was being created: they are asked for it again.
+// All servers are asked for all tables again, which does nothing where they are: of a table that was being created a server
+// may have told, though some of its partitions, or the backups that are to become primary, have none of it yet.
 absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
   absl::btree_map<uint32_t, StoredTable> tables;
-  absl::btree_map<uint32_t, size_t> counts;
-  size_t servers_with_replicas = 0;
   for (const RegisterRequest& server : heard) {
-    // A server without replicas may not have been asked for any table.
-    servers_with_replicas += server.has_held_job() && server.recovered_size() > 0;
     for (const TableSpec& spec : server.held_job().tables()) {
       const auto [entry, is_new] = tables.try_emplace(spec.id());
       if (is_new) *entry->second.mutable_spec() = spec;
       if (entry->second.spec().SerializeAsString() != spec.SerializeAsString()) {
         return absl::InvalidArgumentError(absl::StrCat(server.node(), " has another table ", spec.id(), " than others"));
       }
-      if (server.recovered_size() == 0) continue;
-      ++counts[spec.id()];
     }
   }
   StoredTables stored;
   for (auto& [id, table] : tables) {
-    table.set_ready(counts[id] == servers_with_replicas);
     *stored.add_tables() = table;
     stored.set_last_id(id);
   }
@@ -167,14 +182,18 @@ bool AllServersAreHeard(const std::vector<RegisterRequest>& heard, const absl::b
   return newest != nullptr && NotHeard(newest->held_job().routing(), heard, without).empty();
 }
 
-absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const std::vector<RegisterRequest>& heard) {
-  const RegisterRequest* const newest = WithNewestRouting(heard);
+absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const std::vector<RegisterRequest>& all_heard) {
+  const RegisterRequest* const newest = WithNewestRouting(all_heard);
   if (newest == nullptr) {
     return absl::FailedPreconditionError(
         "no server that holds a job has registered; do the servers run, and look for a scheduler at this address?");
   }
-  PAWL_RETURN_IF_ERROR(CheckIsThisJob(options, heard, *newest));
+  PAWL_RETURN_IF_ERROR(CheckIsThisJob(options, all_heard, *newest));
   const RoutingTable& routing = newest->held_job().routing();
+  std::vector<RegisterRequest> heard;
+  for (const RegisterRequest& server : all_heard) {
+    if (server.job_id() == newest->job_id()) heard.push_back(server);
+  }
   if (const auto silent = NotHeard(routing, heard, options.without); !silent.empty()) {
     return absl::FailedPreconditionError(
         absl::StrCat(absl::StrJoin(silent, ", "), " did not register, and may have pushes that no other server has; start ",
@@ -185,9 +204,11 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
   for (const ServerAddress& server : routing.servers()) {
     PAWL_ASSIGN_OR_RETURN(numbers[server.node()], NumberOf(server.node()));
   }
+  for (const RegisterRequest& server : heard) {
+    PAWL_ASSIGN_OR_RETURN(numbers[server.node()], NumberOf(server.node()));
+  }
   absl::btree_map<std::string, absl::btree_set<uint32_t>> held;  // partitions by server
   for (const RegisterRequest& server : heard) {
-    if (server.job_id() != newest->job_id()) continue;
     for (const RecoveredReplica& replica : server.recovered()) held[server.node()].insert(replica.partition());
   }
 
@@ -197,7 +218,7 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
   state.set_servers(options.servers);
   state.set_workers(options.workers);
   state.set_state(STARTING);
-  *state.mutable_membership() = Membership(routing, heard, numbers);
+  *state.mutable_membership() = RebuiltMembership(routing, heard, numbers);
   StoredPlacement& placement = *state.mutable_placement();
   placement.set_epoch(routing.epoch() + kRebuildGap);
   std::vector<int> missing;
@@ -241,6 +262,63 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
     state.set_longest_lease_ms(std::max<uint64_t>(state.longest_lease_ms(), server.held_job().longest_lease_ms()));
   }
   return state;
+}
+
+absl::Status RebuildCensus::OnHeartbeat(const HeartbeatRequest& request) const {
+  if (!request.has_server()) return OnOtherCall();
+  return absl::AbortedError("the scheduler has lost its state; register again");
+}
+
+absl::Status RebuildCensus::OnRegister(const RegisterRequest& request) {
+  const bool is_node = request.role() == SERVER_ROLE && !request.node().empty() && CheckRegistration(request).ok();
+  if (!is_node) return OnOtherCall();
+  const auto found = heard_.find(request.node());
+  const size_t bytes_before = found == heard_.end() ? 0 : found->second.bytes;
+  if (found == heard_.end()) {
+    if (heard_.size() == kMaxServers) return OnOtherCall();
+  } else {
+    // A registration that was held up on its way says less than the one after it.
+    const RegisterRequest& before = found->second.request;
+    const auto order = [](const RegisterRequest& one) { return std::tuple(one.life(), one.registration()); };
+    const bool same_process = before.process_nonce() == request.process_nonce();
+    const bool is_older = same_process ? order(request) < order(before) : request.life() < before.life();
+    if (is_older) return OnOtherCall();
+  }
+  const size_t bytes = request.SpaceUsedLong();
+  const size_t others = heard_bytes_ - bytes_before;
+  if (bytes > max_bytes_ - others) {
+    return absl::ResourceExhaustedError(absl::StrCat("the scheduler rebuilds its state, and holds ", others,
+                                                     " bytes of other servers' registrations; with ", bytes,
+                                                     " more it would have more than the limit of ", max_bytes_));
+  }
+  heard_bytes_ = others + bytes;
+  heard_[request.node()] = {request, bytes};
+  return OnOtherCall();
+}
+
+absl::Status RebuildCensus::OnOtherCall() {
+  return absl::UnavailableError("the scheduler rebuilds its state from the servers");
+}
+
+std::vector<RegisterRequest> RebuildCensus::Heard() const {
+  std::vector<RegisterRequest> heard;
+  for (const auto& [node, registration] : heard_) heard.push_back(registration.request);
+  return heard;
+}
+
+Rebuild::Rebuild(RebuildOptions options, MonotonicDuration timeout, MonotonicTime now)
+    : options_(std::move(options)), began_(now), deadline_(now + timeout) {}
+
+std::optional<absl::StatusOr<SchedulerState>> Rebuild::Poll(const std::vector<RegisterRequest>& heard,
+                                                            MonotonicTime now) {
+  if (!state_.has_value()) {
+    if (now < deadline_ && !AllServersAreHeard(heard, options_.without)) return std::nullopt;
+    state_ = RebuildState(options_, heard);
+  }
+  if (!state_->ok() || options_.without.empty()) return state_;
+  // A server that is called dead may serve reads for as long as its lease lasts.
+  if (now < began_ + std::chrono::milliseconds((*state_)->longest_lease_ms())) return std::nullopt;
+  return state_;
 }
 
 }  // namespace pawl

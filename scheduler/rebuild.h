@@ -3,12 +3,15 @@
 #define PAWL_SCHEDULER_REBUILD_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client_lib/base/clock.h"
 #include "proto/job.pb.h"
 #include "proto/scheduler.pb.h"
 #include "proto/scheduler_state.pb.h"
@@ -43,6 +46,54 @@ bool AllServersAreHeard(const std::vector<RegisterRequest>& heard, const absl::b
 // adopted; or no server that was heard has an in-sync replica of some partitions. The message names them.
 // INVALID_ARGUMENT: what a server says cannot be.
 absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const std::vector<RegisterRequest>& heard);
+
+// Memory of all registrations together. Each names the replicas of every partition, in some 180 bytes a partition: enough
+// for 300 servers of a job with kMaxPartitions, or for kMaxServers of one with 20,000 partitions.
+inline constexpr size_t kMaxHeardBytes = size_t{4} << 30;
+
+// What a scheduler without a state answers, and what it hears. Every answer is an error that makes nodes try again.
+// Not thread-safe.
+class RebuildCensus {
+ public:
+  explicit RebuildCensus(size_t max_bytes = kMaxHeardBytes) : max_bytes_(max_bytes) {}
+
+  // ABORTED for a server's: it registers again, and says what it holds. UNAVAILABLE for others.
+  absl::Status OnHeartbeat(const HeartbeatRequest& request) const;
+  // UNAVAILABLE. Keeps the newest registration of each server, in whatever order they arrive. RESOURCE_EXHAUSTED: with it
+  // all would take more than max_bytes of memory; the server's previous one still counts.
+  absl::Status OnRegister(const RegisterRequest& request);
+  // UNAVAILABLE.
+  static absl::Status OnOtherCall();
+
+  std::vector<RegisterRequest> Heard() const;
+
+ private:
+  struct Registration {
+    RegisterRequest request;
+    size_t bytes = 0;
+  };
+
+  const size_t max_bytes_;
+  absl::btree_map<std::string, Registration> heard_;  // by node
+  size_t heard_bytes_ = 0;
+};
+
+// Decides when the servers have said enough. Not thread-safe.
+class Rebuild {
+ public:
+  // Waits for servers until `timeout` after `now`.
+  Rebuild(RebuildOptions options, MonotonicDuration timeout, MonotonicTime now);
+
+  // Nullopt: servers may still register, or a server of `without` may still serve reads by its lease. Else what
+  // RebuildState says, for good. `heard`: RebuildCensus::Heard, newer with each call.
+  std::optional<absl::StatusOr<SchedulerState>> Poll(const std::vector<RegisterRequest>& heard, MonotonicTime now);
+
+ private:
+  const RebuildOptions options_;
+  const MonotonicTime began_;
+  const MonotonicTime deadline_;
+  std::optional<absl::StatusOr<SchedulerState>> state_;
+};
 
 }  // namespace pawl
 

@@ -5,9 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/rpc/grpc_settings.h"
+#include "client_lib/rpc/grpc_status.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
-#include "scheduler/membership.h"
-#include "scheduler/registration_check.h"
 
 namespace pawl {
 namespace {
@@ -18,8 +17,6 @@ template <typename Message>
 bool Parse(grpc::ByteBuffer& bytes, Message& message) {
   return bytes.Valid() && grpc::SerializationTraits<Message>::Deserialize(&bytes, &message).ok();
 }
-
-grpc::Status Rebuilding() { return {grpc::StatusCode::UNAVAILABLE, "the scheduler rebuilds its state from the servers"}; }
 
 }  // namespace
 
@@ -60,9 +57,7 @@ RebuildListener::~RebuildListener() {
 
 std::vector<RegisterRequest> RebuildListener::Heard() const {
   MutexLock lock(mu_);
-  std::vector<RegisterRequest> heard;
-  for (const auto& [node, registration] : heard_) heard.push_back(registration.request);
-  return heard;
+  return census_.Heard();
 }
 
 grpc::ServerGenericBidiReactor* RebuildListener::CreateReactor(grpc::GenericCallbackServerContext* context) {
@@ -70,32 +65,17 @@ grpc::ServerGenericBidiReactor* RebuildListener::CreateReactor(grpc::GenericCall
 }
 
 grpc::Status RebuildListener::Answer(const std::string& method, grpc::ByteBuffer& bytes) {
-  if (HeartbeatRequest heartbeat;
-      method == "/pawl.Scheduler/Heartbeat" && Parse(bytes, heartbeat) && heartbeat.has_server()) {
-    return {grpc::StatusCode::ABORTED, "the scheduler has lost its state; register again"};
-  }
-  if (RegisterRequest request; method == "/pawl.Scheduler/Register" && Parse(bytes, request)) {
-    const bool is_node = request.role() == SERVER_ROLE && !request.node().empty() && CheckRegistration(request).ok();
-    if (is_node) return Hear(std::move(request));
-  }
-  return Rebuilding();
-}
-
-grpc::Status RebuildListener::Hear(RegisterRequest request) {
-  const size_t bytes = request.SpaceUsedLong();
-  MutexLock lock(mu_);
-  const auto before = heard_.find(request.node());
-  if (before == heard_.end() && heard_.size() == kMaxServers) return Rebuilding();
-  const size_t others = heard_bytes_ - (before == heard_.end() ? 0 : before->second.bytes);
-  if (bytes > max_bytes_ - others) {
-    return {grpc::StatusCode::RESOURCE_EXHAUSTED, absl::StrCat("the scheduler rebuilds its state, and holds ", others,
-                                                               " bytes of other servers' registrations; with ", bytes,
-                                                               " more it would have more than the limit of ", max_bytes_)};
-  }
-  heard_bytes_ = others + bytes;
-  const std::string node = request.node();
-  heard_[node] = {std::move(request), bytes};
-  return Rebuilding();
+  const auto answer = [&]() -> absl::Status {
+    MutexLock lock(mu_);
+    if (HeartbeatRequest heartbeat; method == "/pawl.Scheduler/Heartbeat" && Parse(bytes, heartbeat)) {
+      return census_.OnHeartbeat(heartbeat);
+    }
+    if (RegisterRequest request; method == "/pawl.Scheduler/Register" && Parse(bytes, request)) {
+      return census_.OnRegister(request);
+    }
+    return RebuildCensus::OnOtherCall();
+  }();
+  return ToGrpcStatus(answer);
 }
 
 }  // namespace pawl

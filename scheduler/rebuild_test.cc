@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "client_lib/base/clock.h"
 #include "client_lib/base/limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -109,29 +110,90 @@ TEST(RebuildTest, PartitionsThatNoServerHasAreNamedWithTheServersToStart) {
   EXPECT_EQ(RebuildState(Options(), {}).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-TEST(RebuildTest, ATableThatSomeServersLackIsCreatedAgain) {
+TEST(RebuildTest, TablesAreCreatedAgain) {
   RegisterRequest without = Server(2, 9, {0, 2});
   without.mutable_held_job()->clear_tables();
-  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1}), without});
-  ASSERT_TRUE(state.ok()) << state.status();
-  ASSERT_EQ(state->tables().tables_size(), 1);
-  EXPECT_FALSE(state->tables().tables(0).ready());
+  for (const RegisterRequest& other : {without, Server(2, 9, {0, 2})}) {
+    RegisterRequest server = Server(0, 9, {0, 1});
+    server.mutable_held_job()->set_longest_lease_ms(2500);
+    const auto state = RebuildState(Options(), {server, other});
+    ASSERT_TRUE(state.ok()) << state.status();
+    ASSERT_EQ(state->tables().tables_size(), 1);
+    EXPECT_FALSE(state->tables().tables(0).ready()) << "not every partition need have it";
+    EXPECT_TRUE(state->rebuilt()) << "the scheduler must not take it for a job without pushes";
+    EXPECT_EQ(state->longest_lease_ms(), 2500u);
+  }
 }
 
-TEST(RebuildTest, ServerWithoutReplicasNeedNotKnowTheTables) {
-  RegisterRequest standby = Server(2, 9, {});
-  standby.mutable_held_job()->clear_tables();
-  for (int p = 0; p < 3; ++p) {
-    standby.mutable_held_job()->mutable_routing()->set_primary(p, 0);
-    standby.mutable_held_job()->mutable_routing()->mutable_replicas(p)->clear_backups();
-  }
-  RegisterRequest server = Server(0, 8, {0, 1, 2});
-  server.mutable_held_job()->set_longest_lease_ms(2500);
-  const auto state = RebuildState(Options(), {server, standby});
+TEST(RebuildTest, ServerThatTheNewestRoutingDoesNotNameKeepsItsName) {
+  RegisterRequest returned = Server(7, 3, {1});
+  returned.clear_held_job();
+  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1}), Server(2, 9, {0, 2}), returned});
   ASSERT_TRUE(state.ok()) << state.status();
-  EXPECT_TRUE(state->tables().tables(0).ready());
-  EXPECT_TRUE(state->rebuilt()) << "the scheduler must not take it for a job without pushes";
-  EXPECT_EQ(state->longest_lease_ms(), 2500u);
+  ASSERT_EQ(state->membership().nodes_size(), 3);
+  EXPECT_EQ(state->membership().nodes(2).name(), "server-7");
+  EXPECT_GE(state->membership().next_server(), 8 + kRebuildNumberGap);
+  EXPECT_THAT(LastInSync(*state, 1), ElementsAre(0));
+}
+
+TEST(RebuildTest, ARegistrationFromBeforeTheOneThatWasHeardIsLate) {
+  RegisterRequest heard = Server(2, 9, {0, 2});
+  heard.set_process_nonce(5);
+  heard.set_life(3);
+  heard.set_registration(4);
+  const auto state = RebuildState(Options(), {Server(0, 9, {0, 1}), heard});
+  ASSERT_TRUE(state.ok()) << state.status();
+  const StoredNode& node = state->membership().nodes(1);
+  EXPECT_EQ(node.process_nonce(), 5u);
+  EXPECT_EQ(node.life(), 3u);
+  EXPECT_EQ(node.registration(), 3u) << "that one itself is still to come";
+}
+
+TEST(RebuildCensusTest, ALateRegistrationDoesNotReplaceANewerOne) {
+  RebuildCensus census;
+  RegisterRequest request = Server(2, 9, {0, 2});
+  request.set_address("10.0.0.1:7002");
+  request.set_process_nonce(5);
+  request.set_registration(3);
+  EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(request)));
+  RegisterRequest late = request;
+  late.set_registration(2);
+  late.clear_held_job();
+  EXPECT_TRUE(absl::IsUnavailable(census.OnRegister(late)));
+  ASSERT_EQ(census.Heard().size(), 1u);
+  EXPECT_TRUE(census.Heard()[0].has_held_job());
+}
+
+TEST(RebuildCensusTest, ServersAreToldToRegisterAgainAndOthersToWait) {
+  HeartbeatRequest heartbeat;
+  EXPECT_TRUE(absl::IsUnavailable(RebuildCensus().OnHeartbeat(heartbeat)));
+  heartbeat.mutable_server();
+  EXPECT_TRUE(absl::IsAborted(RebuildCensus().OnHeartbeat(heartbeat)));
+}
+
+TEST(RebuildProgressTest, WaitsForAllServersOrUntilItsDeadline) {
+  const MonotonicTime now{std::chrono::hours(1)};
+  Rebuild rebuild(Options(), std::chrono::seconds(30), now);
+  EXPECT_FALSE(rebuild.Poll({Server(0, 9, {0, 1})}, now).has_value());
+  const auto state = rebuild.Poll({Server(0, 9, {0, 1}), Server(2, 9, {0, 2})}, now);
+  ASSERT_TRUE(state.has_value());
+  EXPECT_TRUE(state->ok());
+  Rebuild late(Options(), std::chrono::seconds(30), now);
+  const auto refused = late.Poll({Server(0, 9, {0, 1})}, now + std::chrono::seconds(30));
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_FALSE(refused->ok());
+}
+
+TEST(RebuildProgressTest, ServerThatIsCalledDeadMayServeReadsByItsLease) {
+  const MonotonicTime now{std::chrono::hours(1)};
+  RebuildOptions options = Options();
+  options.without = {"server-2"};
+  RegisterRequest server = Server(0, 9, {0, 1, 2});
+  server.mutable_held_job()->mutable_routing()->set_primary(2, 0);
+  server.mutable_held_job()->set_longest_lease_ms(2500);
+  Rebuild rebuild(options, std::chrono::seconds(30), now);
+  EXPECT_FALSE(rebuild.Poll({server}, now).has_value());
+  EXPECT_TRUE(rebuild.Poll({server}, now + std::chrono::milliseconds(2500)).has_value());
 }
 
 TEST(RebuildTest, ServerThatWasNotHeardIsWaitedForUnlessItIsDead) {
