@@ -58,6 +58,9 @@ class ServerNode {
 
   DataPlane& data_plane() { return data_plane_; }
 
+  // By which the scheduler knows it; empty before the first registration of a server without a data directory.
+  const std::string& node() const { return node_; }
+
   // Reads back what a former life has left in the data directory; then begins to register, as reachable at `address`. An
   // error (DATA_LOSS, naming file and offset) ends the server.
   absl::Status Start(const std::string& address);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace pawl {
 namespace {
@@ -33,6 +34,10 @@ FaultInjector::FaultInjector(EventLoop& loop, SimulatedNetwork& network, SeededR
   if (schedule.breaks_disks) kinds_.push_back(&FaultInjector::BreakDisk);
   if (schedule.copies_disks) kinds_.push_back(&FaultInjector::CopyDisk);
   if (schedule.suspends) kinds_.push_back(&FaultInjector::Suspend);
+  if (schedule.loses_scheduler_state) {
+    kinds_.push_back(&FaultInjector::LoseSchedulerState);
+    if (schedule.loses_servers_with_state) kinds_.push_back(&FaultInjector::LoseSchedulerStateAndServers);
+  }
   if (schedule.late_control) network.SetLateControl(0.05);
 }
 
@@ -91,6 +96,7 @@ bool FaultInjector::MayDisturbServer(int server) {
     if (cluster_.server(other) == nullptr || !cluster_.server(other)->serving()) return false;
   }
   if (routing->servers_size() != cluster_.servers()) return false;
+  if (schedule_.loses_scheduler_state && !IsAdopted(*routing)) return false;
   for (const PartitionReplicas& replicas : routing->replicas()) {
     if (replicas.backups_size() == 0) return false;
   }
@@ -127,7 +133,11 @@ void FaultInjector::KillScheduler() {
   if (cluster_.scheduler().life() == nullptr) return;
   Note("the scheduler is killed");
   cluster_.scheduler().Kill();
-  In(milliseconds(50), milliseconds(random_.Chance(0.3) ? 6000 : 1500), [this] {
+  StartSchedulerIn(milliseconds(random_.Chance(0.3) ? 6000 : 1500));
+}
+
+void FaultInjector::StartSchedulerIn(MonotonicDuration high) {
+  In(milliseconds(50), high, [this] {
     if (cluster_.scheduler().life() != nullptr) return;
     // Five, ten or forty heartbeats.
     if (schedule_.changes_lease) {
@@ -252,6 +262,7 @@ void FaultInjector::CutNetwork() {
 bool FaultInjector::IsRedundant() {
   const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
   if (!routing.has_value() || routing->servers_size() != cluster_.servers()) return false;
+  if (schedule_.loses_scheduler_state && !IsAdopted(*routing)) return false;
   for (int server = 0; server < cluster_.servers(); ++server) {
     if (cluster_.server(server) == nullptr || !cluster_.server(server)->serving()) return false;
   }
@@ -263,8 +274,17 @@ bool FaultInjector::IsRedundant() {
   return true;
 }
 
+bool FaultInjector::IsAdopted(const RoutingTable& routing) {
+  for (int server = 0; server < cluster_.servers(); ++server) {
+    if (cluster_.server(server) == nullptr || cluster_.server(server)->data_plane().epoch() != routing.epoch()) return false;
+  }
+  return true;
+}
+
 void FaultInjector::LoseDisk() {
   const bool redundant = IsRedundant();
+  // Who has what, a state that is lost too does not say.
+  if (!redundant && schedule_.loses_scheduler_state) return;
   if (redundant) disk_is_lost_ = false;
   // What two servers have at every acknowledgement one disk does not take away, whoever else is dead at the moment.
   if (!redundant && (schedule_.min_in_sync < 2 || disk_is_lost_)) return;
@@ -304,7 +324,8 @@ void FaultInjector::MendDisk() {
 }
 
 void FaultInjector::CopyDisk() {
-  // The original must be heard.
+  // The original must be heard, by a scheduler that knows it.
+  if (cluster_.scheduler().is_rebuilding()) return;
   const NetworkFaults& faults = network_.faults();
   if (!disturbed_.empty() || !paused_.empty() || cluster_.scheduler().life() == nullptr || network_.AnyCut()) return;
   if (faults.lose_request > 0 || faults.lose_reply > 0 || faults.slow > 0) return;
@@ -312,6 +333,60 @@ void FaultInjector::CopyDisk() {
   if (cluster_.server(server) == nullptr || !cluster_.server(server)->serving()) return;
   Note(absl::StrCat("a copy of server ", server, "'s disk is started as a server"));
   cluster_.StartCopy(server);
+}
+
+void FaultInjector::LoseSchedulerState() {
+  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  if (!routing.has_value()) return;
+  // A partition is nowhere before its first servers have heard of it.
+  has_begun_ |= IsAdopted(*routing);
+  if (!has_begun_) return;
+  // A routing says who is in sync, except where all of these are away (README.md).
+  for (int partition = 0; partition < routing->primary_size(); ++partition) {
+    const bool has_primary = routing->primary(partition) < static_cast<uint32_t>(routing->servers_size());
+    if (!has_primary && routing->replicas(partition).backups().empty()) return;
+  }
+  bool is_adopted = false;
+  for (int server = 0; server < cluster_.servers(); ++server) {
+    is_adopted |= cluster_.server(server) != nullptr && cluster_.server(server)->data_plane().epoch() == routing->epoch();
+  }
+  if (!is_adopted) return;
+  Note("the scheduler is killed, and its state is lost");
+  ++state_losses_;
+  cluster_.scheduler().LoseState();
+  StartSchedulerIn(milliseconds(1500));
+}
+
+void FaultInjector::LoseSchedulerStateAndServers() {
+  const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+  if (!IsRedundant()) return;
+  std::set<int> lost;
+  const uint64_t most = std::min<uint64_t>(schedule_.replicas, static_cast<uint64_t>(cluster_.servers()) - 1);
+  for (uint64_t count = random_.Between(1, most); lost.size() < count;) lost.insert(RandomServer());
+  std::set<std::string> lost_names;
+  for (const int server : lost) lost_names.insert(cluster_.server(server)->node());
+  std::set<uint32_t> lost_partitions;
+  for (int partition = 0; partition < routing->primary_size(); ++partition) {
+    const auto is_lost = [&](uint32_t server) {
+      return lost_names.contains(routing->servers(static_cast<int>(server)).node());
+    };
+    const auto& backups = routing->replicas(partition).backups();
+    if (is_lost(routing->primary(partition)) && std::all_of(backups.begin(), backups.end(), is_lost)) {
+      lost_partitions.insert(static_cast<uint32_t>(partition));
+    }
+  }
+  Note(absl::StrCat("the scheduler and ", absl::StrJoin(lost_names, ", "), " lose all that they have: partitions ",
+                    absl::StrJoin(lost_partitions, ", ")));
+  ++state_losses_;
+  cluster_.scheduler().LoseState();
+  cluster_.scheduler().ExpectRefusal(std::move(lost_partitions));
+  for (const int server : lost) {
+    disturbed_.insert(server);
+    cluster_.KillServer(server);
+    cluster_.WipeDisk(server);
+    StartServerIn(server);
+  }
+  StartSchedulerIn(milliseconds(1500));
 }
 
 void FaultInjector::DisturbNetwork() {

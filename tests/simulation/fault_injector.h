@@ -31,6 +31,7 @@ class FaultInjector {
   void MendDisk();
 
   uint64_t faults() const { return faults_; }
+  uint64_t state_losses() const { return state_losses_; }
 
  private:
   using Fault = void (FaultInjector::*)();
@@ -49,10 +50,16 @@ class FaultInjector {
   void LoseDisk();
   void BreakDisk();
   void CopyDisk();
+  // What the scheduler has saved is gone; with it, of some servers too.
+  void LoseSchedulerState();
+  void LoseSchedulerStateAndServers();
 
   bool MayDisturbServer(int server);
   // All servers serve, and every partition has all replicas that the job wants.
   bool IsRedundant();
+  // All servers act by what the scheduler tells.
+  bool IsAdopted(const RoutingTable& routing);
+  void StartSchedulerIn(MonotonicDuration high);
   void PauseLife(const std::shared_ptr<Life>& life);
   void SuspendMachine(const std::shared_ptr<Life>& life, MachineClock& clock);
   // After a time of low to high.
@@ -71,6 +78,7 @@ class FaultInjector {
   std::vector<Fault> kinds_;
   bool ended_ = false;
   uint64_t faults_ = 0;
+  uint64_t state_losses_ = 0;
   // Lives that are paused, in the order in which they were.
   std::vector<std::shared_ptr<Life>> paused_;
   // Servers that are dead, paused, draining or cut off.
@@ -78,6 +86,8 @@ class FaultInjector {
   uint64_t network_period_ = 0;
   // The server whose disk is broken; -1: none.
   int broken_disk_ = -1;
+  // All servers have acted by a routing.
+  bool has_begun_ = false;
   // A disk was lost since all replicas were there.
   bool disk_is_lost_ = false;
 };

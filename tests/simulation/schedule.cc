@@ -28,6 +28,8 @@ std::string Schedule::ToString() const {
   if (suspends) absl::StrAppend(&text, " suspensions,");
   if (changes_lease) absl::StrAppend(&text, " other leases,");
   if (late_control) absl::StrAppend(&text, " late control messages,");
+  if (loses_scheduler_state) absl::StrAppend(&text, " lost scheduler states,");
+  if (loses_servers_with_state) absl::StrAppend(&text, " and servers with them,");
   text.pop_back();
   return text;
 }
@@ -45,6 +47,36 @@ Job Schedule::ToJob() const {
   FillDefaults(job, 0);
   return job;
 }
+
+namespace {
+
+constexpr uint32_t kManyRanks = 2000;
+
+// Small in all but the ranks, most of which lose their process at some time.
+void MakeLarge(SeededRandom& random, Schedule& schedule) {
+  schedule.servers = 3;
+  schedule.replicas = 2;
+  schedule.partitions = 4;
+  schedule.workers = 4;
+  schedule.ranks_per_worker = kManyRanks / static_cast<uint32_t>(schedule.workers);
+  schedule.steps = 3;
+  schedule.pace = std::chrono::milliseconds(500);
+  schedule.storm = std::chrono::milliseconds(4000);
+  schedule.fault_interval = std::chrono::milliseconds(700);
+  schedule.kills_senders = true;
+  schedule.kills_servers = random.Chance(0.5);
+}
+
+// The operator's worst day, but for what no operator can mend.
+void MakeLoseState(SeededRandom& random, Schedule& schedule) {
+  schedule.loses_scheduler_state = true;
+  schedule.loses_servers_with_state = random.Chance(0.3);
+  // Somebody must have heard the newest routing, and know of it still.
+  schedule.kills_all_servers = false;
+  schedule.kills_servers &= random.Chance(0.5);
+}
+
+}  // namespace
 
 Schedule DrawSchedule(uint64_t seed) {
   // Apart from the numbers of the run itself.
@@ -66,7 +98,8 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.steps = random.Between(5, 20);
   schedule.clients = static_cast<int>(random.Between(1, 3));
   schedule.pushes = random.Between(10, 40);
-  if (seed % 8 == 0) return schedule;  // without faults
+  if (seed % 128 == 72) MakeLarge(random, schedule);
+  if (seed % 8 == 0) return schedule;  // without other faults
   schedule.storm = std::chrono::milliseconds(random.Between(2000, 12000));
   schedule.fault_interval = std::chrono::milliseconds(random.Between(100, 1500));
   // Few at a time: what goes wrong shows best where not all is in ruins.
@@ -86,6 +119,7 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.suspends = random.Chance(0.2);
   schedule.changes_lease = schedule.kills_scheduler && random.Chance(0.4);
   schedule.late_control = random.Chance(0.2);
+  if (seed % 16 == 4) MakeLoseState(random, schedule);
   return schedule;
 }
 

@@ -58,13 +58,21 @@ struct Schedule {
   bool changes_lease = false;
   // Messages to the scheduler come a second time, many seconds late.
   bool late_control = false;
+  // What the scheduler has saved is gone, and it rebuilds that from what servers say; also at the moment when some servers
+  // are lost with all that they have.
+  bool loses_scheduler_state = false;
+  bool loses_servers_with_state = false;
 
+  // Thousands of ranks.
+  bool is_large() const { return ranks() >= 1000; }
   uint32_t ranks() const { return static_cast<uint32_t>(workers) * ranks_per_worker; }
   Job ToJob() const;
   // For messages.
   std::string ToString() const;
 };
 
+// Of a seed: mod 16 is 4, the scheduler's state is lost; mod 128 is 72, there are thousands of ranks; mod 8 is 0
+// otherwise, there are no faults.
 Schedule DrawSchedule(uint64_t seed);
 // The same with the faults alone that strike leases, often: schedulers that are restarted with other leases while servers
 // cannot reach them.

@@ -1,5 +1,6 @@
 #include "tests/simulation/sim_ledger.h"
 
+#include <algorithm>
 #include <set>
 
 #include "tests/harness/ledger.h"
@@ -34,6 +35,59 @@ std::optional<std::pair<uint32_t, uint64_t>> SimLedger::SomethingAcknowledged(Se
   const uint64_t number = random.Below(schedule_.pushes);
   if (!IsAcknowledged(sender, number)) return std::nullopt;
   return std::pair(sender, number);
+}
+
+void RankClocks::Releasing(uint32_t rank, uint64_t incarnation) {
+  Rank& of = ranks_[rank];
+  // That life is over on every server, which ignores the request.
+  if (incarnation < of.incarnation) return;
+  releases_ += of.released != incarnation;
+  of.released = incarnation;
+  of.is_exempt = true;
+  of.exempt_below.reset();
+}
+
+void RankClocks::TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock, MonotonicDuration now) {
+  Rank& of = ranks_[rank];
+  ++takeovers_;
+  of.incarnation = std::max(of.incarnation, incarnation);
+  of.least = std::max(of.least, clock);
+  of.most = std::max(of.most, clock);
+  if (!of.is_exempt || incarnation <= of.released) return;
+  // Where the others are that are not exempt themselves.
+  std::optional<uint64_t> target;
+  uint64_t furthest = 0;
+  for (const Rank& other : ranks_) {
+    furthest = std::max(furthest, other.most);
+    if (!other.is_exempt) target = std::min(target.value_or(other.most), other.most);
+  }
+  of.exempt_below = target.value_or(furthest);
+  returns_ += of.least < *of.exempt_below;
+  EndExemptionIfDue(of, now);
+}
+
+void RankClocks::EndingStep(uint32_t rank, uint64_t step) {
+  ranks_[rank].most = std::max(ranks_[rank].most, step + 1);
+}
+
+void RankClocks::EndedStep(uint32_t rank, uint64_t step, MonotonicDuration now) {
+  Rank& of = ranks_[rank];
+  of.least = std::max(of.least, step + 1);
+  if (!of.exempt_below.has_value()) return;
+  EndExemptionIfDue(of, now);
+  catch_ups_ += !of.is_exempt;
+}
+
+void RankClocks::EndExemptionIfDue(Rank& rank, MonotonicDuration now) {
+  if (!rank.exempt_below.has_value() || rank.least < *rank.exempt_below) return;
+  rank.is_exempt = false;
+  rank.exempt_below.reset();
+  rank.exempt_until = now;
+}
+
+bool RankClocks::WasExempt(uint32_t rank, MonotonicDuration since) const {
+  const Rank& of = ranks_[rank];
+  return of.is_exempt || (of.exempt_until.has_value() && *of.exempt_until >= since);
 }
 
 }  // namespace pawl

@@ -48,6 +48,55 @@ class SimLedger {
   std::map<std::pair<uint32_t, uint64_t>, bool> sent_;
 };
 
+// The ranks' clocks as their senders know them, and which ranks BOUNDED exempts (README.md, Consistency): those that are
+// released, until they have come back and caught up. It shares no code with Partition, which computes the same from what it
+// was sent. What a server knows is between `least` and `most`; an exemption here begins no later and ends no sooner than on
+// any server.
+class RankClocks {
+ public:
+  explicit RankClocks(uint32_t ranks) : ranks_(ranks) {}
+
+  // The scheduler is about to ask for the release.
+  void Releasing(uint32_t rank, uint64_t incarnation);
+  // All servers have confirmed the takeover, and said that the rank has ended so many steps.
+  void TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock, MonotonicDuration now);
+  // The rank is about to end the step; all servers have confirmed that.
+  void EndingStep(uint32_t rank, uint64_t step);
+  void EndedStep(uint32_t rank, uint64_t step, MonotonicDuration now);
+
+  // Steps that the rank has ended at most.
+  uint64_t most(uint32_t rank) const { return ranks_[rank].most; }
+  // At some time since `since`.
+  bool WasExempt(uint32_t rank, MonotonicDuration since) const;
+
+  // Takeovers; ranks that were released, that came back from it behind the others, and of those the ones that caught up.
+  uint64_t takeovers() const { return takeovers_; }
+  uint64_t releases() const { return releases_; }
+  uint64_t returns() const { return returns_; }
+  uint64_t catch_ups() const { return catch_ups_; }
+
+ private:
+  struct Rank {
+    uint64_t incarnation = 0;
+    uint64_t least = 0;
+    uint64_t most = 0;
+    // In which incarnation it was released last.
+    uint64_t released = 0;
+    bool is_exempt = false;
+    // It has taken over since, and has caught up at this clock.
+    std::optional<uint64_t> exempt_below;
+    // When the last exemption ended.
+    std::optional<MonotonicDuration> exempt_until;
+  };
+  void EndExemptionIfDue(Rank& rank, MonotonicDuration now);
+
+  std::vector<Rank> ranks_;
+  uint64_t takeovers_ = 0;
+  uint64_t releases_ = 0;
+  uint64_t returns_ = 0;
+  uint64_t catch_ups_ = 0;
+};
+
 }  // namespace pawl
 
 #endif  // PAWL_TESTS_SIMULATION_SIM_LEDGER_H_

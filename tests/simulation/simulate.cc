@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   uint64_t run = 0, events = 0, acknowledged = 0, faults = 0, failed_jobs = 0;
   double simulated_s = 0;
   pawl::CatchUps catch_ups;
+  pawl::Reached reached;
   int failures = 0;
   for (uint64_t seed = first; seed < first + count && failures < absl::GetFlag(FLAGS_max_failures); ++seed) {
     const pawl::Schedule schedule = absl::GetFlag(FLAGS_leases) ? pawl::DrawLeaseSchedule(seed) : pawl::DrawSchedule(seed);
@@ -47,6 +48,7 @@ int main(int argc, char** argv) {
     catch_ups += outcome.catch_ups;
     failed_jobs += outcome.job_failed;
     simulated_s += outcome.simulated_s;
+    reached.Add(outcome.reached);
     if (!outcome.violation.empty()) {
       ++failures;
       std::printf("VIOLATION: %s\n", outcome.violation.c_str());
@@ -63,5 +65,10 @@ int main(int argc, char** argv) {
       static_cast<unsigned long long>(acknowledged), static_cast<unsigned long long>(failed_jobs),
       static_cast<unsigned long long>(catch_ups.by_tail), static_cast<unsigned long long>(catch_ups.by_log),
       static_cast<unsigned long long>(catch_ups.by_going_back), static_cast<unsigned long long>(catch_ups.by_snapshot));
+  std::printf("reached:");
+  for (const auto& [name, count] : reached.ByName()) {
+    std::printf(" %llu %s;", static_cast<unsigned long long>(count), name.c_str());
+  }
+  std::printf("\n");
   return failures == 0 ? 0 : 1;
 }

@@ -1,5 +1,6 @@
 #include "tests/simulation/simulated_cluster.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -57,7 +58,8 @@ SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, S
       network_(network),
       random_(random),
       options_(std::move(options)),
-      scheduler_(loop, network, random, options_),
+      scheduler_(loop, network, random, options_, {.is_dead_for_good = [this](const std::string& node) { return !IsThere(node); },
+                  .any_server_has_routing = [this] { return AnyServerHasRouting(); }}),
       servers_(options_.servers + 1) {
   for (int server = 0; server < servers(); ++server) {
     servers_[server].clock = DrawClock(loop_, random, options_);
@@ -140,6 +142,19 @@ void SimulatedCluster::DrainServer(int index) {
   if (servers_[index].node == nullptr) return;
   servers_[index].draining = true;
   servers_[index].node->Drain();
+}
+
+bool SimulatedCluster::IsThere(const std::string& node) const {
+  return std::any_of(servers_.begin(), servers_.end() - 1, [&](const ServerProcess& server) {
+    return (server.node != nullptr && server.node->node() == node) ||
+           (server.disk.identity.has_value() && server.disk.identity->node() == node);
+  });
+}
+
+bool SimulatedCluster::AnyServerHasRouting() const {
+  return std::any_of(servers_.begin(), servers_.end() - 1, [](const ServerProcess& server) {
+    return server.node != nullptr && server.node->data_plane().epoch() > 0;
+  });
 }
 
 void SimulatedCluster::TickServer(int index, const std::shared_ptr<Life>& life) {

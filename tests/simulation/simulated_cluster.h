@@ -73,6 +73,9 @@ class SimulatedCluster {
   ServerNode* server(int server) { return servers_[server].node.get(); }
   // Of all lives of all servers.
   CatchUps catch_ups() const;
+  // Some process has the name or will have it, by its disk.
+  bool IsThere(const std::string& node) const;
+  bool AnyServerHasRouting() const;
 
  private:
   struct ServerProcess {

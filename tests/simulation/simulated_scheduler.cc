@@ -2,12 +2,17 @@
 
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client_lib/rpc/codec.h"
 #include "proto/scheduler_state.pb.h"
 #include "proto/server_control.pb.h"
 #include "scheduler/coordinator.h"
+#include "scheduler/rebuild.h"
 #include "scheduler/server_caller.h"
 #include "tests/simulation/message_parsing.h"
 
@@ -17,6 +22,19 @@ namespace {
 constexpr uint64_t kJobId = 0x5117;
 // Timeouts that no schedule is to reach.
 constexpr std::chrono::minutes kNever{60};
+// Short, so that it ends also while servers are away.
+constexpr std::chrono::seconds kRebuildTimeout{2};
+constexpr std::chrono::milliseconds kRestartPause{300};
+
+// What an error message names after `label`, up to the next blank or semicolon, separated by `separator`.
+std::vector<std::string> NamedAfter(const std::string& message, const std::string& label, const char* separator) {
+  const size_t at = message.find(label);
+  if (at == std::string::npos) return {};
+  const std::string rest = message.substr(at + label.size());
+  const size_t end = rest.find_first_not_of("abcdefghijklmnopqrstuvwxyz-0123456789, ");
+  std::vector<std::string> named = absl::StrSplit(rest.substr(0, end), separator, absl::SkipEmpty());
+  return named;
+}
 
 }  // namespace
 
@@ -32,8 +50,9 @@ std::unique_ptr<MachineClock> DrawClock(const EventLoop& loop, SeededRandom& ran
 // Only what a job without evaluations needs.
 class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
  public:
-  ServerCallerOnNetwork(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life, std::set<uint32_t>& released)
-      : released_(released), caller_(network, loop, std::move(life)) {}
+  ServerCallerOnNetwork(SimulatedNetwork& network, EventLoop& loop, std::shared_ptr<Life> life,
+                        const ClusterOptions& options)
+      : options_(options), caller_(network, loop, std::move(life)) {}
 
   void CreateTable(const std::string& address, const CreateTableOnServerRequest& request, MonotonicDuration timeout,
                    Done done) override {
@@ -44,7 +63,7 @@ class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
   void RestoreBest(const std::string&, const RestoreBestRequest&, MonotonicDuration, Done) override { std::abort(); }
   void ReleaseLogicalWorker(const std::string& address, const ReleaseLogicalWorkerRequest& request,
                             MonotonicDuration timeout, Done done) override {
-    released_.insert(request.logical_worker());
+    options_.releasing(request.logical_worker(), request.incarnation());
     Call(address, "/pawl.ServerControl/ReleaseLogicalWorker", request, timeout, std::move(done));
   }
 
@@ -55,23 +74,27 @@ class SimulatedScheduler::ServerCallerOnNetwork final : public ServerCaller {
                  [done = std::move(done)](absl::Status status, IncomingMessage) mutable { done(std::move(status)); });
   }
 
-  std::set<uint32_t>& released_;
+  const ClusterOptions& options_;
   SimulatedCaller caller_;
 };
 
-// The object that is there while the process lives.
+// The objects that are there while the process lives: first those that rebuild, then those that direct the job.
 struct SimulatedScheduler::Process {
+  RebuildCensus census;
+  std::unique_ptr<Rebuild> rebuild;
   std::unique_ptr<ServerCallerOnNetwork> caller;
   std::unique_ptr<Coordinator> coordinator;
   bool saving = false;
 };
 
 SimulatedScheduler::SimulatedScheduler(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
-                                       const ClusterOptions& options)
+                                       const ClusterOptions& options,
+                                       World world)
     : loop_(loop),
       network_(network),
       random_(random),
       options_(options),
+      world_(std::move(world)),
       clock_(DrawClock(loop, random, options)),
       lease_(options.lease) {}
 
@@ -82,10 +105,18 @@ void SimulatedScheduler::Start() {
   clock_->Resume();
   life_ = std::make_shared<Life>("scheduler", kSchedulerSite);
   process_ = std::make_unique<Process>();
-  process_->caller = std::make_unique<ServerCallerOnNetwork>(network_, loop_, life_, released_);
+  network_.Listen(kSchedulerAddress, life_,
+                  [this](const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
+                         std::shared_ptr<const std::atomic<bool>>,
+                         SimulatedNetwork::Reply reply) { Receive(rpc, request, timeout, std::move(reply)); });
+  if (state_is_lost_) return StartRebuild();
+  StartCoordinator();
+}
+
+void SimulatedScheduler::StartCoordinator() {
+  process_->caller = std::make_unique<ServerCallerOnNetwork>(network_, loop_, life_, options_);
   Coordinator::Options options;
   options.job = options_.job;
-  options.job_id = kJobId;
   options.servers = static_cast<uint32_t>(options_.servers);
   options.heartbeat_interval = options_.heartbeat_interval;
   options.lease = lease_;
@@ -99,13 +130,10 @@ void SimulatedScheduler::Start() {
   };
   SchedulerState state;
   if (!saved_.empty() && !state.ParseFromString(saved_)) std::abort();
+  options.job_id = saved_.empty() ? kJobId : state.job_id();
   if (options_.scheduler_forgets_leases) state.clear_longest_lease_ms();
   process_->coordinator =
       std::make_unique<Coordinator>(std::move(options), *clock_, *process_->caller, saved_.empty() ? nullptr : &state);
-  network_.Listen(kSchedulerAddress, life_,
-                  [this](const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
-                         std::shared_ptr<const std::atomic<bool>>,
-                         SimulatedNetwork::Reply reply) { Receive(rpc, request, timeout, std::move(reply)); });
   Tick();
 }
 
@@ -116,6 +144,80 @@ void SimulatedScheduler::Kill() {
   network_.Bury(life_);
   process_.reset();
   life_ = nullptr;
+}
+
+void SimulatedScheduler::LoseState() {
+  Kill();
+  saved_.clear();
+  state_is_lost_ = true;
+}
+
+// As main.cc does it.
+void SimulatedScheduler::StartRebuild() {
+  RebuildOptions options;
+  options.job = options_.job;
+  options.servers = static_cast<uint32_t>(options_.servers);
+  options.without = {rebuild_without_.begin(), rebuild_without_.end()};
+  process_->rebuild = std::make_unique<Rebuild>(std::move(options), kRebuildTimeout, clock_->Now());
+  TickRebuild();
+}
+
+void SimulatedScheduler::TickRebuild() {
+  loop_.Schedule(kTickInterval, life_, "rebuilding", [this] {
+    const auto rebuilt = process_->rebuild->Poll(process_->census.Heard(), clock_->Now());
+    if (!rebuilt.has_value()) return TickRebuild();
+    if (!rebuilt->ok()) return OnRefusal(rebuilt->status());
+    if (!lost_partitions_.empty()) {
+      violation_ = absl::StrCat("the state is rebuilt though no server has partitions ", absl::StrJoin(lost_partitions_, ", "));
+    }
+    if ((*rebuilt)->job_id() != kJobId) violation_ = "the state that is rebuilt is another job's";
+    loop_.Schedule(random_.Between(std::chrono::microseconds(50), std::chrono::milliseconds(3)), life_, "saved",
+                   [this, bytes = (*rebuilt)->SerializeAsString()]() mutable {
+                     loop_.Note("the scheduler's state is rebuilt");
+                     ++rebuilds_;
+                     saved_ = std::move(bytes);
+                     state_is_lost_ = false;
+                     rebuild_without_.clear();
+                     StartCoordinator();
+                   });
+  });
+}
+
+// The process ends, and its operator reads why.
+void SimulatedScheduler::OnRefusal(const absl::Status& why) {
+  ++refusals_;
+  const std::string message(why.message());
+  loop_.Note(absl::StrCat("the state is not rebuilt: ", message));
+  std::set<uint32_t> lost;
+  for (const std::string& number : NamedAfter(message, "in-sync replica of partitions ", ", ")) {
+    uint32_t partition = 0;
+    if (absl::SimpleAtoi(number, &partition)) lost.insert(partition);
+  }
+  // No server has been running since: nobody knows any more who was in sync.
+  const bool none_knows = message.find("no server that holds a job") != std::string::npos && !world_.any_server_has_routing();
+  if ((!lost.empty() && lost == lost_partitions_) || none_knows) {
+    refused_for_good_ = true;
+    return;
+  }
+  if (!lost.empty()) {
+    violation_ = absl::StrCat("the scheduler does not go on (", message, "), though servers have all partitions but ",
+                              absl::StrJoin(lost_partitions_, ", "));
+    return;
+  }
+  for (const std::string& node : NamedAfter(message, "--rebuild_without=", ",")) {
+    if (world_.is_dead_for_good(node)) rebuild_without_.insert(node);
+  }
+  loop_.Schedule(kRestartPause, life_, "operator", [this] { Start(); });
+}
+
+void SimulatedScheduler::ReceiveInRebuild(const std::string& rpc, const IncomingMessage& request,
+                                          SimulatedNetwork::Reply reply) {
+  const auto answer = [&] {
+    if (rpc == "/pawl.Scheduler/Heartbeat") return process_->census.OnHeartbeat(MustParse<HeartbeatRequest>(request));
+    if (rpc == "/pawl.Scheduler/Register") return process_->census.OnRegister(MustParse<RegisterRequest>(request));
+    return RebuildCensus::OnOtherCall();
+  };
+  reply(answer(), OutgoingMessage());
 }
 
 void SimulatedScheduler::Tick() {
@@ -156,6 +258,7 @@ void SimulatedScheduler::BeginSave() {
 void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& request, MonotonicDuration timeout,
                                  SimulatedNetwork::Reply reply) {
   told_anew_ = true;
+  if (process_->coordinator == nullptr) return ReceiveInRebuild(rpc, request, std::move(reply));
   Coordinator& coordinator = *process_->coordinator;
   const auto parked =
       [&]<typename Request, typename Response>(Ticket (Coordinator::*method)(const Request&, Done<Response>)) {
@@ -184,7 +287,7 @@ void SimulatedScheduler::Receive(const std::string& rpc, const IncomingMessage& 
 }
 
 std::optional<RoutingTable> SimulatedScheduler::ToldRouting() {
-  if (process_ == nullptr) return std::nullopt;
+  if (process_ == nullptr || process_->coordinator == nullptr) return std::nullopt;
   auto told = std::make_shared<std::optional<RoutingTable>>();
   const Ticket ticket = process_->coordinator->GetRouting(GetRoutingRequest(), [told](absl::StatusOr<RoutingTable> table) {
     if (table.ok()) *told = *std::move(table);

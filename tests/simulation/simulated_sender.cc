@@ -17,6 +17,8 @@ constexpr std::chrono::milliseconds kRestartPause{300};
 constexpr std::chrono::seconds kCreateTableAttempt{2};
 constexpr int kMaxUnderWay = 4;
 constexpr size_t kRowsInAudit = 300;
+// A job of thousands of ranks has the rows of some of them looked at in each pull.
+constexpr size_t kMaxRanksInPull = 16;
 
 }  // namespace
 
@@ -109,6 +111,7 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
     std::vector<float> values;
     std::vector<Expectation> expectations;
   };
+  const MonotonicDuration began = world_.loop.elapsed();
   auto memory = std::make_shared<Memory>();
   for (const Expectation& expectation : expectations) memory->keys.push_back(expectation.cell.key);
   memory->values.resize(memory->keys.size());
@@ -116,13 +119,14 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
   const PullItem item{.table = table_, .keys = memory->keys, .values = absl::MakeSpan(memory->values)};
   // The memory is kept also if the process dies in between.
   session.Pull({&item, 1}, {},
-               [memory, check = InThisLife([this, memory, then = std::move(then)](absl::Status status) {
+               [memory, check = InThisLife([this, memory, began, then = std::move(then)](absl::Status status) {
                           if (!status.ok()) return Exit(status);
                           for (size_t i = 0; i < memory->values.size(); ++i) {
                             const Expectation& expected = memory->expectations[i];
                             const float value = memory->values[i];
                             if (value == expected.least || value == expected.most) continue;
-                            if (expected.unless_released && value == 0 && world_.may_be_released(expected.cell.sender)) {
+                            if (expected.unless_exempt && value == 0 &&
+                                world_.clocks.WasExempt(expected.cell.sender, began)) {
                               continue;
                             }
                             world_.violation(absl::StrCat(name_, " reads ", value, " for push ", expected.cell.number,
@@ -178,6 +182,7 @@ void SimulatedWorker::Begin() {
         world_.violation(absl::StrCat("rank ", ranks_[i], " had ended ", steps_[i],
                                       " steps, and begins its next life at step ", (*worker)->step()));
       }
+      world_.clocks.TookOver(ranks_[i], core_->registration().incarnation(), (*worker)->step(), world_.loop.elapsed());
       Later([this, i, worker = *worker] { Step(i, worker); });
     });
   }
@@ -190,14 +195,14 @@ void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
   if (step >= world_.schedule.steps) return;
   std::vector<Expectation> expectations;
   const auto expect = [&](uint32_t rank, uint64_t number, float least, float most, const char* why,
-                          bool unless_released = false) {
+                          bool unless_exempt = false) {
     for (const SimLedger::Cell& cell : world_.ledger.CellsOf(rank, number)) {
-      expectations.push_back({cell, least, most, why, unless_released});
+      expectations.push_back({cell, least, most, why, unless_exempt});
     }
   };
   const ConsistencyMode mode = world_.schedule.consistency.mode();
   const uint64_t staleness = world_.schedule.consistency.staleness();
-  for (uint32_t rank = 0; rank < world_.schedule.ranks(); ++rank) {
+  for (const uint32_t rank : RanksToCheck(ranks_[index])) {
     const float unit = world_.ledger.UnitOf(rank);
     if (mode == SYNC) {
       if (step > 0) expect(rank, step - 1, unit, unit, "SYNC, and that step is over");
@@ -205,13 +210,40 @@ void SimulatedWorker::Step(size_t index, LogicalWorker* worker) {
     } else if (rank == ranks_[index]) {
       if (step > 0) expect(rank, step - 1, unit, unit, "the rank's own step before");
     } else if (mode == BOUNDED && step > staleness) {
-      expect(rank, step - staleness - 1, unit, unit, "the staleness bound", /*unless_released=*/true);
+      expect(rank, step - staleness - 1, unit, unit, "the staleness bound", /*unless_exempt=*/true);
     }
   }
   doing_[index] = "pulling";
-  auto after = [this, index, worker, step] { PushStep(index, worker, step); };
+  auto after = [this, index, worker, step, began = world_.loop.elapsed()] {
+    if (world_.schedule.consistency.mode() == BOUNDED) CheckBound(ranks_[index], step, began);
+    PushStep(index, worker, step);
+  };
   if (expectations.empty()) return after();
   PullAndCheck(*worker, std::move(expectations), std::move(after));
+}
+
+std::vector<uint32_t> SimulatedWorker::RanksToCheck(uint32_t own) {
+  const uint32_t ranks = world_.schedule.ranks();
+  std::vector<uint32_t> checked;
+  if (ranks <= kMaxRanksInPull) {
+    for (uint32_t rank = 0; rank < ranks; ++rank) checked.push_back(rank);
+    return checked;
+  }
+  checked.push_back(own);
+  while (checked.size() < kMaxRanksInPull) checked.push_back(static_cast<uint32_t>(world_.random.Below(ranks)));
+  // A pull names a row once.
+  std::sort(checked.begin(), checked.end());
+  checked.erase(std::unique(checked.begin(), checked.end()), checked.end());
+  return checked;
+}
+
+void SimulatedWorker::CheckBound(uint32_t rank, uint64_t step, MonotonicDuration began) {
+  const uint64_t staleness = world_.schedule.consistency.staleness();
+  for (uint32_t other = 0; other < world_.schedule.ranks(); ++other) {
+    if (other == rank || world_.clocks.most(other) + staleness >= step || world_.clocks.WasExempt(other, began)) continue;
+    world_.violation(absl::StrCat("rank ", rank, " was answered at step ", step, ", bound ", staleness, ", while rank ", other,
+                                  " had ended ", world_.clocks.most(other), " steps at most and was not exempt"));
+  }
 }
 
 void SimulatedWorker::PushStep(size_t index, LogicalWorker* worker, uint64_t step) {
@@ -225,9 +257,11 @@ void SimulatedWorker::PushStep(size_t index, LogicalWorker* worker, uint64_t ste
     if (!part.empty()) PushCells(*worker, part, [](absl::Status) {});
   }
   doing_[index] = "ending the step";
+  world_.clocks.EndingStep(rank, step);
   worker->EndStep({}, InThisLife([this, index, worker, rank, step](absl::Status status) {
                     if (!status.ok()) return Exit(status);
                     world_.ledger.Acknowledged(rank, step);
+                    world_.clocks.EndedStep(rank, step, world_.loop.elapsed());
                     steps_[index] = step + 1;
                     Later([this, index, worker] { Step(index, worker); });
                   }));

@@ -28,8 +28,7 @@ struct SenderWorld {
   const Schedule& schedule;
   // A promise is broken.
   std::function<void(const std::string&)> violation;
-  // The rank may be one that nobody waits for.
-  std::function<bool(uint32_t rank)> may_be_released;
+  RankClocks& clocks;
 };
 
 // A process; what ends by itself is started again, as a supervisor would. Not thread-safe.
@@ -56,8 +55,8 @@ class SimulatedSender {
     float least = 0;
     float most = 0;
     const char* why = "";
-    // Not if, when the answer comes, nobody waits for the sender.
-    bool unless_released = false;
+    // Not if the sender is a rank that was exempt from the bound at some time of the pull.
+    bool unless_exempt = false;
   };
   // A callback that does nothing in a later life.
   Callback InThisLife(std::function<void(absl::Status)> then);
@@ -104,6 +103,10 @@ class SimulatedWorker final : public SimulatedSender {
   void Begin() override;
   void Step(size_t index, LogicalWorker* worker);
   void PushStep(size_t index, LogicalWorker* worker, uint64_t step);
+  // Whose rows the next pull reads; the own rank is among them.
+  std::vector<uint32_t> RanksToCheck(uint32_t own);
+  // No rank that counted since `began` is further behind than the bound.
+  void CheckBound(uint32_t rank, uint64_t step, MonotonicDuration began);
 
   const std::vector<uint32_t> ranks_;
   // By index: the step it is at, and what it is doing.

@@ -54,6 +54,35 @@ void Renumber(std::string& bytes) {
   bytes = request.SerializeAsString();
 }
 
+ClusterOptions ClusterOptionsOf(const Schedule& schedule, SimulationOptions::Sabotage sabotage, RankClocks& clocks) {
+  ClusterOptions options;
+  options.job = schedule.ToJob();
+  options.servers = schedule.servers;
+  options.heartbeat_interval = schedule.heartbeat_interval;
+  options.lease = schedule.lease;
+  options.disks_forget = sabotage == SimulationOptions::Sabotage::kDiskForgets;
+  options.clocks_drift = schedule.suspends;
+  options.leases_stand_still = sabotage == SimulationOptions::Sabotage::kLeasesStandStill;
+  options.scheduler_forgets_leases = sabotage == SimulationOptions::Sabotage::kSchedulerForgetsLeases;
+  options.releasing = [&clocks](uint32_t rank, uint64_t incarnation) { clocks.Releasing(rank, incarnation); };
+  return options;
+}
+
+// The members by name.
+template <typename R, typename Action>
+void ForEach(R& reached, Action action) {
+  action("state losses", reached.state_losses);
+  action("rebuilds", reached.rebuilds);
+  action("rebuild refusals", reached.rebuild_refusals);
+  action("lost partitions named", reached.lost_partitions_named);
+  action("releases", reached.releases);
+  action("returns", reached.returns);
+  action("catch-ups", reached.catch_ups);
+  action("large jobs", reached.large_jobs);
+  action("releases in large jobs", reached.releases_in_large_jobs);
+  action("takeovers in large jobs", reached.takeovers_in_large_jobs);
+}
+
 class Simulation {
  public:
   Simulation(const Schedule& schedule, const SimulationOptions& options)
@@ -63,18 +92,9 @@ class Simulation {
         scripted_([this] { return numbers_.Next(); }),
         network_(loop_, random_),
         ledger_(schedule_, kTable),
-        cluster_(loop_, network_, random_,
-                 {schedule.ToJob(), schedule.servers, schedule.heartbeat_interval, schedule.lease,
-                  options.sabotage == SimulationOptions::Sabotage::kDiskForgets, schedule.suspends,
-                  options.sabotage == SimulationOptions::Sabotage::kLeasesStandStill,
-                  options.sabotage == SimulationOptions::Sabotage::kSchedulerForgetsLeases}),
-        world_{loop_,
-               network_,
-               random_,
-               ledger_,
-               schedule_,
-               [this](const std::string& what) { Violation(what); },
-               [this](uint32_t rank) { return cluster_.scheduler().MayBeReleased(rank); }} {
+        clocks_(schedule_.ranks()),
+        cluster_(loop_, network_, random_, ClusterOptionsOf(schedule_, options.sabotage, clocks_)),
+        world_{loop_, network_, random_, ledger_, schedule_, [this](const std::string& what) { Violation(what); }, clocks_} {
     if (options.print) loop_.PrintEverything();
     if (options.sabotage == SimulationOptions::Sabotage::kReplicationIsOnlyConfirmed) {
       network_.SetIntercept([this](const std::string& rpc, std::string& request, bool, SimulatedNetwork::Reply& reply) {
@@ -135,14 +155,37 @@ class Simulation {
     for (const auto& [push, acknowledged] : ledger_.sent()) outcome.acknowledged += acknowledged;
     outcome.faults = injector_->faults();
     outcome.catch_ups = cluster_.catch_ups();
+    outcome.reached = WhatWasReached();
     return outcome;
   }
 
  private:
-  bool Goes() { return violation_.empty() && cluster_.scheduler().failure().empty(); }
+  bool Goes() {
+    return violation_.empty() && cluster_.scheduler().failure().empty() && !cluster_.scheduler().refused_for_good();
+  }
+
+  Reached WhatWasReached() {
+    Reached reached;
+    reached.state_losses = injector_->state_losses();
+    reached.rebuilds = cluster_.scheduler().rebuilds();
+    reached.rebuild_refusals = cluster_.scheduler().refusals();
+    reached.lost_partitions_named = cluster_.scheduler().refused_for_good();
+    if (schedule_.consistency.mode() == BOUNDED) {
+      reached.releases = clocks_.releases();
+      reached.returns = clocks_.returns();
+      reached.catch_ups = clocks_.catch_ups();
+    }
+    if (schedule_.is_large()) {
+      reached.large_jobs = 1;
+      reached.releases_in_large_jobs = clocks_.releases();
+      reached.takeovers_in_large_jobs = clocks_.takeovers();
+    }
+    return reached;
+  }
 
   void Step() {
     if (!loop_.Step()) return Violation("nothing happens any more");
+    if (!cluster_.scheduler().violation().empty()) return Violation(cluster_.scheduler().violation());
     if (violation_.empty()) CheckPrimaries();
   }
 
@@ -259,6 +302,7 @@ class Simulation {
   EventLoop loop_;
   SimulatedNetwork network_;
   SimLedger ledger_;
+  RankClocks clocks_;
   SimulatedCluster cluster_;
   SenderWorld world_;
   std::vector<std::unique_ptr<SimulatedSender>> senders_;
@@ -274,6 +318,18 @@ class Simulation {
 };
 
 }  // namespace
+
+void Reached::Add(const Reached& other) {
+  const auto others = other.ByName();
+  size_t next = 0;
+  ForEach(*this, [&](const char*, uint64_t& count) { count += others[next++].second; });
+}
+
+std::vector<std::pair<std::string, uint64_t>> Reached::ByName() const {
+  std::vector<std::pair<std::string, uint64_t>> names;
+  ForEach(*this, [&](const char* name, uint64_t count) { names.emplace_back(name, count); });
+  return names;
+}
 
 Outcome Simulate(const Schedule& schedule, const SimulationOptions& options) { return Simulation(schedule, options).Run(); }
 

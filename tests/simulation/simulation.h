@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/simulation/schedule.h"
 #include "tests/simulation/simulated_cluster.h"
@@ -30,6 +32,26 @@ struct SimulationOptions {
   bool print = false;
 };
 
+// How often a run came to what it is to test.
+struct Reached {
+  // The scheduler lost its state; made it again; refused to for now, and for good, with partitions that are lost.
+  uint64_t state_losses = 0;
+  uint64_t rebuilds = 0;
+  uint64_t rebuild_refusals = 0;
+  uint64_t lost_partitions_named = 0;
+  // BOUNDED: ranks that were released; that came back behind the others; that caught up and counted again.
+  uint64_t releases = 0;
+  uint64_t returns = 0;
+  uint64_t catch_ups = 0;
+  // Jobs of thousands of ranks; releases there, and takeovers.
+  uint64_t large_jobs = 0;
+  uint64_t releases_in_large_jobs = 0;
+  uint64_t takeovers_in_large_jobs = 0;
+
+  void Add(const Reached& other);
+  std::vector<std::pair<std::string, uint64_t>> ByName() const;
+};
+
 struct Outcome {
   // Empty: every promise was kept. Else what was not, when, and the last events.
   std::string violation;
@@ -42,6 +64,7 @@ struct Outcome {
   uint64_t faults = 0;
   // How followers have got what they lacked.
   CatchUps catch_ups;
+  Reached reached;
 };
 
 // The same schedule always has the same outcome.
