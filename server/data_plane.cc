@@ -59,7 +59,7 @@ DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transp
     : options_(options),
       clock_(clock),
       lease_until_(std::move(lease_until)),
-      hosting_(clock),
+      hosting_(clock, options.replication.learners),
       waiting_(options.max_waiting_calls, clock, hosting_),
       tail_(options.max_tail_bytes),
       receiver_(hosting_, waiting_, tail_, clock, options.max_bytes_arriving, options.helpers) {

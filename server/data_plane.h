@@ -98,6 +98,9 @@ class DataPlane final : public RequestHandler {
   // The roles are those of a routing that this life has adopted.
   bool IsRouted() const;
   uint64_t epoch() const { return hosting_.view()->epoch; }
+  // For the sake of learners (push_brake.h).
+  uint64_t pushes_delayed() const { return pushes_delayed_; }
+  uint64_t pushes_refused() const { return pushes_refused_; }
   // See Hosting.
   uint64_t EpochToConfirm() const { return hosting_.EpochToConfirm(); }
   void OnConfirmed(uint64_t epoch);
@@ -210,7 +213,7 @@ class DataPlane final : public RequestHandler {
   // OK if the log takes a change with so many bytes.
   absl::Status CheckLogHasRoom(uint64_t bytes) const;
   // How long the push is to wait for the sake of learners (push_brake.h). RESOURCE_EXHAUSTED: it is to come again.
-  absl::StatusOr<MonotonicDuration> BrakePush(const View& view, const PushRequestView& request) const;
+  absl::StatusOr<MonotonicDuration> BrakePush(const View& view, const PushRequestView& request);
   // Applies the push by `act` when its step has come.
   void TakeTurn(const View& view, const Sender& sender, const PushRequestView& request,
                 const std::vector<std::shared_ptr<Replica>>& replicas, CallContext context,
@@ -283,6 +286,8 @@ class DataPlane final : public RequestHandler {
   const std::shared_ptr<std::atomic<size_t>> bytes_in_flight_ = std::make_shared<std::atomic<size_t>>(0);
   const std::shared_ptr<std::atomic<size_t>> waiting_pull_bytes_ = std::make_shared<std::atomic<size_t>>(0);
   std::atomic<uint64_t> requests_refused_{0};
+  std::atomic<uint64_t> pushes_delayed_{0};
+  std::atomic<uint64_t> pushes_refused_{0};
 };
 
 }  // namespace pawl

@@ -110,7 +110,7 @@ void DataPlane::Push(IncomingMessage message, CallContext context, Reply reply) 
   TakeTurn(**view, sender, *request, replicas, std::move(context), std::move(act));
 }
 
-absl::StatusOr<MonotonicDuration> DataPlane::BrakePush(const View& view, const PushRequestView& request) const {
+absl::StatusOr<MonotonicDuration> DataPlane::BrakePush(const View& view, const PushRequestView& request) {
   MonotonicDuration longest = MonotonicDuration::zero();
   for (const PushSegmentView& segment : request.segments) {
     Replica& replica = *view.replicas[segment.partition];
@@ -119,11 +119,13 @@ absl::StatusOr<MonotonicDuration> DataPlane::BrakePush(const View& view, const P
     if (!replica.HasDataAsPrimary()) continue;
     const auto delay = replica.BrakePush(segment.keys.size() + FloatBytes(segment), clock_.Now());
     if (!delay.has_value()) {
+      ++pushes_refused_;
       return WithPushback(absl::ResourceExhaustedError(
           absl::StrCat("partition ", segment.partition, " is pushed faster than its new replica can follow")));
     }
     longest = std::max(longest, *delay);
   }
+  pushes_delayed_ += longest > MonotonicDuration::zero();
   return longest;
 }
 

@@ -28,6 +28,14 @@ inline constexpr size_t kMaxHeldBytes = size_t{64} << 20;
 // without a pause has no moment with nothing on the way.
 inline constexpr size_t kNearlyCaughtUpBytes = kMaxLaneRequestBytes;
 
+// The simulation makes them small, so that they are reached.
+struct LearnerLimits {
+  size_t max_backlog_bytes = kMaxLearnerBacklogBytes;
+  size_t max_large_backlog_bytes = kMaxLargeLearnerBacklogBytes;
+  size_t nearly_caught_up_bytes = kNearlyCaughtUpBytes;
+  double least_push_bytes_per_s = kLeastPushBytesPerS;
+};
+
 // A part of Replica, and guarded by its lock.
 struct Follower {
   enum class State {

@@ -92,7 +92,7 @@ void Hosting::AddRecovered(std::unique_ptr<Partition> partition) {
     view = std::make_shared<View>(*view_);
   }
   for (const auto& table : partition->tables()) view->tables[table->id()] = table;
-  auto replica = std::make_shared<Replica>(partition->index(), view->logs, view->min_in_sync);
+  auto replica = std::make_shared<Replica>(partition->index(), view->logs, view->min_in_sync, learner_limits_);
   {
     MutexLock replica_lock(replica->mu);
     replica->role = ReplicaRole::kHeld;
@@ -177,7 +177,7 @@ bool Hosting::AdoptRouting(const RoutingTable& routing, std::vector<std::shared_
                       routing.epoch(), p);
         continue;
       }
-      replica = std::make_shared<Replica>(p, view->logs, view->min_in_sync);
+      replica = std::make_shared<Replica>(p, view->logs, view->min_in_sync, learner_limits_);
       MutexLock replica_lock(replica->mu);
       if (role != ReplicaRole::kLearner) {
         replica->partition = std::make_unique<Partition>(p, view->options);

@@ -70,7 +70,11 @@ class Hosting {
     Replica* Find(uint32_t partition) const { return partition < replicas.size() ? replicas[partition].get() : nullptr; }
   };
 
-  explicit Hosting(const Clock& clock) : clock_(clock), began_(clock.LeaseNow()), view_(std::make_shared<View>()) {}
+  explicit Hosting(const Clock& clock, const LearnerLimits& learner_limits = {})
+      : clock_(clock),
+        learner_limits_(learner_limits),
+        began_(clock.LeaseNow()),
+        view_(std::make_shared<View>()) {}
 
   // To be called before the first routing. Both may be null: nothing is replicated, or written down.
   void SetReplicator(Replicator* replicator) { replicator_ = replicator; }
@@ -119,6 +123,7 @@ class Hosting {
   MonotonicTime EndPromises(uint64_t epoch);
 
   const Clock& clock_;
+  const LearnerLimits learner_limits_;
   // When this process began.
   const MonotonicTime began_;
   Replicator* replicator_ = nullptr;

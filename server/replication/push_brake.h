@@ -34,16 +34,19 @@ inline constexpr std::chrono::milliseconds kMaxPushDelay{500};
 inline constexpr std::chrono::milliseconds kLeastInstallTime{250};
 
 // Pushes may bring so many bytes a second while a snapshot travels that will have arrived at `end`.
-inline double PushRateDuringInstall(size_t backlog, size_t bound, MonotonicTime now, MonotonicTime end) {
+inline double PushRateDuringInstall(size_t backlog, size_t bound, MonotonicTime now, MonotonicTime end,
+                                    double least = kLeastPushBytesPerS) {
   const double room = kSnapshotShare * static_cast<double>(bound) - static_cast<double>(backlog);
   // An end that is not known yet is far away.
   const MonotonicDuration left =
       end == MonotonicTime::max() ? std::chrono::seconds(1) : std::max<MonotonicDuration>(end - now, kLeastInstallTime);
-  return std::max(kLeastPushBytesPerS, room / Seconds(left));
+  return std::max(least, room / Seconds(left));
 }
 
 // The same while a learner takes its backlog at `drain` bytes a second.
-inline double PushRateDuringDrain(double drain) { return std::max(kLeastPushBytesPerS, kPushShare * drain); }
+inline double PushRateDuringDrain(double drain, double least = kLeastPushBytesPerS) {
+  return std::max(least, kPushShare * drain);
+}
 
 // How fast a backlog goes, from looks at it. Not thread-safe.
 class DrainRate {

@@ -80,7 +80,7 @@ void Replica::ForgetHeld(Follower& follower) {
 
 size_t Replica::MaxLearnerBacklog() const {
   const uint64_t half = partition == nullptr ? 0 : partition->parameter_bytes() / 2;
-  return std::clamp<uint64_t>(half, kMaxLearnerBacklogBytes, kMaxLargeLearnerBacklogBytes);
+  return std::clamp<uint64_t>(half, limits.max_backlog_bytes, limits.max_large_backlog_bytes);
 }
 
 size_t Replica::BacklogOf(const Follower& follower) const {
@@ -105,8 +105,10 @@ std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime 
     if (static_cast<double>(backlog) <= kUnbrakedShare * static_cast<double>(bound)) continue;
     if (backlog + bytes > bound) return std::nullopt;
     const double its_rate = follower.state == Follower::State::kInstalling
-                                ? PushRateDuringInstall(backlog, bound, now, follower.install_end)
-                                : PushRateDuringDrain(follower.drain.bytes_per_s().value_or(kUnknownDrainBytesPerS));
+                                ? PushRateDuringInstall(backlog, bound, now, follower.install_end,
+                                                        limits.least_push_bytes_per_s)
+                                : PushRateDuringDrain(follower.drain.bytes_per_s().value_or(kUnknownDrainBytesPerS),
+                                                      limits.least_push_bytes_per_s);
     rate = std::min(rate.value_or(its_rate), its_rate);
   }
   if (!rate.has_value()) {

@@ -70,12 +70,14 @@ struct Cut {
 //    acknowledged only then, and so is a duplicate of it.
 struct Replica {
   // Logs: changes are durable when `OnDurable` says so; otherwise at once.
-  Replica(uint32_t index, bool logs, uint32_t min_in_sync = 1) : index(index), logs(logs), min_in_sync(min_in_sync) {}
+  Replica(uint32_t index, bool logs, uint32_t min_in_sync = 1, const LearnerLimits& limits = {})
+      : index(index), logs(logs), min_in_sync(min_in_sync), limits(limits) {}
 
   const uint32_t index;
   const bool logs;
   // A primary acknowledges nothing that fewer replicas have, itself among them.
   const uint32_t min_in_sync;
+  const LearnerLimits limits;
 
   Mutex mu;
   ReplicaRole role PAWL_GUARDED_BY(mu) = ReplicaRole::kLearner;

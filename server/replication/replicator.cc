@@ -272,7 +272,7 @@ void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position
   if (!follower.counts) {
     follower.drain.Look(follower.lane->BytesOf(replica.index), clock_.Now());
     const uint64_t last = replica.partition->log_index();
-    if (follower.acked < last && follower.lane->Bytes() > kNearlyCaughtUpBytes) return;
+    if (follower.acked < last && follower.lane->Bytes() > replica.limits.nearly_caught_up_bytes) return;
     // From here on nothing is acknowledged without it.
     follower.counts = true;
     follower.counts_after = last;

@@ -56,6 +56,7 @@ struct ReplicatorOptions {
   uint64_t repair_bytes_per_s = uint64_t{1} << 30;
   // Of one piece of a snapshot.
   size_t snapshot_piece_bytes = kSnapshotPieceBytes;
+  LearnerLimits learners;
 };
 
 // How followers have got what they lacked, since the process began.
