@@ -29,6 +29,7 @@ std::string Schedule::ToString() const {
   if (changes_lease) absl::StrAppend(&text, " other leases,");
   if (late_control) absl::StrAppend(&text, " late control messages,");
   if (loses_scheduler_state) absl::StrAppend(&text, " lost scheduler states,");
+  if (brakes_pushes) absl::StrAppend(&text, " small backlogs of learners,");
   if (loses_servers_with_state) absl::StrAppend(&text, " and servers with them,");
   text.pop_back();
   return text;
@@ -76,6 +77,26 @@ void MakeLoseState(SeededRandom& random, Schedule& schedule) {
   schedule.kills_servers &= random.Chance(0.5);
 }
 
+// A server that comes back has nothing, and a minute of pushes lies between its deaths.
+void MakeBrakePushes(SeededRandom& random, Schedule& schedule) {
+  const uint64_t seed = schedule.seed;
+  schedule = Schedule();
+  schedule.seed = seed;
+  schedule.servers = 3;
+  schedule.replicas = 2;
+  schedule.partitions = 4;
+  schedule.durability = MEMORY;
+  schedule.consistency.set_mode(static_cast<ConsistencyMode>(random.Between(uint64_t{SYNC}, uint64_t{ASYNC})));
+  if (schedule.consistency.mode() == BOUNDED) schedule.consistency.set_staleness(static_cast<uint32_t>(random.Below(4)));
+  schedule.clients = 3;
+  schedule.pushes = random.Between(1500, 2000);
+  schedule.pace = std::chrono::milliseconds(25);
+  schedule.storm = std::chrono::seconds(60);
+  schedule.fault_interval = std::chrono::milliseconds(random.Between(10000, 25000));
+  schedule.kills_servers = true;
+  schedule.brakes_pushes = true;
+}
+
 }  // namespace
 
 Schedule DrawSchedule(uint64_t seed) {
@@ -119,6 +140,7 @@ Schedule DrawSchedule(uint64_t seed) {
   schedule.suspends = random.Chance(0.2);
   schedule.changes_lease = schedule.kills_scheduler && random.Chance(0.4);
   schedule.late_control = random.Chance(0.2);
+  if (seed % 32 == 11) MakeBrakePushes(random, schedule);
   if (seed % 16 == 4) MakeLoseState(random, schedule);
   return schedule;
 }

@@ -62,6 +62,9 @@ struct Schedule {
   // are lost with all that they have.
   bool loses_scheduler_state = false;
   bool loses_servers_with_state = false;
+  // Learners may lack little, snapshots are slow, and pushes go on: after a server was lost, all replicas are to be there
+  // again in time nevertheless.
+  bool brakes_pushes = false;
 
   // Thousands of ranks.
   bool is_large() const { return ranks() >= 1000; }
@@ -71,7 +74,7 @@ struct Schedule {
   std::string ToString() const;
 };
 
-// Of a seed: mod 16 is 4, the scheduler's state is lost; mod 128 is 72, there are thousands of ranks; mod 8 is 0
+// Of a seed: mod 16 is 4, the scheduler's state is lost; mod 32 is 11, pushes are braked; mod 128 is 72, there are thousands of ranks; mod 8 is 0
 // otherwise, there are no faults.
 Schedule DrawSchedule(uint64_t seed);
 // The same with the faults alone that strike leases, often: schedulers that are restarted with other leases while servers

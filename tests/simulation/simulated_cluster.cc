@@ -102,6 +102,14 @@ void SimulatedCluster::StartProcess(int index, int site) {
     data_plane_options.replication.snapshot_piece_bytes = 200;
     data_plane_options.replication.repair_bytes_per_s = 20'000;
   }
+  if (options_.small_backlogs) {
+    data_plane_options.replication.snapshot_piece_bytes = 500;
+    data_plane_options.replication.repair_bytes_per_s = 6'000;
+    data_plane_options.replication.learners = {.max_backlog_bytes = 1500,
+                                               .max_large_backlog_bytes = 1500,
+                                               .nearly_caught_up_bytes = 300,
+                                               .least_push_bytes_per_s = 100};
+  }
   std::unique_ptr<SimulatedLog> log;
   if (options_.job.durability() != MEMORY) {
     log = std::make_unique<SimulatedLog>(server.disk, loop_, random_, server.life, options_.disks_forget);
@@ -131,6 +139,8 @@ void SimulatedCluster::KillServer(int index) {
   if (server.life == nullptr) return;
   if (server.node != nullptr) catch_ups_ += CatchUpsOf(server.node->data_plane());
   server.life->alive = false;
+  pushes_delayed_ += server.node->data_plane().pushes_delayed();
+  pushes_refused_ += server.node->data_plane().pushes_refused();
   network_.Bury(server.life);
   server.node.reset();
   server.peers.reset();
@@ -149,6 +159,14 @@ bool SimulatedCluster::IsThere(const std::string& node) const {
     return (server.node != nullptr && server.node->node() == node) ||
            (server.disk.identity.has_value() && server.disk.identity->node() == node);
   });
+}
+
+uint64_t SimulatedCluster::SumOver(uint64_t (DataPlane::*count)() const) const {
+  uint64_t sum = 0;
+  for (const ServerProcess& server : servers_) {
+    if (server.node != nullptr) sum += (server.node->data_plane().*count)();
+  }
+  return sum;
 }
 
 bool SimulatedCluster::AnyServerHasRouting() const {

@@ -76,6 +76,9 @@ class SimulatedCluster {
   // Some process has the name or will have it, by its disk.
   bool IsThere(const std::string& node) const;
   bool AnyServerHasRouting() const;
+  // Pushes that waited, or were to come again, for the sake of learners.
+  uint64_t pushes_delayed() const { return pushes_delayed_ + SumOver(&DataPlane::pushes_delayed); }
+  uint64_t pushes_refused() const { return pushes_refused_ + SumOver(&DataPlane::pushes_refused); }
 
  private:
   struct ServerProcess {
@@ -89,6 +92,7 @@ class SimulatedCluster {
     bool draining = false;
   };
 
+  uint64_t SumOver(uint64_t (DataPlane::*count)() const) const;
   void StartProcess(int index, int site);
   void TickServer(int index, const std::shared_ptr<Life>& life);
   void ServerHasEnded(int index, const absl::Status& how);
@@ -102,6 +106,9 @@ class SimulatedCluster {
   CatchUps catch_ups_;
   // The last one is the copy.
   std::vector<ServerProcess> servers_;
+  // Of processes that are gone.
+  uint64_t pushes_delayed_ = 0;
+  uint64_t pushes_refused_ = 0;
 };
 
 }  // namespace pawl

@@ -33,6 +33,8 @@ struct ClusterOptions {
   bool leases_stand_still = false;
   // A restarted scheduler does not know how long the leases were that the one before gave.
   bool scheduler_forgets_leases = false;
+  // Learners may lack little, and snapshots are slow.
+  bool small_backlogs = false;
   // The scheduler is about to ask servers to release the rank.
   std::function<void(uint32_t rank, uint64_t incarnation)> releasing = [](uint32_t, uint64_t) {};
 };

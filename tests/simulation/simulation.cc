@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -27,6 +28,9 @@ namespace {
 constexpr uint32_t kTable = 1;
 // Once there are no faults any more, everything is done by then.
 constexpr std::chrono::seconds kCalm{120};
+// A snapshot of each partition, one after the other, at the rate of these schedules, and as much again.
+constexpr std::chrono::seconds kRepairBound{40};
+constexpr std::chrono::milliseconds kRepairCheckInterval{50};
 constexpr size_t kEventsInReport = 60;
 constexpr int kSettledInterval = 200;
 
@@ -64,6 +68,7 @@ ClusterOptions ClusterOptionsOf(const Schedule& schedule, SimulationOptions::Sab
   options.clocks_drift = schedule.suspends;
   options.leases_stand_still = sabotage == SimulationOptions::Sabotage::kLeasesStandStill;
   options.scheduler_forgets_leases = sabotage == SimulationOptions::Sabotage::kSchedulerForgetsLeases;
+  options.small_backlogs = schedule.brakes_pushes;
   options.releasing = [&clocks](uint32_t rank, uint64_t incarnation) { clocks.Releasing(rank, incarnation); };
   return options;
 }
@@ -78,6 +83,9 @@ void ForEach(R& reached, Action action) {
   action("releases", reached.releases);
   action("returns", reached.returns);
   action("catch-ups", reached.catch_ups);
+  action("pushes delayed", reached.pushes_delayed);
+  action("pushes refused", reached.pushes_refused);
+  action("repairs under load", reached.repairs);
   action("large jobs", reached.large_jobs);
   action("releases in large jobs", reached.releases_in_large_jobs);
   action("takeovers in large jobs", reached.takeovers_in_large_jobs);
@@ -175,6 +183,11 @@ class Simulation {
       reached.returns = clocks_.returns();
       reached.catch_ups = clocks_.catch_ups();
     }
+    if (schedule_.brakes_pushes) {
+      reached.pushes_delayed = cluster_.pushes_delayed();
+      reached.pushes_refused = cluster_.pushes_refused();
+      reached.repairs = repairs_;
+    }
     if (schedule_.is_large()) {
       reached.large_jobs = 1;
       reached.releases_in_large_jobs = clocks_.releases();
@@ -187,6 +200,34 @@ class Simulation {
     if (!loop_.Step()) return Violation("nothing happens any more");
     if (!cluster_.scheduler().violation().empty()) return Violation(cluster_.scheduler().violation());
     if (violation_.empty()) CheckPrimaries();
+    if (violation_.empty() && schedule_.brakes_pushes) CheckRepair();
+  }
+
+  // While all servers live and reach each other, a partition lacks replicas no longer than kRepairBound, however much is
+  // pushed. REQUIRES: no fault but deaths of servers.
+  void CheckRepair() {
+    if (loop_.elapsed() < next_repair_check_) return;
+    next_repair_check_ = loop_.elapsed() + kRepairCheckInterval;
+    bool all_live = true;
+    for (int server = 0; server < cluster_.servers(); ++server) {
+      all_live &= cluster_.server(server) != nullptr && cluster_.server(server)->serving();
+    }
+    const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
+    if (!all_live || !routing.has_value()) {
+      unrepaired_since_.reset();
+      return;
+    }
+    for (int partition = 0; partition < routing->primary_size(); ++partition) {
+      if (routing->replicas(partition).backups_size() + 1u >= schedule_.replicas) continue;
+      if (!unrepaired_since_.has_value()) unrepaired_since_ = loop_.elapsed();
+      if (loop_.elapsed() - *unrepaired_since_ <= kRepairBound) return;
+      return Violation(absl::StrCat("partition ", partition, " lacks replicas, and all servers have lived for ",
+                                    kRepairBound.count(), " s"));
+    }
+    const bool pushes_go_on =
+        std::any_of(senders_.begin(), senders_.end(), [](const auto& sender) { return !sender->finished(); });
+    repairs_ += unrepaired_since_.has_value() && pushes_go_on;
+    unrepaired_since_.reset();
   }
 
   template <typename Condition>
@@ -309,6 +350,11 @@ class Simulation {
   int auditor_site_ = 0;
   std::unique_ptr<SimulatedSender> auditor_;
   std::unique_ptr<FaultInjector> injector_;
+
+  MonotonicDuration next_repair_check_{};
+  // Since all servers live; not set: all replicas are there, or a server is not.
+  std::optional<MonotonicDuration> unrepaired_since_;
+  uint64_t repairs_ = 0;
 
   std::string violation_;
   std::map<int, std::pair<std::shared_ptr<Life>, uint64_t>> epochs_;

@@ -43,6 +43,11 @@ struct Reached {
   uint64_t releases = 0;
   uint64_t returns = 0;
   uint64_t catch_ups = 0;
+  // Pushes that waited for learners, and that were to come again; repairs of all partitions after a server was lost, while
+  // pushes went on.
+  uint64_t pushes_delayed = 0;
+  uint64_t pushes_refused = 0;
+  uint64_t repairs = 0;
   // Jobs of thousands of ranks; releases there, and takeovers.
   uint64_t large_jobs = 0;
   uint64_t releases_in_large_jobs = 0;
