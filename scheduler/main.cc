@@ -246,7 +246,8 @@ std::unique_ptr<CheckpointScrubber> MakeScrubber(const Job& job, const StateStor
 }
 
 // Stores the state that the servers' words make. FAILED_PRECONDITION, CANCELLED, or the store's error.
-absl::Status RebuildAndStore(const CoordinatorOptions& options, const HostPort& listen_at, StateStore& store, EndSignal& signal) {
+absl::Status RebuildAndStore(const CoordinatorOptions& options, const HostPort& listen_at, StateStore& store,
+                             EndSignal& signal) {
   if (listen_at.port == 0) {
     return absl::FailedPreconditionError("--listen must have the port at which the servers look for their scheduler");
   }
@@ -254,11 +255,9 @@ absl::Status RebuildAndStore(const CoordinatorOptions& options, const HostPort& 
   const auto timeout = std::chrono::seconds(absl::GetFlag(FLAGS_rebuild_timeout_s));
   spdlog::info("rebuilding the state: waiting for servers, {} s at most", timeout.count());
   const std::vector<std::string> dead = absl::GetFlag(FLAGS_rebuild_without);
-  Rebuild rebuild({.job = options.job,
-                   .servers = options.servers,
-                   .workers = options.workers,
-                   .without = {dead.begin(), dead.end()}},
-                  timeout, Clock::Real().Now());
+  Rebuild rebuild(
+      {.job = options.job, .servers = options.servers, .workers = options.workers, .without = {dead.begin(), dead.end()}},
+      timeout, Clock::Real().Now());
   std::vector<RegisterRequest> heard = listener->Heard();
   std::optional<absl::StatusOr<SchedulerState>> rebuilt = rebuild.Poll(heard, Clock::Real().Now());
   while (!rebuilt.has_value()) {

@@ -309,8 +309,7 @@ std::vector<RegisterRequest> RebuildCensus::Heard() const {
 Rebuild::Rebuild(RebuildOptions options, MonotonicDuration timeout, MonotonicTime now)
     : options_(std::move(options)), began_(now), deadline_(now + timeout) {}
 
-std::optional<absl::StatusOr<SchedulerState>> Rebuild::Poll(const std::vector<RegisterRequest>& heard,
-                                                            MonotonicTime now) {
+std::optional<absl::StatusOr<SchedulerState>> Rebuild::Poll(const std::vector<RegisterRequest>& heard, MonotonicTime now) {
   if (!state_.has_value()) {
     if (now < deadline_ && !AllServersAreHeard(heard, options_.without)) return std::nullopt;
     state_ = RebuildState(options_, heard);

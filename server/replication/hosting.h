@@ -71,10 +71,7 @@ class Hosting {
   };
 
   explicit Hosting(const Clock& clock, const LearnerLimits& learner_limits = {})
-      : clock_(clock),
-        learner_limits_(learner_limits),
-        began_(clock.LeaseNow()),
-        view_(std::make_shared<View>()) {}
+      : clock_(clock), learner_limits_(learner_limits), began_(clock.LeaseNow()), view_(std::make_shared<View>()) {}
 
   // To be called before the first routing. Both may be null: nothing is replicated, or written down.
   void SetReplicator(Replicator* replicator) { replicator_ = replicator; }

@@ -104,11 +104,11 @@ std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime 
     const size_t backlog = BacklogOf(follower);
     if (static_cast<double>(backlog) <= kUnbrakedShare * static_cast<double>(bound)) continue;
     if (backlog + bytes > bound) return std::nullopt;
-    const double its_rate = follower.state == Follower::State::kInstalling
-                                ? PushRateDuringInstall(backlog, bound, now, follower.install_end,
-                                                        limits.least_push_bytes_per_s)
-                                : PushRateDuringDrain(follower.drain.bytes_per_s().value_or(kUnknownDrainBytesPerS),
-                                                      limits.least_push_bytes_per_s);
+    const double its_rate =
+        follower.state == Follower::State::kInstalling
+            ? PushRateDuringInstall(backlog, bound, now, follower.install_end, limits.least_push_bytes_per_s)
+            : PushRateDuringDrain(follower.drain.bytes_per_s().value_or(kUnknownDrainBytesPerS),
+                                  limits.least_push_bytes_per_s);
     rate = std::min(rate.value_or(its_rate), its_rate);
   }
   if (!rate.has_value()) {

@@ -74,8 +74,8 @@ struct Schedule {
   std::string ToString() const;
 };
 
-// Of a seed: mod 16 is 4, the scheduler's state is lost; mod 32 is 11, pushes are braked; mod 128 is 72, there are thousands of ranks; mod 8 is 0
-// otherwise, there are no faults.
+// A seed that is 4 mod 16 loses the scheduler's state, 11 mod 32 brakes pushes, 72 mod 128 has
+// thousands of ranks. Other multiples of 8 have no faults.
 Schedule DrawSchedule(uint64_t seed);
 // The same with the faults alone that strike leases, often: schedulers that are restarted with other leases while servers
 // cannot reach them.

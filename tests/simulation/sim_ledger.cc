@@ -66,9 +66,7 @@ void RankClocks::TookOver(uint32_t rank, uint64_t incarnation, uint64_t clock, M
   EndExemptionIfDue(of, now);
 }
 
-void RankClocks::EndingStep(uint32_t rank, uint64_t step) {
-  ranks_[rank].most = std::max(ranks_[rank].most, step + 1);
-}
+void RankClocks::EndingStep(uint32_t rank, uint64_t step) { ranks_[rank].most = std::max(ranks_[rank].most, step + 1); }
 
 void RankClocks::EndedStep(uint32_t rank, uint64_t step, MonotonicDuration now) {
   Rank& of = ranks_[rank];

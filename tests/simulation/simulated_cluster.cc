@@ -58,7 +58,8 @@ SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, S
       network_(network),
       random_(random),
       options_(std::move(options)),
-      scheduler_(loop, network, random, options_, {.is_dead_for_good = [this](const std::string& node) { return !IsThere(node); },
+      scheduler_(loop, network, random, options_,
+                 {.is_dead_for_good = [this](const std::string& node) { return !IsThere(node); },
                   .any_server_has_routing = [this] { return AnyServerHasRouting(); }}),
       servers_(options_.servers + 1) {
   for (int server = 0; server < servers(); ++server) {

@@ -88,8 +88,7 @@ struct SimulatedScheduler::Process {
 };
 
 SimulatedScheduler::SimulatedScheduler(EventLoop& loop, SimulatedNetwork& network, SeededRandom& random,
-                                       const ClusterOptions& options,
-                                       World world)
+                                       const ClusterOptions& options, World world)
     : loop_(loop),
       network_(network),
       random_(random),
@@ -168,7 +167,8 @@ void SimulatedScheduler::TickRebuild() {
     if (!rebuilt.has_value()) return TickRebuild();
     if (!rebuilt->ok()) return OnRefusal(rebuilt->status());
     if (!lost_partitions_.empty()) {
-      violation_ = absl::StrCat("the state is rebuilt though no server has partitions ", absl::StrJoin(lost_partitions_, ", "));
+      violation_ =
+          absl::StrCat("the state is rebuilt though no server has partitions ", absl::StrJoin(lost_partitions_, ", "));
     }
     if ((*rebuilt)->job_id() != kJobId) violation_ = "the state that is rebuilt is another job's";
     loop_.Schedule(random_.Between(std::chrono::microseconds(50), std::chrono::milliseconds(3)), life_, "saved",
@@ -194,7 +194,8 @@ void SimulatedScheduler::OnRefusal(const absl::Status& why) {
     if (absl::SimpleAtoi(number, &partition)) lost.insert(partition);
   }
   // No server has been running since: nobody knows any more who was in sync.
-  const bool none_knows = message.find("no server that holds a job") != std::string::npos && !world_.any_server_has_routing();
+  const bool none_knows =
+      message.find("no server that holds a job") != std::string::npos && !world_.any_server_has_routing();
   if ((!lost.empty() && lost == lost_partitions_) || none_knows) {
     refused_for_good_ = true;
     return;

@@ -118,24 +118,24 @@ void SimulatedSender::PullAndCheck(Session& session, std::vector<Expectation> ex
   memory->expectations = std::move(expectations);
   const PullItem item{.table = table_, .keys = memory->keys, .values = absl::MakeSpan(memory->values)};
   // The memory is kept also if the process dies in between.
-  session.Pull({&item, 1}, {},
-               [memory, check = InThisLife([this, memory, began, then = std::move(then)](absl::Status status) {
-                          if (!status.ok()) return Exit(status);
-                          for (size_t i = 0; i < memory->values.size(); ++i) {
-                            const Expectation& expected = memory->expectations[i];
-                            const float value = memory->values[i];
-                            if (value == expected.least || value == expected.most) continue;
-                            if (expected.unless_exempt && value == 0 &&
-                                world_.clocks.WasExempt(expected.cell.sender, began)) {
-                              continue;
-                            }
-                            world_.violation(absl::StrCat(name_, " reads ", value, " for push ", expected.cell.number,
-                                                          " of sender ", expected.cell.sender, " in partition ",
-                                                          expected.cell.partition, ", which is to be ", expected.least,
-                                                          " or ", expected.most, ": ", expected.why));
-                          }
-                          then();
-                        })](absl::Status status) mutable { check(std::move(status)); });
+  session.Pull(
+      {&item, 1}, {},
+      [memory, check = InThisLife([this, memory, began, then = std::move(then)](absl::Status status) {
+                 if (!status.ok()) return Exit(status);
+                 for (size_t i = 0; i < memory->values.size(); ++i) {
+                   const Expectation& expected = memory->expectations[i];
+                   const float value = memory->values[i];
+                   if (value == expected.least || value == expected.most) continue;
+                   if (expected.unless_exempt && value == 0 && world_.clocks.WasExempt(expected.cell.sender, began)) {
+                     continue;
+                   }
+                   world_.violation(absl::StrCat(name_, " reads ", value, " for push ", expected.cell.number, " of sender ",
+                                                 expected.cell.sender, " in partition ", expected.cell.partition,
+                                                 ", which is to be ", expected.least, " or ", expected.most, ": ",
+                                                 expected.why));
+                 }
+                 then();
+               })](absl::Status status) mutable { check(std::move(status)); });
 }
 
 void SimulatedSender::PushCells(Session& session, const std::vector<SimLedger::Cell>& cells,
@@ -241,8 +241,8 @@ void SimulatedWorker::CheckBound(uint32_t rank, uint64_t step, MonotonicDuration
   const uint64_t staleness = world_.schedule.consistency.staleness();
   for (uint32_t other = 0; other < world_.schedule.ranks(); ++other) {
     if (other == rank || world_.clocks.most(other) + staleness >= step || world_.clocks.WasExempt(other, began)) continue;
-    world_.violation(absl::StrCat("rank ", rank, " was answered at step ", step, ", bound ", staleness, ", while rank ", other,
-                                  " had ended ", world_.clocks.most(other), " steps at most and was not exempt"));
+    world_.violation(absl::StrCat("rank ", rank, " was answered at step ", step, ", bound ", staleness, ", while rank ",
+                                  other, " had ended ", world_.clocks.most(other), " steps at most and was not exempt"));
   }
 }
 
