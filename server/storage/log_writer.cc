@@ -1,5 +1,6 @@
 #include "server/storage/log_writer.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -29,8 +30,10 @@ LogWriter::LogWriter(Env& env, Options options, End end)
 
 absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
   if (PAWL_FAILPOINT("log.write")) return absl::DataLossError("failpoint log.write");
-  const bool full = file_ == nullptr || file_->size() >= options_.segment_bytes;
-  PAWL_RETURN_IF_ERROR(full ? WriteSegment(records) : WriteRecords(records));
+  const bool has_cut = std::any_of(records.begin(), records.end(),
+                                   [](const QueuedRecord& record) { return record.IsCut(); });
+  const bool is_full = ended_ || file_->size() >= options_.segment_bytes;
+  PAWL_RETURN_IF_ERROR(is_full || has_cut ? WriteSegment(records) : WriteRecords(records));
   PAWL_FAILPOINT("log.synced");
   for (const QueuedRecord& record : records) {
     if (record.type == RecordType::kDrop) {
@@ -72,32 +75,19 @@ absl::Status LogWriter::WriteRecords(absl::Span<QueuedRecord> records) {
   const uint64_t end = Encode(records, segment_, file_->size(), settled_);
   PAWL_RETURN_IF_ERROR(Append(fragments_));
   PAWL_FAILPOINT("log.written");
-  const auto sync = [&] {
-    absl::Status status = options_.sync ? file_->Sync() : absl::OkStatus();
-    if (status.ok() && PAWL_FAILPOINT("log.sync")) status = absl::DataLossError("failpoint log.sync");
-    if (!status.ok()) file_ = nullptr;  // The records may be gone; they are written anew elsewhere.
+  absl::Status status = options_.sync ? file_->Sync() : absl::OkStatus();
+  if (status.ok() && PAWL_FAILPOINT("log.sync")) status = absl::DataLossError("failpoint log.sync");
+  if (!status.ok()) {
+    ended_ = true;  // The records may be gone; they are written anew elsewhere.
     return status;
-  };
-  PAWL_RETURN_IF_ERROR(sync());
-  bool cuts = false;
-  for (const QueuedRecord& record : records) cuts = cuts || record.IsCut();
-  // A cut counts from the moment that it is known to be settled: before that its partition's owner must not have
-  // been told (it could go on with a snapshot that a later reading of the cut would void).
-  if (cuts) {
-    absl::Status status = AppendMark();
-    if (status.ok()) status = sync();
-    if (!status.ok()) {
-      file_ = nullptr;
-      return status;
-    }
   }
   settled_ = end;
-  marked_ = cuts;
+  marked_ = false;
   return absl::OkStatus();
 }
 
 void LogWriter::MarkSettled() {
-  if (marked_ || file_ == nullptr) return;
+  if (marked_ || ended_) return;
   marked_ = true;
   AppendMark().IgnoreError();
 }
@@ -112,12 +102,22 @@ absl::Status LogWriter::Append(absl::Span<const WritableFile::Fragment> fragment
   absl::Status status = file_->Append(fragments);
   if (status.ok()) return status;
   // A full disk is waited for; any other error may come back at the same place.
-  if (!absl::IsResourceExhausted(status) || !file_->Truncate(file_->size()).ok()) file_ = nullptr;
+  if (!absl::IsResourceExhausted(status) || !file_->Truncate(file_->size()).ok()) ended_ = true;
   return status;
 }
 
 absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
-  // A new number for every try: what a failed one has left is in nobody's way.
+  // With options_.sync all that is settled is synced already.
+  if (!options_.sync && file_ != nullptr) {
+    if (absl::Status status = file_->Sync(); !status.ok()) {
+      // Another sync of the file would prove nothing. Its records can still be read; if a loss of power
+      // takes them, recovery finds that previous_bytes are not there.
+      file_ = nullptr;
+      ended_ = true;
+      return status;
+    }
+  }
+  // A new number for every try: the files that failed tries have left do not matter.
   const uint64_t segment = next_segment_++;
   const std::string header = EncodeSegmentHeader({options_.job_id, segment, segment_, segment_ == 0 ? 0 : settled_});
   const std::string reached = EncodeReached({reached_.begin(), reached_.end()});
@@ -153,6 +153,7 @@ absl::Status LogWriter::WriteSegment(absl::Span<QueuedRecord> records) {
     return status;
   }
   file_ = std::move(file);
+  ended_ = false;
   segment_ = segment;
   settled_ = end;
   marked_ = true;

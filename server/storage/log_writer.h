@@ -40,13 +40,16 @@ struct QueuedRecord {
 //   1. Bytes of a segment before settled() are never written again.
 //   2. A segment whose sync has failed, or whose end cannot be cut, is never appended to again; the next segment's
 //      header says how many of its bytes count.
-//   3. A segment has its final name only when its header and its first group are durable.
+//   3. A segment has its final name only when its header and its first group are durable, and with them
+//      all that is settled in the segments before it, in LOG mode too.
+//   4. A cut is in the first group of a segment. So what is done to snapshots for a settled cut never
+//      outlives the cut, and a cut that can be read in a synced folder is durable.
 class LogWriter {
  public:
   struct Options {
     std::string log_folder;
     uint64_t job_id = 0;
-    // Whether a group is synced before it is settled.
+    // FSYNC: every group is synced before it is settled. Otherwise (LOG) only the first of a segment.
     bool sync = true;
     // A segment that has reached this size gets a successor.
     uint64_t segment_bytes = 64u << 20;
@@ -64,7 +67,7 @@ class LogWriter {
 
   absl::Status WriteGroup(absl::Span<QueuedRecord> records);
   // The next group goes into a new segment.
-  void EndSegment() { file_ = nullptr; }
+  void EndSegment() { ended_ = true; }
   // Notes in the file that all of it is settled, so that damage to the last group is told from a torn tail. Nothing
   // is lost if this fails. Not synced.
   void MarkSettled();
@@ -91,8 +94,10 @@ class LogWriter {
   uint64_t settled_;
   uint64_t next_segment_;
   absl::btree_map<uint32_t, uint64_t> reached_;
-  // Of segment_; null if there is none to append to.
+  // Of segment_; null if that is of an earlier life, and durable.
   std::unique_ptr<WritableFile> file_;
+  // Nothing is appended to file_ any more.
+  bool ended_ = true;
   bool marked_ = true;
   // Of the last group, kept for their memory.
   std::string headers_;

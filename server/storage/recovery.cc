@@ -328,19 +328,25 @@ class Recovery {
     return check;
   }
 
-  // Nothing was changed before: all is known to be well.
+  // All checks have passed; nothing was changed before.
   absl::Status CleanUp() {
-    for (const SnapshotStore::Snapshot& snapshot : void_snapshots_) PAWL_RETURN_IF_ERROR(snapshots_.Delete(snapshot));
-    for (const SnapshotStore::Snapshot& snapshot : adopted_) PAWL_RETURN_IF_ERROR(snapshots_.Adopt(snapshot));
     for (const std::string& path : void_files_) PAWL_RETURN_IF_ERROR(env_.Delete(path));
-    // An earlier life may have written and renamed without syncing, and from now on all that is settled counts as
-    // durable.
+    // An earlier life may have written and renamed without syncing, and from now on all that is settled
+    // counts as durable. First of all for the snapshots: a cut that is read here and not on the disk
+    // could be lost after what it makes of them.
     PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
     for (const ChainLink& link : chain_) {
-      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, env_.OpenForAppend(PathOf(link.header.segment)));
+      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                            env_.OpenForAppend(PathOf(link.header.segment)));
       if (!link.bytes.has_value()) PAWL_RETURN_IF_ERROR(file->Truncate(last_end_));
       PAWL_RETURN_IF_ERROR(file->Sync());
       PAWL_RETURN_IF_ERROR(file->Close());
+    }
+    for (const SnapshotStore::Snapshot& snapshot : void_snapshots_) {
+      PAWL_RETURN_IF_ERROR(snapshots_.Delete(snapshot));
+    }
+    for (const SnapshotStore::Snapshot& snapshot : adopted_) {
+      PAWL_RETURN_IF_ERROR(snapshots_.Adopt(snapshot));
     }
     // Positions only grow, also after the loss of segments that nobody had synced.
     result_.end.next_segment = std::max(result_.end.next_segment, next_segment_);

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
+#include "client_lib/base/eventually.h"
 #include "client_lib/base/fault_env.h"
 #include "client_lib/base/little_endian.h"
 #include "gtest/gtest.h"
@@ -326,54 +327,124 @@ TEST_F(RecoveryTest, AnErrorOfTheSinkNamesTheRecord) {
   EXPECT_TRUE(absl::StrContains(status.message(), "record 1 of partition 3: not a push")) << status;
 }
 
+// A partition with a log of two lives, of which all is durable, that is to be cut to one of `news`.
+struct CutServer {
+  CutServer(FaultEnv& env, const WriteAheadLogOptions& options, bool replaces) : env(env), options(options) {
+    Start();
+    std::map<uint64_t, ToyPartition> states;
+    for (int i = 0; i < 20; ++i) {
+      EXPECT_TRUE(server->Append(3, absl::StrCat("old ", i)));
+      EXPECT_TRUE(server->WaitDurable(3));
+      states[server->partition(3).index] = server->partition(3);
+      if (i == 8 || i == 15) {
+        EXPECT_TRUE(server->Snapshot(3).ok());
+      }
+    }
+    // Recovery syncs the log, whatever its mode.
+    Start();
+    old = server->partition(3);
+    news = {replaces ? ToyPartition{10, 0x1234} : states.at(12)};
+  }
+  void Start() {
+    server = nullptr;
+    server = std::make_unique<StorageHarness>(env, options);
+    const absl::Status status = server->Open();
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  bool Cut(bool replaces) {
+    if (replaces) return server->Replace(3, news[0]).ok();
+    server->Truncate(3, news[0]);
+    return true;
+  }
+  // Whether it is found behind the cut; it must be there or as it was.
+  bool IsAfter() {
+    const ToyPartition& found = server->partition(3);
+    const bool is_after = std::find(news.begin(), news.end(), found) != news.end();
+    EXPECT_TRUE(is_after || found == old) << found.index;
+    return is_after;
+  }
+
+  FaultEnv& env;
+  const WriteAheadLogOptions options;
+  std::unique_ptr<StorageHarness> server;
+  ToyPartition old;
+  std::vector<ToyPartition> news;
+};
+
 // At every write of a cut the power goes.
 TEST_F(RecoveryTest, ALossOfPowerDuringACutLeavesTheLogBeforeOrTheOneAfter) {
-  for (const bool replaces : {true, false}) {
+  for (const auto& [replaces, sync] : {std::pair(true, true), {true, false}, {false, true}, {false, false}}) {
+    options_.sync = sync;
+    // The cut does not end a segment that is full anyway.
+    options_.segment_bytes = sync ? 500 : 100'000;
     int before = 0, after = 0;
     for (int operations = 0; operations < 40; ++operations) {
-      SCOPED_TRACE(absl::StrCat(replaces ? "Replace " : "Truncate ", operations));
+      SCOPED_TRACE(absl::StrCat(replaces ? "Replace " : "Truncate ", sync ? "FSYNC " : "LOG ", operations));
       FaultEnv env(static_cast<uint64_t>(operations));
-      auto server = std::make_unique<StorageHarness>(env, options_);
-      ASSERT_TRUE(server->Open().ok());
-      std::map<uint64_t, ToyPartition> states;
-      for (int i = 0; i < 20; ++i) {
-        ASSERT_TRUE(server->Append(3, absl::StrCat("old ", i)));
-        ASSERT_TRUE(server->WaitDurable(3));
-        states[server->partition(3).index] = server->partition(3);
-        if (i == 8 || i == 15) {
-          ASSERT_TRUE(server->Snapshot(3).ok());
-        }
-      }
-      const ToyPartition old = server->partition(3);
-      std::vector<ToyPartition> news = {replaces ? ToyPartition{10, 0x1234} : states.at(12)};
+      CutServer cut(env, options_, replaces);
+      // The segment of this life.
+      ASSERT_TRUE(cut.server->Append(4, "other"));
+      ASSERT_TRUE(cut.server->WaitDurable(4));
       env.CutPowerAfter(operations);
-      bool cut = true;
-      if (replaces) {
-        cut = server->Replace(3, news[0]).ok();
-      } else {
-        server->Truncate(3, news[0]);
+      const bool queued = cut.Cut(replaces);
+      for (int i = 0; i < 3 && queued; ++i) {
+        ASSERT_TRUE(cut.server->Append(3, absl::StrCat("new ", i)));
+        cut.news.push_back(cut.server->partition(3));
+        if (!cut.server->WaitDurable(3, true)) break;
       }
-      for (int i = 0; i < 3 && cut; ++i) {
-        ASSERT_TRUE(server->Append(3, absl::StrCat("new ", i)));
-        news.push_back(server->partition(3));
-        if (!server->WaitDurable(3, true)) break;
-      }
-      const uint64_t durable = cut ? server->durable(3) : 0;
+      const uint64_t durable = queued ? cut.server->durable(3) : 0;
       env.CutPower();
-      server = nullptr;
+      cut.server = nullptr;
       env.RestorePower();
-      server = std::make_unique<StorageHarness>(env, options_);
-      const absl::Status status = server->Open();
-      ASSERT_TRUE(status.ok()) << status;
-      const ToyPartition& found = server->partition(3);
-      if (found == old) {
-        EXPECT_EQ(durable, 0u);
-        ++before;
-      } else {
-        EXPECT_NE(std::find(news.begin(), news.end(), found), news.end()) << found.index;
-        EXPECT_GE(found.index, durable);
-        ++after;
+      cut.Start();
+      ASSERT_FALSE(HasFailure());
+      const bool is_after = cut.IsAfter();
+      if (durable > 0) {
+        EXPECT_TRUE(is_after);
+        EXPECT_TRUE(!sync || cut.server->partition(3).index >= durable);
       }
+      ++(is_after ? after : before);
+    }
+    EXPECT_GT(before, 0);
+    EXPECT_GT(after, 0);
+  }
+}
+
+// The process is killed when the cut can be read and is not on the disk, and the power goes while the
+// next one recovers.
+TEST_F(RecoveryTest, ALossOfPowerDuringTheRecoveryOfACutLeavesTheLogBeforeOrTheOneAfter) {
+  options_.retry_interval = std::chrono::hours(1);
+  for (const bool replaces : {true, false}) {
+    int before = 0, after = 0;
+    for (uint64_t seed = 0; seed < 100; ++seed) {
+      const uint64_t operations = seed % 20;
+      SCOPED_TRACE(absl::StrCat(replaces ? "Replace " : "Truncate ", seed));
+      FaultEnv env(seed);
+      CutServer cut(env, options_, replaces);
+      std::unique_ptr<SnapshotWriter> stored;
+      if (replaces) stored = *cut.server->Store(3, cut.news[0]);
+      env.FailFolderSyncs(1 << 20);
+      env.FailDeletions(1 << 20);
+      if (replaces) {
+        cut.server->QueueReplace(3, cut.news[0], *stored);
+      } else {
+        cut.server->Truncate(3, cut.news[0]);
+      }
+      ASSERT_TRUE(Eventually([&] { return cut.server->log().figures().failures == 2; }));
+      stored = nullptr;
+      cut.server = nullptr;
+      env.KillProcesses();
+      env.FailFolderSyncs(0);
+      env.FailDeletions(0);
+      env.CutPowerAfter(static_cast<int64_t>(operations));
+      cut.server = std::make_unique<StorageHarness>(env, options_);
+      cut.server->Open().IgnoreError();
+      env.CutPower();
+      cut.server = nullptr;
+      env.RestorePower();
+      cut.Start();
+      ASSERT_FALSE(HasFailure());
+      ++(cut.IsAfter() ? after : before);
     }
     EXPECT_GT(before, 0);
     EXPECT_GT(after, 0);

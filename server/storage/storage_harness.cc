@@ -166,15 +166,25 @@ uint64_t StorageHarness::NoteCut(uint32_t partition) {
   return ++cuts_queued_[partition];
 }
 
-absl::Status StorageHarness::Replace(uint32_t partition, const ToyPartition& state) {
-  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
+absl::StatusOr<std::unique_ptr<SnapshotWriter>> StorageHarness::Store(uint32_t partition,
+                                                                      const ToyPartition& state) {
+  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<SnapshotWriter> writer,
                         snapshots_->BeginStored(partition, state.index, log_->DurablePosition()));
   PAWL_RETURN_IF_ERROR(writer->Append(SnapshotOf(state)));
   PAWL_RETURN_IF_ERROR(writer->Store());
+  return writer;
+}
+
+void StorageHarness::QueueReplace(uint32_t partition, const ToyPartition& state, SnapshotWriter& stored) {
   NoteCut(partition);
-  log_->AppendCut(partition, {state.index, writer->mark()});
-  writer->Keep();
+  log_->AppendCut(partition, {state.index, stored.mark()});
+  stored.Keep();
   partitions_[partition] = state;
+}
+
+absl::Status StorageHarness::Replace(uint32_t partition, const ToyPartition& state) {
+  PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> stored, Store(partition, state));
+  QueueReplace(partition, state, *stored);
   return absl::OkStatus();
 }
 

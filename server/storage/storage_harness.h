@@ -62,6 +62,9 @@ class StorageHarness {
 
   // From here on the partition is `state`: stores a snapshot of it, and queues that it replaces the log.
   absl::Status Replace(uint32_t partition, const ToyPartition& state);
+  // The two halves of it.
+  absl::StatusOr<std::unique_ptr<SnapshotWriter>> Store(uint32_t partition, const ToyPartition& state);
+  void QueueReplace(uint32_t partition, const ToyPartition& state, SnapshotWriter& stored);
   // The same with what the partition was at state.index.
   void Truncate(uint32_t partition, const ToyPartition& state);
 
