@@ -319,7 +319,12 @@ absl::Status Checkpointer::LoadAll(const LoadCheckpointRequest& request) {
     }
     // Nobody changes anything before all is loaded.
     const uint64_t log_index = manifest.parts(static_cast<int>(primary.partition())).log_index();
-    if (log_index == 0 || primary.log_index() >= log_index) continue;
+    if (log_index == 0) continue;
+    if (primary.log_index() >= log_index) {
+      // An earlier try may have put it in place and not have seen it durable.
+      PAWL_RETURN_IF_ERROR(plane_.AwaitDurable(primary.partition(), log_index));
+      continue;
+    }
     PAWL_RETURN_IF_ERROR(LoadOne(store, manifest, primary.partition()));
     ++loaded;
   }

@@ -16,6 +16,7 @@
 #include "client_lib/base/mutex.h"
 #include "client_lib/base/partitioner.h"
 #include "gtest/gtest.h"
+#include "server/replication/change_log.h"
 #include "server/shard/partition_snapshot.h"
 #include "server/two_servers.h"
 
@@ -85,11 +86,37 @@ class WatchedEnv final : public Env {
   const std::function<void(const std::string& to)> renamed_;
 };
 
+// Says that nothing is durable until the disk is back.
+class AwayLog final : public ChangeLog {
+ public:
+  absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
+  uint64_t DurableIndex(uint32_t) const override { return 0; }
+  absl::Status AwaitDurable(uint32_t, uint64_t) const override {
+    return is_away ? absl::UnavailableError("the disk is away") : absl::OkStatus();
+  }
+  void Append(uint32_t, uint64_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {}
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override {
+    return nullptr;
+  }
+  void Replace(uint32_t, std::unique_ptr<StoredSnapshot>) override { ++replaced; }
+  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override {
+    return absl::NotFoundError("");
+  }
+  void Truncate(uint32_t, uint64_t) override {}
+  void ReadEntries(uint32_t, uint64_t, uint64_t, size_t, EntriesRead) override {}
+  void Drop(uint32_t) override {}
+
+  std::atomic<bool> is_away{true};
+  std::atomic<uint32_t> replaced{0};
+};
+
 // A server that is primary of all partitions.
 class CheckpointerTest : public testing::Test {
  protected:
   struct Server {
-    explicit Server(Env& env, uint64_t job_id = kJobId) : checkpointer(env, plane, Clock::Real()) {
+    explicit Server(Env& env, uint64_t job_id = kJobId, ChangeLog* log = nullptr)
+        : checkpointer(env, plane, Clock::Real()) {
+      if (log != nullptr) plane.SetLog(*log);
       RegisterResponse registration;
       registration.set_job_id(job_id);
       registration.set_node("server-0");
@@ -394,6 +421,22 @@ TEST_F(CheckpointerTest, WhatIsLoadedIsTheSameAndStaysWhenItIsAskedForAgain) {
   EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(), server_.plane.Fingerprint(1)->SerializeAsString());
   ASSERT_TRUE(Load(other, name, kJobId + 1).ok());
   EXPECT_EQ(other.plane.Fingerprint(1)->SerializeAsString(), server_.plane.Fingerprint(1)->SerializeAsString());
+}
+
+TEST_F(CheckpointerTest, WhatIsNotDurableIsNotLoadedHoweverOftenItIsAskedFor) {
+  CreateTable();
+  const auto parts = Ask(1);
+  Train(0);
+  const std::string name = WriteManifest(1, *parts->Wait());
+  AwayLog log;
+  Server other(env_, kJobId + 1, &log);
+  for (uint32_t tries = 1; tries <= 3; ++tries) {
+    EXPECT_EQ(Load(other, name, kJobId + 1).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(log.replaced, 1u);
+  }
+  log.is_away = false;
+  EXPECT_TRUE(Load(other, name, kJobId + 1).ok());
+  EXPECT_EQ(log.replaced, kPartitions);
 }
 
 TEST_F(CheckpointerTest, APartitionThatWasChangedIsNotReplaced) {

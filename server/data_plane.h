@@ -155,6 +155,8 @@ class DataPlane final : public RequestHandler {
   absl::StatusOr<std::unique_ptr<Partition>> LoadSaved(BlockFileReader& file, uint32_t partition) const;
   // Puts a partition in place that nobody has changed yet, and writes it to the log. FAILED_PRECONDITION: somebody has.
   absl::Status PutInPlace(std::unique_ptr<Partition> partition);
+  // Waits until the log, if there is one, is durable up to that change; as ChangeLog::AwaitDurable.
+  absl::Status AwaitDurable(uint32_t partition, uint64_t log_index) const;
 
   // `may_be_old`: figures of a partition that is busy are those of the last call, so that it never waits long.
   ServerCounters Counters(bool may_be_old);

@@ -136,4 +136,8 @@ absl::Status DataPlane::PutInPlace(std::unique_ptr<Partition> partition) {
   return log_->AwaitDurable(index, log_index);
 }
 
+absl::Status DataPlane::AwaitDurable(uint32_t partition, uint64_t log_index) const {
+  return log_ == nullptr ? absl::OkStatus() : log_->AwaitDurable(partition, log_index);
+}
+
 }  // namespace pawl
