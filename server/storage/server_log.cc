@@ -310,8 +310,9 @@ void ServerLog::NoteCut(uint32_t partition, uint64_t index) {
 void ServerLog::Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) {
   auto& stored = static_cast<StoredFile&>(*snapshot);
   MutexLock lock(mu_);
-  if (log_ == nullptr) return;
+  // Also when the log has stopped: what is durable is the log of the replica before.
   NoteCut(partition, stored.cut.index);
+  if (log_ == nullptr) return;
   log_->AppendCut(partition, stored.cut);
   // From here on the file may be needed, also if the log ends before it says that it has the record.
   if (stored.writer != nullptr) stored.writer->Keep();
@@ -423,11 +424,10 @@ void ServerLog::RunReads() {
 
 void ServerLog::Drop(uint32_t partition) {
   MutexLock lock(mu_);
-  if (log_ == nullptr) return;
   const auto state = states_.find(partition);
   if (state == states_.end() || state->second.last == 0) return;
   NoteCut(partition, 0);
-  log_->AppendDrop(partition);
+  if (log_ != nullptr) log_->AppendDrop(partition);
 }
 
 void ServerLog::OnDurable(absl::Span<const DurableRecord> durable) {
@@ -438,7 +438,7 @@ void ServerLog::OnDurable(absl::Span<const DurableRecord> durable) {
     if (const auto left = unsettled_.find(entry.partition); left != unsettled_.end() && left->second <= entry.index) {
       unsettled_.erase(left);
     }
-    // Of the replica before.
+    // The entry belongs to the replica that the queued cut replaces.
     if (state.cuts_queued > 0) continue;
     state.durable = entry.is_cut ? entry.index : std::max(state.durable, entry.index);
     to_report_.insert(entry.partition);

@@ -153,8 +153,11 @@ TEST_F(ServerLogTest, ASnapshotThatCannotBeWrittenIsTriedAgain) {
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
   options.log_bytes = 1 << 30;
   Restart(options);
-  for (uint32_t p = 0; p < kHarnessPartitions; ++p) server_->Change(p, 300);
-  ASSERT_TRUE(server_->WaitAllDurable());
+  // More than one segment, whatever is written as one group.
+  for (uint32_t p = 0; p < kHarnessPartitions; ++p) {
+    server_->Change(p, 300);
+    ASSERT_TRUE(server_->WaitDurable(p));
+  }
   options.log_bytes = 30'000;
   server_ = nullptr;
   // Nothing fits besides what the start itself writes.
@@ -273,6 +276,26 @@ TEST_F(ServerLogTest, ADroppedPartitionMayBeginAgainAtOnceAndIsNotTakenForTheOne
   Kill();
   Restart();
   ExpectAt(1, 2);
+}
+
+TEST_F(ServerLogTest, NothingIsDurableAfterACutThatComesWhenTheLogHasStopped) {
+  Restart();
+  for (const uint32_t p : {1, 2}) {
+    server_->Change(p, 20);
+    ASSERT_TRUE(server_->WaitDurable(p));
+  }
+  ServerLog& log = server_->log();
+  auto stored = log.StoreSnapshot(1, HoldSnapshot(Partition(1, HarnessPartitionOptions())));
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  log.Stop();
+  EXPECT_EQ(log.DurableIndex(1), 20u);
+  log.Replace(1, *std::move(stored));
+  EXPECT_EQ(log.DurableIndex(1), 0u);
+  log.Drop(2);
+  EXPECT_EQ(log.DurableIndex(2), 0u);
+  Restart();
+  ExpectAt(1, 20);
+  ExpectAt(2, 20);
 }
 
 TEST_F(ServerLogTest, NothingIsDurableWhileACutIsQueued) {
