@@ -3,6 +3,7 @@
 #define PAWL_SERVER_REPLICATION_REPLICA_FIXTURE_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -79,7 +80,7 @@ class HeldLog final : public ChangeLog {
  public:
   absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
   void Append(uint32_t, uint64_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {}
-  uint64_t DurableIndex(uint32_t) const override { return ~uint64_t{0}; }
+  uint64_t DurableIndex(uint32_t) const override { return durable; }
   absl::Status AwaitDurable(uint32_t, uint64_t) const override { return absl::OkStatus(); }
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot snapshot) override {
     if (on_store != nullptr) on_store(std::move(snapshot));
@@ -107,6 +108,7 @@ class HeldLog final : public ChangeLog {
   std::function<void(uint32_t)> on_drop;
   std::function<void(HeldSnapshot)> on_store;
   std::vector<uint32_t> replaced;
+  std::atomic<uint64_t> durable{~uint64_t{0}};
 };
 
 class ReplicaTest : public testing::Test {

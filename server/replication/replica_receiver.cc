@@ -441,6 +441,18 @@ absl::Status ReplicaReceiver::TakeSnapshot(const Hosting::View& view, const Inst
   return status;
 }
 
+// ForDurable answers OK for a replica that is gone as well.
+absl::Status ReplicaReceiver::CheckDurable(const ChangeMark& mark) {
+  Replica& replica = *mark.replica;
+  MutexLock lock(replica.mu);
+  if (replica.partition != nullptr && replica.primary_since == mark.primary_since &&
+      replica.CommitIndex() >= mark.index) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(
+      absl::StrCat("partition ", replica.index, " was replaced before it was durable here"));
+}
+
 void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext context, RequestHandler::Reply reply) {
   InstallSnapshotRequest request;
   absl::Status status = DecodeSmall(message.bytes, request);
@@ -449,9 +461,12 @@ void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext conte
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
   if (status.ok()) status = TakeSnapshot(*view, request);
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
-  std::vector<ChangeMark> marks;
-  if (request.last()) marks.push_back({view->replicas[request.partition()], request.log_index(), request.primary_since()});
-  waiting_.ForDurable(marks, std::move(context), [reply = std::move(reply)](absl::Status status) mutable {
+  if (!request.last()) return reply(absl::OkStatus(), EncodeSmall(InstallSnapshotResponse()));
+  const ChangeMark mark = {view->replicas[request.partition()], request.log_index(), request.primary_since()};
+  waiting_.ForDurable({mark}, std::move(context), [mark, reply = std::move(reply)](absl::Status status) mutable {
+    if (status.ok()) status = CheckDurable(mark);
+    // The sender tries the last piece again after UNAVAILABLE alone; after any other error, all of them.
+    if (absl::IsResourceExhausted(status)) status = absl::UnavailableError(status.message());
     reply(std::move(status), EncodeSmall(InstallSnapshotResponse()));
   });
 }

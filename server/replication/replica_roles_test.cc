@@ -134,6 +134,27 @@ TEST_F(ReplicaRolesTest, ASnapshotOfWhatIsHereButNotDurableIsNotConfirmed) {
   EXPECT_TRUE((*installed)->ok()) << **installed;
 }
 
+// Another error would make the primary send all of the snapshot again.
+TEST_F(ReplicaRolesTest, WhereTooManyCallsWaitTheLastPieceComesAgain) {
+  options_.max_waiting_calls = 1;
+  log_ = std::make_unique<HeldLog>();
+  log_->durable = 0;
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0}}}));
+  const auto waits = Send(Method::kReplicate, BestKept(1, 1, 1, 1));
+  EXPECT_FALSE(waits->has_value());
+  auto primarys = EmptyPartition(0);
+  for (const uint64_t step : {1, 2}) primarys->KeepBest(step);
+  const InstallSnapshotRequest snapshot = WholeSnapshot(1, 1, *primarys);
+  EXPECT_TRUE(absl::IsUnavailable(**Send(Method::kInstallSnapshot, snapshot)));
+  EXPECT_TRUE(absl::IsUnavailable(**Send(Method::kInstallSnapshot, snapshot)));
+  EXPECT_EQ(log_->replaced.size(), 1u);
+  log_->durable = 2;
+  plane_->OnDurable(0);
+  const absl::Status status = **Send(Method::kInstallSnapshot, snapshot);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(ReplicaRolesTest, WhatHasArrivedOfASnapshotIsForgottenWhenItsPrimaryIsReplacedOrSilent) {
   Begin();
   plane_->AdoptRouting(Routing(1, {{.primary = 1, .learners = {0}}}));
