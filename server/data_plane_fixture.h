@@ -40,7 +40,7 @@ class AskedLog final : public ChangeLog {
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override { return nullptr; }
   void Replace(uint32_t, std::unique_ptr<StoredSnapshot>) override {}
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override { return absl::NotFoundError(""); }
-  void Truncate(uint32_t, uint64_t) override {}
+  absl::Status Truncate(uint32_t, uint64_t) override { return absl::OkStatus(); }
   void ReadEntries(uint32_t, uint64_t, uint64_t, size_t, EntriesRead) override {}
   void Drop(uint32_t) override {}
 

@@ -57,8 +57,7 @@ class ChangeLog {
                       std::shared_ptr<const void> owner) = 0;
 
   // Writes a snapshot to a file that a crash discards. Takes as long as the snapshot is large; call it without the replica's
-  // lock. Errors: the disk's.
-  // UNAVAILABLE: soon again.
+  // lock. Errors: the disk's. UNAVAILABLE: a snapshot of the same index is still being stored; retry.
   virtual absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) = 0;
   // From here on the partition's log is that snapshot. Everything before counts until the replacement is durable, which is
   // reported like an entry with the snapshot's index.
@@ -69,13 +68,17 @@ class ChangeLog {
   // log does not reach back that far. UNAVAILABLE: it takes too long to write what is queued.
   virtual absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) = 0;
   // From here on the partition's log ends at `index`. The durability of the truncation is reported like that of an entry of
-  // that index. REQUIRES: ReadBack(partition, index) has succeeded in the last ten minutes, and nothing was appended since.
-  virtual void Truncate(uint32_t partition, uint64_t index) = 0;
+  // that index. On an error nothing has changed, and the replica must stay as it is; it can get a snapshot
+  // instead. ABORTED: ReadBack has succeeded too long ago, so that what it has read may be deleted.
+  // UNAVAILABLE: the log has stopped. REQUIRES: since ReadBack(partition, index) has succeeded, nothing of the
+  // partition was appended or cut.
+  [[nodiscard]] virtual absl::Status Truncate(uint32_t partition, uint64_t index) = 0;
 
   // Reads the entries `first` to `last` on a thread of the log's and hands them to `done` there, without locks: all of them,
-  // in order; or, if they have more than `max_bytes`, the first ones, at least one. NOT_FOUND: the log does not reach back
-  // to `first` any more. Entries that are queued are waited for. `done` is called once, with ABORTED when the log stops or
-  // is cut meanwhile, and not at all if it has stopped before.
+  // in order; or, if they have more than `max_bytes`, the first ones, at least one. `done` is called exactly once.
+  // NOT_FOUND: the log does not reach back to `first` any more. ABORTED: the log was cut, or has stopped; if
+  // before the call, `done` is called on the caller's thread, which must hold no lock. UNAVAILABLE: entries
+  // that were queued are still not written, because the disk is full or does not answer.
   using EntriesRead = absl::AnyInvocable<void(absl::StatusOr<std::vector<StoredEntry>>)>;
   virtual void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) = 0;
 

@@ -88,7 +88,10 @@ class HeldLog final : public ChangeLog {
   }
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot>) override { replaced.push_back(partition); }
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t index) override { return on_read_back(index); }
-  void Truncate(uint32_t, uint64_t index) override { truncated.push_back(index); }
+  absl::Status Truncate(uint32_t, uint64_t index) override {
+    truncated.push_back(index);
+    return absl::OkStatus();
+  }
   void ReadEntries(uint32_t, uint64_t first, uint64_t last, size_t, EntriesRead done) override {
     reads.push_back({first, last, std::move(done)});
   }

@@ -499,7 +499,7 @@ absl::Status ReplicaReceiver::GoBack(Replica& replica, const GoBackRequest& requ
   replica.installing = false;
   PAWL_RETURN_IF_ERROR(read.status());
   PAWL_RETURN_IF_ERROR(CheckGoBack(request, replica));
-  log_->Truncate(request.partition(), request.index());
+  PAWL_RETURN_IF_ERROR(log_->Truncate(request.partition(), request.index()));
   replica.durable_index = log_->DurableIndex(request.partition());
   before = std::exchange(replica.partition, *std::move(read));
   tail_.Forget(request.partition());

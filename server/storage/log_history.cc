@@ -1,11 +1,9 @@
 #include "server/storage/log_history.h"
 
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/status_macros.h"
-#include "server/storage/log_reader.h"
 #include "server/storage/partition_sink.h"
 
 namespace pawl {
@@ -46,22 +44,25 @@ void Take(absl::Span<const LogRecord> records, WantedEntries& wanted) {
 
 }  // namespace
 
-void LogHistory::ReadEntries(absl::Span<WantedEntries> wanted) const {
+void LogHistory::ReadEntries(absl::Span<WantedEntries> wanted, std::optional<LogSegment>& segment) const {
   for (const SegmentUse& use : segments_) {
-    std::optional<absl::StatusOr<LogSegment>> segment;
     for (WantedEntries& entries : wanted) {
       const auto last = use.last_index.find(entries.partition);
       if (entries.ended || entries.next > entries.last || last == use.last_index.end() || last->second < entries.next) {
         continue;
       }
-      if (!segment.has_value()) {
-        segment = ReadClosedSegment(snapshots_.env(), log_folder_, snapshots_.job_id(), use.segment, use.bytes);
+      // The last segment may have grown.
+      if (!segment.has_value() || segment->header.segment != use.segment || segment->end != use.bytes) {
+        segment.reset();
+        absl::StatusOr<LogSegment> read =
+            ReadClosedSegment(snapshots_.env(), log_folder_, snapshots_.job_id(), use.segment, use.bytes);
+        if (!read.ok()) {
+          entries.Fail(read.status());
+          continue;
+        }
+        segment = *std::move(read);
       }
-      if (segment->ok()) {
-        Take(LiveRecords(**segment, entries.partition, last->second), entries);
-      } else {
-        entries.Fail(segment->status());
-      }
+      Take(LiveRecords(*segment, entries.partition, last->second), entries);
     }
   }
   for (WantedEntries& entries : wanted) {

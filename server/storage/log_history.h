@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/types/span.h"
 #include "server/replication/change_log.h"
 #include "server/shard/partition.h"
+#include "server/storage/log_reader.h"
 #include "server/storage/recovery.h"
 #include "server/storage/snapshot_store.h"
 
@@ -50,8 +52,8 @@ class LogHistory {
       : snapshots_(snapshots), log_folder_(std::move(log_folder)), segments_(std::move(segments)) {}
 
   // Reads for all of them in one pass: each segment once, and only those that one of them needs. Holds one segment at a
-  // time in memory; the entries are copies.
-  void ReadEntries(absl::Span<WantedEntries> wanted) const;
+  // time in memory, in `segment`, and leaves the last one there for the next pass; the entries are copies.
+  void ReadEntries(absl::Span<WantedEntries> wanted, std::optional<LogSegment>& segment) const;
 
   // The partition as it was after record `index`. NOT_FOUND: snapshots and segments do not reach back that far.
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index,

@@ -20,8 +20,8 @@ constexpr std::chrono::milliseconds kStartInterval{10};
 constexpr std::chrono::milliseconds kBusyInterval{1};
 // How long the threads of reports and of reads wait at a time; they are woken for each.
 constexpr std::chrono::seconds kReportInterval{60};
-// How long the files that ReadBack has read stay for Truncate.
-constexpr std::chrono::minutes kKeptAfterReadBack{10};
+// How long a segment that was read stays in memory for the next request.
+constexpr std::chrono::seconds kSegmentKept{10};
 
 std::chrono::steady_clock::time_point After(std::chrono::milliseconds interval) {
   return std::chrono::steady_clock::now() + interval;
@@ -193,7 +193,7 @@ absl::Status ServerLog::Start(Events events, const PartitionOptions& partition_o
 }
 
 absl::Status ServerLog::AwaitSettled() {
-  const auto deadline = After(options_.start_timeout);
+  const auto deadline = After(options_.disk_timeout);
   MutexLock lock(mu_);
   while (!unsettled_.empty()) {
     settled_.WaitUntil(mu_, After(kStartInterval));
@@ -260,7 +260,7 @@ uint64_t ServerLog::DurableIndex(uint32_t partition) const {
 }
 
 absl::Status ServerLog::AwaitDurable(uint32_t partition, uint64_t index) const {
-  const auto deadline = After(options_.start_timeout);
+  const auto deadline = After(options_.disk_timeout);
   MutexLock lock(mu_);
   while (DurableIndexLocked(partition) < index && log_ != nullptr && settled_.WaitUntil(mu_, deadline)) {
   }
@@ -323,7 +323,7 @@ LogHistory ServerLog::History() const {
 }
 
 absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partition, uint64_t index) {
-  const auto deadline = After(options_.start_timeout);
+  const auto deadline = After(options_.disk_timeout);
   std::optional<LogHistory> history;
   {
     MutexLock lock(mu_);
@@ -351,38 +351,52 @@ absl::StatusOr<std::unique_ptr<Partition>> ServerLog::ReadBack(uint32_t partitio
   MutexLock lock(mu_);
   PartitionState& state = states_[partition];
   if (read.ok() && state.kept_until.has_value()) {
-    state.kept_until = After(kKeptAfterReadBack);
+    state.kept_until = After(options_.kept_after_read_back);
   } else {
     state.kept_until.reset();
   }
   return read;
 }
 
-void ServerLog::Truncate(uint32_t partition, uint64_t index) {
+absl::Status ServerLog::Truncate(uint32_t partition, uint64_t index) {
   MutexLock lock(mu_);
-  if (log_ == nullptr) return;
-  // Otherwise what the log goes on from may be gone.
-  if (!states_[partition].kept_until.has_value()) std::abort();
+  if (log_ == nullptr) return absl::UnavailableError("the log is not open");
+  // Hold forgets it when the time is over: from then on what the log would go on from may be deleted.
+  if (!states_[partition].kept_until.has_value()) {
+    return absl::AbortedError(
+        absl::StrCat("partition ", partition, " was read back to ", index, " too long ago"));
+  }
   NoteCut(partition, index);
   log_->AppendCut(partition, {index, std::nullopt});
+  return absl::OkStatus();
 }
 
 void ServerLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) {
-  MutexLock lock(mu_);
-  if (log_ == nullptr || stopping_) return;
-  reads_.push_back({{partition, first, last, max_bytes}, std::move(done), states_[partition].cuts});
-  read_work_.NotifyAll();
+  {
+    MutexLock lock(mu_);
+    if (log_ != nullptr && !stopping_) {
+      reads_.push_back({{partition, first, last, max_bytes}, std::move(done), states_[partition].cuts,
+                        After(options_.disk_timeout)});
+      read_work_.NotifyAll();
+      return;
+    }
+  }
+  done(absl::AbortedError("the log has stopped"));
 }
 
 std::vector<ServerLog::Read> ServerLog::TakeReads() {
   std::vector<Read> taken;
   std::deque<Read> waiting;
+  const auto now = std::chrono::steady_clock::now();
   for (Read& read : reads_) {
     const PartitionState& state = states_[read.wanted.partition];
     if (stopping_ || state.cuts != read.cuts) {
       read.wanted.Fail(absl::AbortedError("the log was cut or has stopped"));
     } else if (state.last < read.wanted.last) {
       read.wanted.Fail(absl::NotFoundError(absl::StrCat("the log ends at ", state.last)));
+    } else if (DurableIndexLocked(read.wanted.partition) < read.wanted.last && now >= read.deadline) {
+      read.wanted.Fail(absl::UnavailableError(absl::StrCat(
+          "change ", read.wanted.last, " is not written yet: ", log_->status().message())));
     } else if (DurableIndexLocked(read.wanted.partition) < read.wanted.last) {
       waiting.push_back(std::move(read));
       continue;
@@ -394,6 +408,8 @@ std::vector<ServerLog::Read> ServerLog::TakeReads() {
 }
 
 void ServerLog::RunReads() {
+  // Where the last request ended the next one begins.
+  std::optional<LogSegment> segment;
   while (true) {
     std::vector<Read> reads;
     std::optional<LogHistory> history;
@@ -401,13 +417,15 @@ void ServerLog::RunReads() {
       MutexLock lock(mu_);
       while ((reads = TakeReads()).empty()) {
         if (stopping_) return;
-        read_work_.WaitUntil(mu_, After(kReportInterval));
+        auto until = After(segment.has_value() ? std::chrono::seconds(kSegmentKept) : kReportInterval);
+        for (const Read& read : reads_) until = std::min(until, read.deadline);
+        if (!read_work_.WaitUntil(mu_, until)) segment.reset();
       }
       history.emplace(History());
     }
     std::vector<WantedEntries> wanted;
     for (Read& read : reads) wanted.push_back(std::move(read.wanted));
-    history->ReadEntries(absl::MakeSpan(wanted));
+    history->ReadEntries(absl::MakeSpan(wanted), segment);
     for (size_t i = 0; i < reads.size(); ++i) {
       {
         MutexLock lock(mu_);

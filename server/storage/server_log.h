@@ -48,9 +48,11 @@ struct ServerLogOptions {
   // How fast files at rest are read again (Scrubber); 0: never.
   uint64_t scrub_bytes_per_s = uint64_t{8} << 20;
   std::chrono::milliseconds scrub_pause{1000};
-  // How long Start, AwaitDurable and ReadBack wait for a disk that fails or does not answer. What it has begun to write by
-  // then has to come back from the system before Start returns; that it waits for it is in the log.
-  std::chrono::milliseconds start_timeout{30000};
+  // How long Start, AwaitDurable, ReadBack and ReadEntries wait for a disk that fails or does not answer. What it has begun
+  // to write by then has to come back from the system before Start returns; that it waits for it is in the log.
+  std::chrono::milliseconds disk_timeout{30000};
+  // How long the files that ReadBack has read stay for Truncate.
+  std::chrono::milliseconds kept_after_read_back{600000};
 };
 
 // A server's life with it:
@@ -99,7 +101,7 @@ class ServerLog final : public NodeLog {
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
-  void Truncate(uint32_t partition, uint64_t index) override;
+  absl::Status Truncate(uint32_t partition, uint64_t index) override;
   void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) override;
   void Drop(uint32_t partition) override;
 
@@ -127,6 +129,8 @@ class ServerLog final : public NodeLog {
     EntriesRead done;
     // PartitionState::cuts when it came.
     uint64_t cuts = 0;
+    // Entries that are queued are waited for until then.
+    std::chrono::steady_clock::time_point deadline;
   };
 
   ServerLog(Env& env, ServerLogOptions options, std::unique_ptr<FolderLock> lock)
@@ -137,7 +141,7 @@ class ServerLog final : public NodeLog {
   absl::Status DeleteFiles();
   void OnDurable(absl::Span<const DurableRecord> durable);
   void RunReports();
-  // Until what was recovered and is written again is durable. An error after start_timeout.
+  // Until what was recovered and is written again is durable. An error after disk_timeout.
   absl::Status AwaitSettled();
   // From here on the partition's log ends at `index`.
   void NoteCut(uint32_t partition, uint64_t index) PAWL_REQUIRES(mu_);

@@ -251,7 +251,7 @@ absl::Status ServerLogHarness::GoBack(uint32_t partition, uint64_t index) {
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<Partition> back, log_->ReadBack(partition, index));
   Replica& replica = replicas_[partition];
   MutexLock lock(replica.mu);
-  log_->Truncate(partition, index);
+  PAWL_RETURN_IF_ERROR(log_->Truncate(partition, index));
   replica.durable = 0;
   replica.partition = std::move(back);
   return absl::OkStatus();

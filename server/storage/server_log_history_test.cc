@@ -220,6 +220,64 @@ TEST_F(ServerLogHistoryTest, EntriesThatWereReleasedOrReplacedAreNotFound) {
   ExpectEntries(Read(1, 501, 510), 1, 501, 510, [](uint64_t) { return 1; });
 }
 
+TEST_F(ServerLogHistoryTest, ATruncationThatComesTooLateIsRefusedAndChangesNothing) {
+  ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+  options.log_bytes = 20'000;
+  options.log.segment_bytes = 3000;
+  options.kept_after_read_back = std::chrono::milliseconds(0);
+  Restart(options);
+  Change(1, 50);
+  ASSERT_TRUE(server_->log().ReadBack(1, 30).ok());
+  // Two rounds: the compactor has looked at partition 1.
+  const uint64_t rounds = server_->log().compaction_rounds();
+  while (server_->log().compaction_rounds() < rounds + 2) Change(0, 20);
+  EXPECT_EQ(server_->log().Truncate(1, 30).code(), absl::StatusCode::kAborted);
+  Change(1, 5);
+  server_->log().Stop();
+  EXPECT_EQ(server_->log().Truncate(1, 30).code(), absl::StatusCode::kUnavailable);
+  Restart(options);
+  ExpectAt(1, 55);
+}
+
+TEST_F(ServerLogHistoryTest, TheSegmentThatWasReadLastIsNotReadAgain) {
+  ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+  options.log_bytes = 1 << 30;
+  options.log.segment_bytes = 10'000;
+  Restart(options);
+  Change(1, 400);
+  const std::string first = "/data/log/0000000001.log";
+  ASSERT_GT(server_->log().figures().segments, 3u);
+  const std::string contents = env_.Contents(first);
+  uint64_t next = 1;
+  const auto read = [&](size_t bytes) {
+    const Entries some = Read(1, next, 400, bytes);
+    if (some.ok()) next = some->back().index + 1;
+    return some.status();
+  };
+  ASSERT_TRUE(read(1).ok());
+  env_.SetContents(first, "");
+  ASSERT_TRUE(read(1).ok());
+  ASSERT_TRUE(read(1).ok());
+  ASSERT_EQ(next, 4u);
+  // One segment is kept.
+  ASSERT_TRUE(Read(1, 400, 400).ok());
+  EXPECT_EQ(read(1).code(), absl::StatusCode::kDataLoss);
+  env_.SetContents(first, contents);
+  ASSERT_TRUE(read(1).ok());
+}
+
+TEST_F(ServerLogHistoryTest, AReadDoesNotWaitForeverForAFullDisk) {
+  ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
+  options.disk_timeout = std::chrono::milliseconds(100);
+  Restart(options);
+  Change(1, 20);
+  env_.SetCapacity(env_.UsedBytes());
+  server_->Change(1, 1);
+  EXPECT_EQ(Read(1, 10, 21).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(Read(1, 10, 20).ok());
+  env_.SetUnlimited();
+}
+
 TEST_F(ServerLogHistoryTest, AReadEndsWithTheLogOrItsCut) {
   RestartWith(1 << 30);
   Change(1, 20);
@@ -234,6 +292,7 @@ TEST_F(ServerLogHistoryTest, AReadEndsWithTheLogOrItsCut) {
   auto ended = BeginRead(1, 1, 5);
   server_->log().Stop();
   EXPECT_EQ(ended.get().status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(Read(1, 1, 5).status().code(), absl::StatusCode::kAborted) << "after it has stopped";
   env_.SetUnlimited();
 }
 

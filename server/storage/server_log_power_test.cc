@@ -124,7 +124,7 @@ TEST_F(ServerLogTest, NothingReportedDurableIsMissingAfterLossesOfPower) {
       options.log_bytes = 20'000 + random() % 50'000;
       options.log.segment_bytes = 2000 + random() % 20'000;
       options.log.max_group_bytes = 1 + random() % 5000;
-      options.start_timeout = std::chrono::milliseconds(10);
+      options.disk_timeout = std::chrono::milliseconds(10);
       ServerLogHarness server(env, options, FSYNC);
       if (life > 0) env.CutPowerAfter(static_cast<int64_t>(random() % 400));
       const absl::Status status = server.Open();

@@ -188,7 +188,7 @@ TEST_F(ServerLogTest, AStartOnADiskThatTakesNothingSaysSo) {
   Restart(options);
   KillWithAnUnsettledEnd();
   const uint64_t used = env_.UsedBytes();
-  options.start_timeout = std::chrono::milliseconds(1);
+  options.disk_timeout = std::chrono::milliseconds(1);
   server_ = std::make_unique<ServerLogHarness>(env_, options, FSYNC);
   env_.SetCapacity(used);
   const absl::Status status = server_->Open();
@@ -204,7 +204,7 @@ TEST_F(ServerLogTest, AStartOnADiskThatDoesNotAnswerSaysSoInTimeAndFails) {
   Restart();
   KillWithAnUnsettledEnd();
   ServerLogOptions options = ServerLogHarness::QuickOptions("/data");
-  options.start_timeout = std::chrono::milliseconds(1);
+  options.disk_timeout = std::chrono::milliseconds(1);
   server_ = nullptr;
   const auto log = ServerLog::Open(env_, options).value();
   ASSERT_TRUE(log->Recover(HarnessPartitionOptions()).ok());

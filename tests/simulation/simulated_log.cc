@@ -143,9 +143,10 @@ absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::ReadBack(uint32_t parti
   return Load(partition, stored, index, options_);
 }
 
-void SimulatedLog::Truncate(uint32_t partition, uint64_t index) {
+absl::Status SimulatedLog::Truncate(uint32_t partition, uint64_t index) {
   if (started_ && states_[partition].read_back != index) std::abort();
   EnqueueCut({Kind::kTruncation, partition, index, ""});
+  return absl::OkStatus();
 }
 
 void SimulatedLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) {

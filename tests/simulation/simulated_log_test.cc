@@ -164,7 +164,7 @@ TEST_F(SimulatedLogTest, ATruncatedLogIsReadAsItWentOn) {
   auto back = log_->ReadBack(1, 4);
   while (!back.ok()) back = log_->ReadBack(1, 4);
   EXPECT_EQ((*back)->log_index(), 4u);
-  log_->Truncate(1, 4);
+  ASSERT_TRUE(log_->Truncate(1, 4).ok());
   EXPECT_EQ(log_->DurableIndex(1), 0u);
   index_[1] = 4;
   term_ = 2;
