@@ -690,6 +690,9 @@ void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install, const ab
       if (!peer->second.installs_fail_since.has_value()) peer->second.installs_fail_since = install->piece_sent;
     }
   }
+  // The last piece is answered only when the follower has written all of the snapshot down. From then on it
+  // answers quickly: its tries count from the first answer.
+  if (install->failed_tries == 0 && install->IsLastPiece()) install->first_try = now;
   const MonotonicDuration pause = GrowingPause(++install->failed_tries, kSnapshotRetryInterval, kMaxPieceRetryInterval);
   if (!may_pass || now + pause - install->first_try > kPieceTriesTimeout) return EndInstall(install, status);
   if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true)) return EndInstall(install, status);
