@@ -253,15 +253,21 @@ class Recovery {
     uint64_t newest = 0;  // Of all snapshots, also damaged ones: so far the partition has once been.
     std::string damage;
     std::vector<uint64_t> whole;
-    std::optional<uint64_t> replaced;  // By a stored snapshot, which comes before one of the same index.
+    // A stored snapshot that replaces the log: it comes before another one of the same index.
+    std::optional<SnapshotStore::Snapshot> replacement;
+    bool replacement_is_damaged = false;
     for (auto it = candidates.rbegin(); it != candidates.rend(); ++it) {
       PAWL_ASSIGN_OR_RETURN(const Check check, CheckSnapshot(*it, log, whole.empty()));
-      if (check.is_void || it->index == replaced) {
+      // Another one of its index counts if the stored one is damaged and it was begun later: behind the cut.
+      const bool is_replaced = replacement.has_value() && it->index == replacement->index &&
+                               !(replacement_is_damaged && check.mark > replacement->stored_mark);
+      if (check.is_void || is_replaced) {
         void_snapshots_.push_back(*it);
         continue;
       }
       if (it->stored_mark.has_value()) {
-        replaced = it->index;
+        replacement = *it;
+        replacement_is_damaged = !check.damage.ok();
         if (check.damage.ok()) adopted_.push_back(*it);
       }
       newest = std::max(newest, it->index);
@@ -302,6 +308,8 @@ class Recovery {
 
   struct Check {
     bool is_void = false;
+    // Nothing if its header cannot be read.
+    std::optional<uint64_t> mark;
     // Where the log was when the snapshot was begun.
     uint64_t segment = 0;
     absl::Status damage;
@@ -314,6 +322,7 @@ class Recovery {
     check.damage = reader.status();
     std::optional<uint64_t> mark = snapshot.stored_mark;
     if (reader.ok()) mark = (*reader)->id().mark;
+    check.mark = mark;
     check.is_void = mark.has_value() && log.VoidsSnapshot(snapshot, *mark);
     if (check.is_void) return check;
     if (reader.ok()) {
