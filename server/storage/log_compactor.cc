@@ -44,7 +44,7 @@ absl::Status LogCompactor::RunRound() {
       more = true;
       const absl::StatusOr<bool> held = Compact(partition);
       any_held = any_held || !held.ok() || *held;
-      // Dropped meanwhile: there is nothing to be kept of it.
+      // ABORTED: its log was cut meanwhile, and the old one needs no snapshot.
       if (!held.ok() && !absl::IsAborted(held.status())) result = held.status();
     }
   }
@@ -53,7 +53,7 @@ absl::Status LogCompactor::RunRound() {
 }
 
 absl::StatusOr<bool> LogCompactor::Compact(uint32_t partition) {
-  // Before the state is looked at: a drop that comes later voids the snapshot.
+  // Before the state is looked at: a cut that comes later voids the snapshot.
   const LogPosition begun = log_.DurablePosition();
   std::optional<HeldSnapshot> held = hold_(partition);
   if (!held.has_value()) {

@@ -25,7 +25,7 @@ inline constexpr uint64_t kMaxSegmentFileBytes = 1u << 30;
 enum class RecordType : uint32_t {
   // An input of a partition.
   kData = 1,
-  // This server no longer holds a replica of the partition: its earlier records and snapshots are void.
+  // The same as kTruncate at index 0, which is written in its place today.
   kDrop = 2,
   // The first record of a segment: how far each partition's records in earlier segments go.
   kReached = 3,

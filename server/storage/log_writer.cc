@@ -36,7 +36,7 @@ absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
   PAWL_RETURN_IF_ERROR(is_full || has_cut ? WriteSegment(records) : WriteRecords(records));
   PAWL_FAILPOINT("log.synced");
   for (const QueuedRecord& record : records) {
-    if (record.type == RecordType::kDrop) {
+    if (record.IsCut() && record.index == 0) {
       reached_.erase(record.partition);
     } else {
       reached_[record.partition] = record.index;

@@ -244,7 +244,8 @@ std::string AsVersion1(const LogSegment& segment, std::map<uint64_t, uint64_t>& 
     out = PutNumber(out, header.payload_bytes);
     out = PutNumber(out, header.payload_crc);
     out = PutNumber(out, static_cast<uint32_t>(offsets.at(header.settled)));
-    out = PutNumber(out, static_cast<uint32_t>(header.type));
+    const bool is_drop = header.type == RecordType::kTruncate && header.index == 0;
+    out = PutNumber(out, static_cast<uint32_t>(is_drop ? RecordType::kDrop : header.type));
     PutNumber(PutNumber(out, header.partition), header.index);
     char place[24];
     PutNumber(PutNumber(PutNumber(place, segment.header.job_id), segment.header.segment), offset);

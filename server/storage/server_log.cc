@@ -445,7 +445,7 @@ void ServerLog::Drop(uint32_t partition) {
   const auto state = states_.find(partition);
   if (state == states_.end() || state->second.last == 0) return;
   NoteCut(partition, 0);
-  if (log_ != nullptr) log_->AppendDrop(partition);
+  if (log_ != nullptr) log_->AppendCut(partition, {});
 }
 
 void ServerLog::OnDurable(absl::Span<const DurableRecord> durable) {

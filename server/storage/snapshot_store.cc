@@ -43,8 +43,8 @@ bool ParseFileName(absl::string_view name, SnapshotStore::Snapshot& snapshot) {
 
 SnapshotWriter::~SnapshotWriter() {
   // What cannot be deleted now is deleted at the next start.
-  if (!committed_) store_.env_.Delete(temporary_).IgnoreError();
-  if (!committed_) store_.Forget(*this);
+  if (!kept_) store_.env_.Delete(temporary_).IgnoreError();
+  if (!kept_) store_.Forget(*this);
 }
 
 absl::Status SnapshotWriter::Store() {
@@ -57,7 +57,7 @@ absl::StatusOr<uint64_t> SnapshotWriter::Commit() {
   PAWL_RETURN_IF_ERROR(file_->Finish().status());
   PAWL_FAILPOINT("snapshot.written");
   PAWL_ASSIGN_OR_RETURN(const uint64_t releasable, store_.Commit(*this));
-  committed_ = true;
+  kept_ = true;
   return releasable;
 }
 
@@ -118,8 +118,13 @@ SnapshotStore::Snapshot SnapshotStore::Of(uint32_t partition, uint64_t index) co
 }
 
 absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotStore::Begin(const BlockFileId& id, std::string temporary) {
-  PAWL_ASSIGN_OR_RETURN(std::unique_ptr<BlockFileWriter> file, BlockFileWriter::Create(env_, temporary, id));
-  return std::unique_ptr<SnapshotWriter>(new SnapshotWriter(*this, std::move(temporary), std::move(file), id));
+  absl::StatusOr<std::unique_ptr<BlockFileWriter>> file = BlockFileWriter::Create(env_, temporary, id);
+  if (!file.ok()) {
+    // On a full disk the file may be there without its header.
+    env_.Delete(temporary).IgnoreError();
+    return file.status();
+  }
+  return std::unique_ptr<SnapshotWriter>(new SnapshotWriter(*this, std::move(temporary), *std::move(file), id));
 }
 
 absl::StatusOr<std::unique_ptr<SnapshotWriter>> SnapshotStore::Begin(uint32_t partition, uint64_t index,
@@ -163,7 +168,7 @@ absl::StatusOr<std::unique_ptr<BlockFileReader>> SnapshotStore::OpenToRead(const
 
 absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
   const BlockFileId& id = writer.id_;
-  // Held during the renaming: a drop either sees the file or prevents it.
+  // Held during the renaming: a cut either sees the file or prevents it.
   MutexLock lock(mu_);
   if (const auto it = cut_.find(id.partition); it != cut_.end() && id.mark <= it->second) {
     return absl::AbortedError(
@@ -197,7 +202,7 @@ absl::StatusOr<uint64_t> SnapshotStore::Commit(const SnapshotWriter& writer) {
   return count < kSnapshotsKept ? 0 : begin->first.second;
 }
 
-absl::Status SnapshotStore::Cut(uint32_t partition, const LogCut& cut, LogPosition position) {
+void SnapshotStore::Cut(uint32_t partition, const LogCut& cut, LogPosition position) {
   MutexLock lock(mu_);
   cut_[partition] = position.Pack();
   for (auto it = snapshots_.lower_bound({partition, 0}); it != snapshots_.end() && it->first.first == partition;) {
@@ -215,10 +220,9 @@ absl::Status SnapshotStore::Cut(uint32_t partition, const LogCut& cut, LogPositi
     snapshots_[{partition, cut.index}] = {cut.mark, stored};
     storing_.erase(stored);
   }
-  return FinishCuts();
 }
 
-absl::Status SnapshotStore::RepeatCuts() {
+absl::Status SnapshotStore::ApplyCuts() {
   MutexLock lock(mu_);
   return FinishCuts();
 }

@@ -45,8 +45,8 @@ class SnapshotWriter {
   // SnapshotStore::BeginStored.
   absl::Status Store();
   uint64_t mark() const { return id_.mark; }
-  // After Store, once the cut is queued: the file is the log's.
-  void Keep() { committed_ = true; }
+  // Call it when the cut is queued. The destructor then keeps the file.
+  void Keep() { kept_ = true; }
 
  private:
   friend class SnapshotStore;
@@ -57,7 +57,7 @@ class SnapshotWriter {
   const std::string temporary_;
   const std::unique_ptr<BlockFileWriter> file_;
   const BlockFileId id_;
-  bool committed_ = false;
+  bool kept_ = false;
 };
 
 // Files <data dir>/snapshots/p<partition>-<index>.snap, each durable before it has this name. One that is to replace a
@@ -89,16 +89,17 @@ class SnapshotStore {
   // Begins a snapshot of the state at `index`. `position` is WriteAheadLog::DurablePosition at any time after a cut
   // of the partition was reported durable and before now.
   absl::StatusOr<std::unique_ptr<SnapshotWriter>> Begin(uint32_t partition, uint64_t index, LogPosition position);
-  // The same of a snapshot that is to replace the partition's log. UNAVAILABLE while there is one like it.
+  // Begins a snapshot that Replace may put in place of the log. UNAVAILABLE while one of that index and
+  // position is pending.
   absl::StatusOr<std::unique_ptr<SnapshotWriter>> BeginStored(uint32_t partition, uint64_t index, LogPosition position);
   absl::StatusOr<std::unique_ptr<BlockFileReader>> OpenToRead(const Snapshot& snapshot) const;
 
-  // The partition's log was cut at `position`: deletes its snapshots that this voids, and renames the one that replaces
-  // its log, durably. One that is being written cannot be committed any more. After an error this is done as far as
-  // readers see.
-  absl::Status Cut(uint32_t partition, const LogCut& cut, LogPosition position);
-  // What cuts have failed to delete or rename.
-  absl::Status RepeatCuts();
+  // The partition's log was cut at `position`: its snapshots that this voids are not listed any more, the
+  // one that replaces its log is, and one that is being written cannot be committed. The files stay as they
+  // are until ApplyCuts.
+  void Cut(uint32_t partition, const LogCut& cut, LogPosition position);
+  // Deletes and renames, durably, what the cuts so far require. After an error the next call does the rest.
+  absl::Status ApplyCuts();
   // For recovery: a stored snapshot replaces its partition's log.
   absl::Status Adopt(const Snapshot& stored);
   // Deletes one file, durably.

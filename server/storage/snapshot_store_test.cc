@@ -77,13 +77,15 @@ TEST_F(SnapshotStoreTest, ADropDeletesOlderSnapshotsAndPreventsThoseBeingWritten
   Restart();
   ASSERT_TRUE(Write(3, 20, {1, 200}).ok());
   auto under_way = store_->Begin(3, 30, {1, 300}).value();
-  ASSERT_TRUE(store_->Cut(3, LogCut(), {1, 300}).ok());
+  store_->Cut(3, LogCut(), {1, 300});
+  ASSERT_TRUE(store_->ApplyCuts().ok());
   EXPECT_TRUE(Indices(3).empty());
   EXPECT_EQ(under_way->Commit().status().code(), absl::StatusCode::kAborted);
   under_way.reset();
   EXPECT_TRUE(env_.List("/data/snapshots")->empty());
   EXPECT_EQ(Write(3, 5, {1, 336}).value(), 0u) << "the partition is back";
-  ASSERT_TRUE(store_->Cut(3, LogCut(), {1, 300}).ok());
+  store_->Cut(3, LogCut(), {1, 300});
+  ASSERT_TRUE(store_->ApplyCuts().ok());
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{5}));
 }
 
@@ -111,7 +113,8 @@ TEST_F(SnapshotStoreTest, OneThatWasTakenBackDoesNotComeBackAfterTheDropOfItsPar
     auto writer = store.Begin(3, 10, {1, 100}).value();
     env.FailFolderSyncs(1);
     EXPECT_FALSE(writer->Commit().ok());
-    ASSERT_TRUE(store.Cut(3, LogCut(), {1, 200}).ok());
+    store.Cut(3, LogCut(), {1, 200});
+    ASSERT_TRUE(store.ApplyCuts().ok());
     env.CutPower();
     env.RestorePower();
     ASSERT_TRUE(env.List("/data/snapshots")->empty()) << "seed " << seed;
@@ -131,8 +134,9 @@ TEST_F(SnapshotStoreTest, ASnapshotIsThereThoughAnOlderOneCannotBeDeleted) {
 TEST_F(SnapshotStoreTest, ADropThatCouldNotDeleteIsRepeated) {
   ASSERT_TRUE(Write(3, 10).ok());
   env_.FailDeletions(1);
-  EXPECT_FALSE(store_->Cut(3, LogCut(), {1, 300}).ok());
-  ASSERT_TRUE(store_->RepeatCuts().ok());
+  store_->Cut(3, LogCut(), {1, 300});
+  EXPECT_FALSE(store_->ApplyCuts().ok());
+  ASSERT_TRUE(store_->ApplyCuts().ok());
   EXPECT_TRUE(env_.List("/data/snapshots")->empty());
 }
 
@@ -146,7 +150,8 @@ TEST_F(SnapshotStoreTest, AStoredSnapshotCountsOnceACutNamesIt) {
   EXPECT_EQ(env_.List("/data/snapshots")->size(), 2u);
   stored->Keep();
   ASSERT_TRUE(Write(3, 20, {1, 200}).ok());
-  ASSERT_TRUE(store_->Cut(3, {10, stored->mark()}, {1, 300}).ok());
+  store_->Cut(3, {10, stored->mark()}, {1, 300});
+  ASSERT_TRUE(store_->ApplyCuts().ok());
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{10}));
   EXPECT_EQ(store_->OpenToRead(store_->List()[0]).value()->NextBlock().value(), "another state");
   env_.CutPower();
@@ -175,7 +180,8 @@ TEST_F(SnapshotStoreTest, ATruncationTakesTheSnapshotsBehindItsIndex) {
   ASSERT_TRUE(Write(3, 10).ok());
   ASSERT_TRUE(Write(3, 20).ok());
   auto under_way = store_->Begin(3, 15, {1, 300}).value();
-  ASSERT_TRUE(store_->Cut(3, {15, std::nullopt}, {1, 300}).ok());
+  store_->Cut(3, {15, std::nullopt}, {1, 300});
+  ASSERT_TRUE(store_->ApplyCuts().ok());
   EXPECT_EQ(Indices(3), (std::vector<uint64_t>{10}));
   EXPECT_EQ(under_way->Commit().status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(Write(3, 16, {1, 336}).value(), 10u);

@@ -131,7 +131,7 @@ bool StorageHarness::WaitDurable(uint32_t partition, bool give_up, std::chrono::
 
 bool StorageHarness::Drop(uint32_t partition, bool give_up) {
   const uint64_t cut = NoteCut(partition);
-  log_->AppendDrop(partition);
+  log_->AppendCut(partition, {});
   partitions_.erase(partition);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (true) {

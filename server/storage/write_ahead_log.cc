@@ -65,12 +65,6 @@ bool WriteAheadLog::HasRoom(uint64_t payload_bytes) const {
   return queued_bytes_ + CostOf(payload_bytes) <= options_.max_queued_bytes;
 }
 
-void WriteAheadLog::AppendDrop(uint32_t partition) {
-  MutexLock lock(mu_);
-  last_index_.erase(partition);
-  Enqueue({RecordType::kDrop, partition, 0, 0, ByteView(), nullptr, std::nullopt, 0});
-}
-
 void WriteAheadLog::AppendCut(uint32_t partition, const LogCut& cut) {
   const auto payload = std::make_shared<const std::string>(EncodeCutMark(cut.mark));
   MutexLock lock(mu_);
@@ -172,9 +166,8 @@ std::vector<DurableRecord> WriteAheadLog::Settle(const std::vector<QueuedRecord>
   std::vector<DurableRecord> durable;
   // Where in `durable` a partition is, since its last cut.
   absl::flat_hash_map<uint32_t, size_t> places;
-  // Those in `durable`, with their positions.
+  // The cuts in `durable` and their positions.
   std::vector<std::pair<LogCut, uint64_t>> cuts;
-  bool kept = false;
   uint64_t cost = 0, payload_bytes = 0;
   for (const QueuedRecord& record : group) {
     cost += CostOf(record.payload.size());
@@ -183,9 +176,8 @@ std::vector<DurableRecord> WriteAheadLog::Settle(const std::vector<QueuedRecord>
       std::string payload(record.payload.size(), '\0');
       record.payload.CopyTo(payload.data());
       const LogCut cut = *DecodeCut(record.type, record.index, payload);
-      // What cannot be deleted or renamed now is so before the segment with the cut is deleted, or by the next recovery.
       const LogPosition position{writer_.settled().segment, record.offset};
-      kept = !snapshots_.Cut(record.partition, cut, position).ok() || kept;
+      snapshots_.Cut(record.partition, cut, position);
       places.erase(record.partition);
       durable.push_back({record.partition, cut.index, true});
       cuts.emplace_back(cut, position.Pack());
@@ -195,6 +187,9 @@ std::vector<DurableRecord> WriteAheadLog::Settle(const std::vector<QueuedRecord>
     if (is_new) durable.push_back({record.partition, 0, false});
     durable[place->second].index = record.index;
   }
+  // What cannot be deleted or renamed now is so before the segment with the cuts is deleted, or by the next
+  // recovery.
+  const bool kept = !cuts.empty() && !snapshots_.ApplyCuts().ok();
   MutexLock lock(mu_);
   auto next_cut = cuts.begin();
   for (const DurableRecord& entry : durable) {
@@ -256,7 +251,7 @@ absl::Status WriteAheadLog::DeleteUnneeded() {
       oldest = segments_.front().segment;
       kept = segments_.front().kept;
     }
-    if (kept) PAWL_RETURN_IF_ERROR(snapshots_.RepeatCuts());
+    if (kept) PAWL_RETURN_IF_ERROR(snapshots_.ApplyCuts());
     // One by one, so that what a crash leaves is always without a hole.
     if (PAWL_FAILPOINT("log.delete")) return absl::DataLossError("failpoint log.delete");
     absl::Status status = env_.Delete(JoinPath(log_folder_, SegmentFileName(oldest)));

@@ -86,11 +86,9 @@ class WriteAheadLog {
   // applied, which is refused with RESOURCE_EXHAUSTED otherwise. What other threads append in between counts too.
   bool HasRoom(uint64_t payload_bytes) const;
 
-  // Queues the end of the partition: this server no longer holds a replica of it. When it is durable, its snapshots
-  // are deleted and then it is reported with `is_cut`. The partition may begin again with record 1 at once.
-  void AppendDrop(uint32_t partition);
-  // Queues a cut of the partition's log at cut.index, for SnapshotStore::Cut when it is durable; then it is reported with
-  // `is_cut`. No snapshot of what comes behind may be committed before that.
+  // Queues a cut of the partition's log; at index 0 without a snapshot the log is empty. When it is durable,
+  // SnapshotStore has applied it, and it is reported with `is_cut`. The next record may follow at once. No
+  // snapshot of what comes behind may be committed before the report.
   void AppendCut(uint32_t partition, const LogCut& cut);
 
   // The partition's records up to `index` are not needed any more (SnapshotWriter::Commit says up to which). `begun`
