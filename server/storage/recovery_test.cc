@@ -452,6 +452,27 @@ TEST_F(RecoveryTest, ALossOfPowerDuringTheRecoveryOfACutLeavesTheLogBeforeOrTheO
   }
 }
 
+// The stored one could not be renamed, and one of the same index was written since.
+TEST_F(RecoveryTest, ALaterSnapshotCountsInPlaceOfADamagedStoredOne) {
+  ASSERT_TRUE(Start().ok());
+  for (int i = 0; i < 20; ++i) Append(3);
+  auto stored = server_->Store(3, {10, 0x1234});
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  const std::string path = Newest(kSnapshots);
+  std::string contents = env_.Contents(path);
+  server_->QueueReplace(3, {10, 0x1234}, **stored);
+  ASSERT_TRUE(server_->WaitDurable(3));
+  stored->reset();
+  ASSERT_TRUE(server_->Snapshot(3).ok());
+  const auto expected = server_->partitions();
+  Stop();
+  contents.back() ^= 1;
+  env_.SetContents(path, contents);
+  const absl::Status status = Start();
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(server_->partitions(), expected);
+}
+
 // The acknowledged end of the log, that nothing settled follows, is carried into the next segment together with the
 // segment.
 TEST_F(RecoveryTest, AKillAtAnyMomentOfTheNextStartLosesNothing) {
