@@ -95,13 +95,9 @@ class AwayLog final : public ChangeLog {
     return is_away ? absl::UnavailableError("the disk is away") : absl::OkStatus();
   }
   void Append(uint32_t, uint64_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {}
-  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override {
-    return nullptr;
-  }
+  absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t, HeldSnapshot) override { return nullptr; }
   void Replace(uint32_t, std::unique_ptr<StoredSnapshot>) override { ++replaced; }
-  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override {
-    return absl::NotFoundError("");
-  }
+  absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t, uint64_t) override { return absl::NotFoundError(""); }
   absl::Status Truncate(uint32_t, uint64_t) override { return absl::OkStatus(); }
   void ReadEntries(uint32_t, uint64_t, uint64_t, size_t, EntriesRead) override {}
   void Drop(uint32_t) override {}
@@ -114,8 +110,7 @@ class AwayLog final : public ChangeLog {
 class CheckpointerTest : public testing::Test {
  protected:
   struct Server {
-    explicit Server(Env& env, uint64_t job_id = kJobId, ChangeLog* log = nullptr)
-        : checkpointer(env, plane, Clock::Real()) {
+    explicit Server(Env& env, uint64_t job_id = kJobId, ChangeLog* log = nullptr) : checkpointer(env, plane, Clock::Real()) {
       if (log != nullptr) plane.SetLog(*log);
       RegisterResponse registration;
       registration.set_job_id(job_id);

@@ -445,12 +445,10 @@ absl::Status ReplicaReceiver::TakeSnapshot(const Hosting::View& view, const Inst
 absl::Status ReplicaReceiver::CheckDurable(const ChangeMark& mark) {
   Replica& replica = *mark.replica;
   MutexLock lock(replica.mu);
-  if (replica.partition != nullptr && replica.primary_since == mark.primary_since &&
-      replica.CommitIndex() >= mark.index) {
+  if (replica.partition != nullptr && replica.primary_since == mark.primary_since && replica.CommitIndex() >= mark.index) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(
-      absl::StrCat("partition ", replica.index, " was replaced before it was durable here"));
+  return absl::UnavailableError(absl::StrCat("partition ", replica.index, " was replaced before it was durable here"));
 }
 
 void ReplicaReceiver::InstallSnapshot(IncomingMessage message, CallContext context, RequestHandler::Reply reply) {

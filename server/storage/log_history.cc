@@ -44,8 +44,7 @@ void Take(absl::Span<const LogRecord> records, WantedEntries& wanted) {
 
 }  // namespace
 
-void LogHistory::ReadEntries(absl::Span<WantedEntries> wanted,
-                             std::optional<LogSegment>& segment) const {
+void LogHistory::ReadEntries(absl::Span<WantedEntries> wanted, std::optional<LogSegment>& segment) const {
   for (const SegmentUse& use : segments_) {
     for (WantedEntries& entries : wanted) {
       const auto last = use.last_index.find(entries.partition);

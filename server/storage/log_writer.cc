@@ -30,8 +30,8 @@ LogWriter::LogWriter(Env& env, Options options, End end)
 
 absl::Status LogWriter::WriteGroup(absl::Span<QueuedRecord> records) {
   if (PAWL_FAILPOINT("log.write")) return absl::DataLossError("failpoint log.write");
-  const bool has_cut = std::any_of(records.begin(), records.end(),
-                                   [](const QueuedRecord& record) { return record.IsCut(); });
+  const bool has_cut =
+      std::any_of(records.begin(), records.end(), [](const QueuedRecord& record) { return record.IsCut(); });
   const bool is_full = ended_ || file_->size() >= options_.segment_bytes;
   PAWL_RETURN_IF_ERROR(is_full || has_cut ? WriteSegment(records) : WriteRecords(records));
   PAWL_FAILPOINT("log.synced");

@@ -345,8 +345,7 @@ class Recovery {
     // could be lost after what it makes of them.
     PAWL_RETURN_IF_ERROR(env_.SyncFolder(log_folder_));
     for (const ChainLink& link : chain_) {
-      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                            env_.OpenForAppend(PathOf(link.header.segment)));
+      PAWL_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, env_.OpenForAppend(PathOf(link.header.segment)));
       if (!link.bytes.has_value()) PAWL_RETURN_IF_ERROR(file->Truncate(last_end_));
       PAWL_RETURN_IF_ERROR(file->Sync());
       PAWL_RETURN_IF_ERROR(file->Close());

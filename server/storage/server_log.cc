@@ -363,8 +363,7 @@ absl::Status ServerLog::Truncate(uint32_t partition, uint64_t index) {
   if (log_ == nullptr) return absl::UnavailableError("the log is not open");
   // Hold forgets it when the time is over: from then on what the log would go on from may be deleted.
   if (!states_[partition].kept_until.has_value()) {
-    return absl::AbortedError(
-        absl::StrCat("partition ", partition, " was read back to ", index, " too long ago"));
+    return absl::AbortedError(absl::StrCat("partition ", partition, " was read back to ", index, " too long ago"));
   }
   NoteCut(partition, index);
   log_->AppendCut(partition, {index, std::nullopt});
@@ -375,8 +374,8 @@ void ServerLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, s
   {
     MutexLock lock(mu_);
     if (log_ != nullptr && !stopping_) {
-      reads_.push_back({{partition, first, last, max_bytes}, std::move(done), states_[partition].cuts,
-                        After(options_.disk_timeout)});
+      reads_.push_back(
+          {{partition, first, last, max_bytes}, std::move(done), states_[partition].cuts, After(options_.disk_timeout)});
       read_work_.NotifyAll();
       return;
     }
@@ -395,8 +394,8 @@ std::vector<ServerLog::Read> ServerLog::TakeReads() {
     } else if (state.last < read.wanted.last) {
       read.wanted.Fail(absl::NotFoundError(absl::StrCat("the log ends at ", state.last)));
     } else if (DurableIndexLocked(read.wanted.partition) < read.wanted.last && now >= read.deadline) {
-      read.wanted.Fail(absl::UnavailableError(absl::StrCat(
-          "change ", read.wanted.last, " is not written yet: ", log_->status().message())));
+      read.wanted.Fail(absl::UnavailableError(
+          absl::StrCat("change ", read.wanted.last, " is not written yet: ", log_->status().message())));
     } else if (DurableIndexLocked(read.wanted.partition) < read.wanted.last) {
       waiting.push_back(std::move(read));
       continue;

@@ -166,8 +166,7 @@ uint64_t StorageHarness::NoteCut(uint32_t partition) {
   return ++cuts_queued_[partition];
 }
 
-absl::StatusOr<std::unique_ptr<SnapshotWriter>> StorageHarness::Store(uint32_t partition,
-                                                                      const ToyPartition& state) {
+absl::StatusOr<std::unique_ptr<SnapshotWriter>> StorageHarness::Store(uint32_t partition, const ToyPartition& state) {
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<SnapshotWriter> writer,
                         snapshots_->BeginStored(partition, state.index, log_->DurablePosition()));
   PAWL_RETURN_IF_ERROR(writer->Append(SnapshotOf(state)));
