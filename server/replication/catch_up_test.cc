@@ -109,14 +109,42 @@ TEST_F(GoBackTest, AnEntryOfAnotherTermUnderAnIndexThatIsThereIsAnError) {
 }
 
 TEST_F(GoBackTest, ASnapshotReplacesWhatIsAheadAndNothingThatFollowedIt) {
-  InstallSnapshotRequest snapshot = WholeSnapshot(2, 2, *PartitionAfter(2));
-  snapshot.set_replaces_index(4);
-  snapshot.set_replaces_term(1);
+  // It has the snapshot's last entry, and void ones after it.
+  const InstallSnapshotRequest snapshot = WholeSnapshot(2, 2, *PartitionAfter(2));
   ASSERT_TRUE(Answer(Method::kInstallSnapshot, snapshot).ok());
   EXPECT_EQ(LogIndex(), 2u);
   for (const uint64_t index : {3, 4}) ASSERT_TRUE(Answer(Method::kReplicate, BestKept(2, 2, index, 10 + index)).ok());
   EXPECT_TRUE(Answer(Method::kInstallSnapshot, snapshot).ok()) << "it has that";
   EXPECT_EQ(LogIndex(), 4u);
+}
+
+// The primary has given up waiting, is at change 3 of its own, and concludes from an empty position that a snapshot is
+// needed. What is acknowledged here counts as stored: the replica that is about to go back must not confirm it.
+TEST_F(GoBackTest, ASnapshotIsNotConfirmedByAReplicaThatGoesBackAtThatMoment) {
+  auto primarys = PartitionAfter(2);
+  ASSERT_TRUE(primarys->SetTerm(2).ok());
+  primarys->KeepBest(13);
+  const InstallSnapshotRequest snapshot = WholeSnapshot(2, 2, *primarys);
+  log_->on_read_back = [&](uint64_t index) {
+    ReplicateRequest asks;
+    *asks.mutable_header() = HeaderOf(2, 2);
+    asks.add_asks_position(0);
+    EXPECT_TRUE(Answer(Method::kReplicate, asks).ok());
+    EXPECT_TRUE(absl::IsUnavailable(Answer(Method::kInstallSnapshot, snapshot)));
+    return PartitionAfter(index);
+  };
+  ASSERT_TRUE(Answer(Method::kGoBack, BackTo(2)).ok());
+  EXPECT_EQ(LogIndex(), 2u);
+  EXPECT_TRUE(Answer(Method::kInstallSnapshot, snapshot).ok()) << "the piece is sent again";
+  EXPECT_EQ(LogIndex(), 3u);
+}
+
+TEST_F(GoBackTest, ASnapshotReplacesALongerReplicaThatHasAnotherEntryAtItsEnd) {
+  auto primarys = PartitionAfter(2);
+  ASSERT_TRUE(primarys->SetTerm(2).ok());
+  primarys->KeepBest(13);
+  EXPECT_TRUE(Answer(Method::kInstallSnapshot, WholeSnapshot(2, 2, *primarys)).ok());
+  EXPECT_EQ(LogIndex(), 3u);
 }
 
 // This server has a log and comes back as the primary, with the changes 1 to 4 of partition 0; server-2 follows.

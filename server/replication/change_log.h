@@ -67,6 +67,9 @@ class ChangeLog {
   // as recovering the partition; call it without the replica's lock, while no change of the replica can come. NOT_FOUND: the
   // log does not reach back that far. UNAVAILABLE: it takes too long to write what is queued.
   virtual absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) = 0;
+  // ReadBack, whose result `done` gets without locks: before this returns, or later, or not at all if the log stops before.
+  using ReadBackDone = absl::AnyInvocable<void(absl::StatusOr<std::unique_ptr<Partition>>)>;
+  virtual void ReadBackThen(uint32_t partition, uint64_t index, ReadBackDone done) { done(ReadBack(partition, index)); }
   // From here on the partition's log ends at `index`. The durability of the truncation is reported like that of an entry of
   // that index. On an error nothing has changed, and the replica must stay as it is; it can get a snapshot
   // instead. ABORTED: ReadBack has succeeded too long ago, so that what it has read may be deleted.

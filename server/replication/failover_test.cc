@@ -70,8 +70,8 @@ TEST_F(FailoverTest, ABackupThatCannotGoBackIsAskedAgainAndGetsASnapshotInTheEnd
   ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
   InstallSnapshotRequest snapshot;
   ASSERT_TRUE(snapshot.ParseFromString(transport_.calls.front().request));
-  EXPECT_EQ(snapshot.replaces_index(), 4u);
-  EXPECT_EQ(snapshot.replaces_term(), 1u);
+  EXPECT_EQ(snapshot.log_index(), 3u);
+  EXPECT_EQ(snapshot.log_term(), 1u);
 }
 
 // The answer to the request to go back was lost.

@@ -74,9 +74,8 @@ struct Follower {
   // `install_from`, which is set when it is looked at.
   uint32_t failed_installs = 0;
   std::optional<MonotonicTime> install_from;
-  // Where it was when it was asked, and what is its last entry's term.
+  // Where it was when it was asked.
   uint64_t found_index = 0;
-  uint64_t found_term = 0;
   uint32_t failed_go_backs = 0;
   // kAsked, kGoingBack, kCatchingUp: the last change when it was asked, or that of its snapshot.
   uint64_t asked_at = 0;

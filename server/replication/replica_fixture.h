@@ -285,6 +285,7 @@ class ReplicaTest : public testing::Test {
     const std::string snapshot = SnapshotOf(partition);
     InstallSnapshotRequest piece = FirstPiece(primary, epoch, snapshot);
     piece.set_log_index(partition.log_index());
+    piece.set_log_term(partition.terms().TermOf(partition.log_index()));
     piece.set_crc32c(Crc32c(0, snapshot.data(), snapshot.size()));
     piece.set_last(true);
     return piece;

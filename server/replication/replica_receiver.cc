@@ -21,6 +21,19 @@
 
 namespace pawl {
 
+namespace {
+
+// Whether the replica is what the sender's was at change `log_index` or later: it ends with that entry, or with one that the
+// sender has written since. Any other end is void, also of a replica that has that entry and then others of a former term.
+bool HasFollowed(const Partition& present, const InstallSnapshotRequest& request) {
+  const uint64_t last = present.log_index();
+  const uint64_t last_term = present.terms().TermOf(last);
+  if (last == request.log_index() && last_term == request.log_term() && (last == 0 || last_term != 0)) return true;
+  return last >= request.log_index() && last_term == request.primary_since();
+}
+
+}  // namespace
+
 // A request, by partitions: each is worked on by one thread, in the order of its changes.
 struct ReplicaReceiver::Received {
   IncomingMessage message;
@@ -373,13 +386,14 @@ absl::Status ReplicaReceiver::CheckFollows(const ReplicationHeader& header, uint
 
 std::optional<absl::Status> ReplicaReceiver::CheckInstall(const InstallSnapshotRequest& request, Replica& replica) {
   if (absl::Status status = CheckFollows(request.header(), request.primary_since(), replica); !status.ok()) return status;
-  const Partition* const present = replica.partition.get();
-  // Late, or for the second time: it has moved on since it was asked, by what this primary has sent, and that may have been
-  // acknowledged.
-  const bool was_found = present != nullptr && present->log_index() == request.replaces_index() &&
-                         present->terms().TermOf(request.replaces_index()) == request.replaces_term();
-  if (present == nullptr || was_found || present->log_index() < request.log_index()) return std::nullopt;
+  if (replica.partition == nullptr || !HasFollowed(*replica.partition, request)) return std::nullopt;
   return absl::OkStatus();
+}
+
+absl::Status ReplicaReceiver::CheckNotInstalling(const Replica& replica) {
+  if (!replica.installing) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("another state of partition ", replica.index, " is being put in place; send it again"));
 }
 
 absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSnapshotRequest& request,
@@ -388,6 +402,11 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   const std::shared_ptr<Replica>& replica = view.replicas[request.partition()];
   std::unique_ptr<StoredSnapshot> stored;
   if (log_ != nullptr) {
+    {
+      // Not to write it down in vain.
+      MutexLock lock(replica->mu);
+      PAWL_RETURN_IF_ERROR(CheckNotInstalling(*replica));
+    }
     // No other thread has the partition yet, so it needs no lock.
     PAWL_ASSIGN_OR_RETURN(stored, log_->StoreSnapshot(request.partition(), HoldSnapshot(*partition)));
   }
@@ -395,10 +414,7 @@ absl::Status ReplicaReceiver::Install(const Hosting::View& view, const InstallSn
   std::unique_ptr<Partition> before;
   MutexLock lock(replica->mu);
   if (auto answer = CheckInstall(request, *replica)) return *std::move(answer);
-  if (replica->installing) {
-    return absl::UnavailableError(
-        absl::StrCat("another state of partition ", request.partition(), " is being put in place; send it again"));
-  }
+  PAWL_RETURN_IF_ERROR(CheckNotInstalling(*replica));
   before = std::exchange(replica->partition, std::move(partition));
   tail_.Forget(request.partition());
   if (log_ != nullptr) {
@@ -481,16 +497,16 @@ absl::Status ReplicaReceiver::CheckGoBack(const GoBackRequest& request, Replica&
                                          request.last_index(), " of term ", request.last_term(), " here any more"));
 }
 
-absl::Status ReplicaReceiver::GoBack(Replica& replica, const GoBackRequest& request) {
-  {
-    MutexLock lock(replica.mu);
-    PAWL_RETURN_IF_ERROR(CheckGoBack(request, replica));
-    if (replica.installing) {
-      return absl::UnavailableError(absl::StrCat("partition ", request.partition(), " is being replaced; ask again"));
-    }
-    replica.installing = true;
-  }
-  auto read = log_->ReadBack(request.partition(), request.index());
+absl::Status ReplicaReceiver::BeginGoBack(Replica& replica, const GoBackRequest& request) {
+  MutexLock lock(replica.mu);
+  PAWL_RETURN_IF_ERROR(CheckGoBack(request, replica));
+  PAWL_RETURN_IF_ERROR(CheckNotInstalling(replica));
+  replica.installing = true;
+  return absl::OkStatus();
+}
+
+absl::Status ReplicaReceiver::EndGoBack(Replica& replica, const GoBackRequest& request,
+                                        absl::StatusOr<std::unique_ptr<Partition>> read) {
   // Destroyed without the lock.
   std::unique_ptr<Partition> before;
   MutexLock lock(replica.mu);
@@ -510,11 +526,25 @@ void ReplicaReceiver::GoBack(IncomingMessage message, CallContext context, Reque
   const auto view = hosting_.view();
   if (status.ok()) status = CheckJob(*view, request.header());
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
-  if (status.ok()) status = GoBack(*view->replicas[request.partition()], request);
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+  const std::shared_ptr<Replica>& replica = view->replicas[request.partition()];
+  status = BeginGoBack(*replica, request);
+  if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+  log_->ReadBackThen(request.partition(), request.index(),
+                     [this, replica, request, context = std::move(context),
+                      reply = std::move(reply)](absl::StatusOr<std::unique_ptr<Partition>> read) mutable {
+                       if (absl::Status end = EndGoBack(*replica, request, std::move(read)); !end.ok()) {
+                         return reply(std::move(end), OutgoingMessage());
+                       }
+                       OnWentBack(replica, request, std::move(context), std::move(reply));
+                     });
+}
+
+void ReplicaReceiver::OnWentBack(const std::shared_ptr<Replica>& replica, const GoBackRequest& request,
+                                 CallContext context, RequestHandler::Reply reply) {
   spdlog::info("partition {} has gone back to change {}, the last one that its primary has too, from {}",
                request.partition(), request.index(), request.last_index());
-  const ChangeMark mark{view->replicas[request.partition()], request.index(), request.primary_since()};
+  const ChangeMark mark{replica, request.index(), request.primary_since()};
   waiting_.ForDurable({mark}, std::move(context), [reply = std::move(reply)](absl::Status durable) mutable {
     reply(std::move(durable), EncodeSmall(GoBackResponse()));
   });

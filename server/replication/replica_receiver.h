@@ -136,7 +136,11 @@ class ReplicaReceiver {
   // What to answer if the replica need not, or must not, become what the snapshot says.
   std::optional<absl::Status> CheckInstall(const InstallSnapshotRequest& request, Replica& replica)
       PAWL_REQUIRES(replica.mu);
-  absl::Status GoBack(Replica& replica, const GoBackRequest& request);
+  static absl::Status CheckNotInstalling(const Replica& replica) PAWL_REQUIRES(replica.mu);
+  absl::Status BeginGoBack(Replica& replica, const GoBackRequest& request);
+  absl::Status EndGoBack(Replica& replica, const GoBackRequest& request, absl::StatusOr<std::unique_ptr<Partition>> read);
+  void OnWentBack(const std::shared_ptr<Replica>& replica, const GoBackRequest& request, CallContext context,
+                  RequestHandler::Reply reply);
   absl::Status CheckGoBack(const GoBackRequest& request, Replica& replica) const PAWL_REQUIRES(replica.mu);
   // Takes the partition only if it returns OK.
   absl::Status Install(const Hosting::View& view, const InstallSnapshotRequest& request,

@@ -23,9 +23,9 @@ struct Replicator::Install {
   Attempt attempt;
   std::string address;
   uint64_t primary_since = 0;
-  uint64_t replaces_index = 0;
-  uint64_t replaces_term = 0;
   HeldSnapshot snapshot;
+  // Of its last change.
+  uint64_t log_term = 0;
   MonotonicTime began;
   // The piece under way, which is sent again if it fails, and where in the snapshot it begins; the checksum of all up to its
   // end.
@@ -317,7 +317,6 @@ std::optional<GoBackRequest> Replicator::Match(const std::shared_ptr<Replica>& r
   const uint64_t last = position.log_index();
   const uint64_t shared = LastSharedIndex(replica->partition->terms(), replica->partition->log_index(), terms, last);
   follower.found_index = last;
-  follower.found_term = terms.TermOf(last);
   if (position.follows_since() == replica->primary_since && shared == last) {
     BeginCatchUp(replica, follower, last);
     const bool is_done = follower.state != Follower::State::kCatchingUp && follower.state != Follower::State::kNeedsSnapshot;
@@ -339,7 +338,7 @@ std::optional<GoBackRequest> Replicator::Match(const std::shared_ptr<Replica>& r
   request.set_primary_since(replica->primary_since);
   request.set_index(shared);
   request.set_last_index(last);
-  request.set_last_term(follower.found_term);
+  request.set_last_term(terms.TermOf(last));
   return request;
 }
 
@@ -593,9 +592,8 @@ bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
       install->attempt = {replica, {follower.node, follower.incarnation}, follower.attempt};
       install->address = follower.lane->address();
       install->primary_since = replica->primary_since;
-      install->replaces_index = follower.found_index;
-      install->replaces_term = follower.found_term;
       install->snapshot = HoldSnapshot(*replica->partition);
+      install->log_term = replica->partition->terms().TermOf(replica->partition->log_index());
       install->began = now;
       follower.state = Follower::State::kInstalling;
     }
@@ -623,9 +621,8 @@ void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
   *request.mutable_header() = events_.header();
   request.set_partition(install->attempt.replica->index);
   request.set_primary_since(install->primary_since);
-  request.set_replaces_index(install->replaces_index);
-  request.set_replaces_term(install->replaces_term);
   request.set_log_index(install->snapshot.log_index());
+  request.set_log_term(install->log_term);
   request.set_offset(install->offset);
   request.set_data(install->piece);
   request.set_last(install->IsLastPiece());

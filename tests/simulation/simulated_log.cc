@@ -143,6 +143,12 @@ absl::StatusOr<std::unique_ptr<Partition>> SimulatedLog::ReadBack(uint32_t parti
   return Load(partition, stored, index, options_);
 }
 
+void SimulatedLog::ReadBackThen(uint32_t partition, uint64_t index, ReadBackDone done) {
+  const MonotonicDuration most = std::chrono::milliseconds(random_.Chance(0.2) ? 15000 : 50);
+  loop_.Schedule(random_.Between(std::chrono::microseconds(50), most), life_, "read back",
+                 [this, partition, index, done = std::move(done)]() mutable { done(ReadBack(partition, index)); });
+}
+
 absl::Status SimulatedLog::Truncate(uint32_t partition, uint64_t index) {
   if (started_ && states_[partition].read_back != index) std::abort();
   EnqueueCut({Kind::kTruncation, partition, index, ""});

@@ -62,6 +62,8 @@ class SimulatedLog final : public NodeLog {
   absl::StatusOr<std::unique_ptr<StoredSnapshot>> StoreSnapshot(uint32_t partition, HeldSnapshot snapshot) override;
   void Replace(uint32_t partition, std::unique_ptr<StoredSnapshot> snapshot) override;
   absl::StatusOr<std::unique_ptr<Partition>> ReadBack(uint32_t partition, uint64_t index) override;
+  // Takes time, at the end of which it is read; sometimes longer than a caller waits.
+  void ReadBackThen(uint32_t partition, uint64_t index, ReadBackDone done) override;
   absl::Status Truncate(uint32_t partition, uint64_t index) override;
   void ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) override;
   void Drop(uint32_t partition) override;
