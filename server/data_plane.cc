@@ -139,7 +139,7 @@ std::optional<HeldSnapshot> DataPlane::Hold(uint32_t partition) const {
   if (view->Find(partition) == nullptr) return std::nullopt;
   Replica& replica = *view->Find(partition);
   MutexLock lock(replica.mu);
-  if (replica.partition == nullptr) return std::nullopt;
+  if (replica.partition == nullptr || replica.FollowerNeedsLog()) return std::nullopt;
   return HoldSnapshot(*replica.partition);
 }
 

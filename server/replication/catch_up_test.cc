@@ -199,6 +199,19 @@ TEST_F(CatchUpTest, ALogThatDoesNotReachBackMakesASnapshot) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
+// Otherwise a snapshot of the log's own takes the place of what is to be read next, again and again.
+TEST_F(CatchUpTest, TheLogKeepsWhatAFollowerIsAboutToGet) {
+  EXPECT_TRUE(plane_->Hold(0).has_value());
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
+  ASSERT_EQ(log_->reads.size(), 1u);
+  EXPECT_FALSE(plane_->Hold(0).has_value()) << "it catches up";
+  AnswerRead(absl::NotFoundError("it begins later"));
+  ASSERT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  EXPECT_FALSE(plane_->Hold(0).has_value()) << "it gets a snapshot, and then what was held behind it";
+  transport_.EndCalls(absl::OkStatus());
+  EXPECT_TRUE(plane_->Hold(0).has_value()) << "all of it is on its way";
+}
+
 TEST_F(CatchUpTest, WhatIsReadForAFormerTermIsOfNoInterest) {
   AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
   plane_->AdoptRouting(Routing(6, {{.primary = 0, .backups = {2}, .since = 6}, {.primary = 1}}));

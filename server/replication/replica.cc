@@ -78,6 +78,13 @@ void Replica::ForgetHeld(Follower& follower) {
   }
 }
 
+bool Replica::FollowerNeedsLog() const {
+  return std::any_of(followers.begin(), followers.end(), [](const Follower& follower) {
+    return follower.state == Follower::State::kGoingBack || follower.state == Follower::State::kInstalling ||
+           follower.state == Follower::State::kCatchingUp;
+  });
+}
+
 size_t Replica::MaxLearnerBacklog() const {
   const uint64_t half = partition == nullptr ? 0 : partition->parameter_bytes() / 2;
   return std::clamp<uint64_t>(half, limits.max_backlog_bytes, limits.max_large_backlog_bytes);

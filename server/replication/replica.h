@@ -145,6 +145,10 @@ struct Replica {
   // What a follower that counts gets has the memory of `entry`; what others get is a copy.
   void SendToFollowers(const ReplicationLane::Entry& entry) PAWL_REQUIRES(mu);
 
+  // A follower is about to get entries from the log, as far back as it is kept now. That is bounded: by what the follower
+  // lacked when it was asked, which is less than a snapshot, and MaxLearnerBacklog.
+  bool FollowerNeedsLog() const PAWL_REQUIRES(mu);
+
   // With a log: what is held beyond kMaxHeldBytes is read from there when its turn comes.
   void ForgetHeld(Follower& follower) PAWL_REQUIRES(mu);
 
