@@ -240,6 +240,29 @@ TEST_F(CatchUpTest, WhatIsLargerThanASnapshotIsNotReadToItsEnd) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
+// An answer with the terms of all of them would be too large to be read.
+TEST_F(CatchUpTest, PositionsAreAskedForInSeveralRequests) {
+  const auto answered = [](const ReplicateResponse&, const std::vector<uint32_t>&, MonotonicTime) {};
+  const auto lane = std::make_shared<ReplicationLane>(
+      transport_, clock_, "1",
+      ReplicationLane::Events{.header = [] { return ReplicationHeader(); }, .answered = answered, .failed = nullptr});
+  transport_.calls.clear();
+  for (uint32_t partition = 0; partition < kMaxAsksInRequest + 5; ++partition) lane->AskPosition(partition);
+  std::vector<uint32_t> asked;
+  for (const size_t expected : {kMaxAsksInRequest, size_t{5}}) {
+    lane->Pump();
+    ASSERT_EQ(transport_.calls.size(), 1u);
+    ReplicateRequest request;
+    ASSERT_TRUE(request.ParseFromString(transport_.calls.front().request));
+    EXPECT_EQ(static_cast<size_t>(request.asks_position_size()), expected);
+    asked.insert(asked.end(), request.asks_position().begin(), request.asks_position().end());
+    transport_.EndCalls(absl::OkStatus());
+  }
+  EXPECT_EQ(asked.size(), kMaxAsksInRequest + 5);
+  EXPECT_EQ(asked.back(), kMaxAsksInRequest + 4);
+  EXPECT_TRUE(transport_.calls.empty());
+}
+
 TEST_F(CatchUpTest, WhatIsHeldBeyondItsLimitIsReadFromTheLog) {
   constexpr size_t kEntryBytes = kMaxHeldBytes / 4;
   const auto memory = std::make_shared<std::string>(kEntryBytes, '\0');

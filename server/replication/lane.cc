@@ -72,8 +72,8 @@ void ReplicationLane::Pump() {
       entries.push_back(entry);
     }
     sent_ = entries.size();
-    asks.assign(asks_.begin(), asks_.end());
-    asked_ = std::exchange(asks_, {});
+    while (!asks_.empty() && asked_.size() < kMaxAsksInRequest) asked_.insert(asks_.extract(asks_.begin()));
+    asks.assign(asked_.begin(), asked_.end());
     under_way_ = true;
   }
   Send(header, std::move(entries), std::move(asks));

@@ -25,6 +25,9 @@ namespace pawl {
 
 // Of entries in one request; a single larger entry travels alone.
 inline constexpr size_t kMaxLaneRequestBytes = size_t{16} << 20;
+// Of positions asked for in one request. An answer holds up to kMaxTermRuns runs for each, and must be a small message
+// (DecodeSmall).
+inline constexpr size_t kMaxAsksInRequest = 512;
 // What applying and syncing may take besides TransferTime.
 inline constexpr std::chrono::milliseconds kLaneDeadline{1250};
 // Between the tries of a request; with each refusal in a row twice as long, up to the second, since whoever refuses has got
