@@ -147,6 +147,20 @@ TEST_F(GoBackTest, ASnapshotReplacesALongerReplicaThatHasAnotherEntryAtItsEnd) {
   EXPECT_EQ(LogIndex(), 3u);
 }
 
+TEST_F(GoBackTest, OneReplicaIsReadBackAtATime) {
+  plane_->AdoptRouting(Routing(3, {{.primary = 2, .backups = {0}, .since = 2}, {.primary = 2, .backups = {0}, .since = 3}}));
+  log_->on_read_back = [&](uint64_t index) {
+    GoBackRequest other = BackTo(0);
+    other.mutable_header()->set_epoch(3);
+    other.set_partition(1);
+    EXPECT_TRUE(absl::IsUnavailable(Answer(Method::kGoBack, other)));
+    return PartitionAfter(index);
+  };
+  EXPECT_TRUE(Answer(Method::kGoBack, BackTo(2)).ok());
+  log_->on_read_back = nullptr;
+  EXPECT_TRUE(absl::IsAborted(Answer(Method::kGoBack, BackTo(2)))) << "the next one is looked at";
+}
+
 // This server has a log and comes back as the primary, with the changes 1 to 4 of partition 0; server-2 follows.
 class CatchUpTest : public ReplicaTest {
  protected:

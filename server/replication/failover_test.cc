@@ -74,11 +74,61 @@ TEST_F(FailoverTest, ABackupThatCannotGoBackIsAskedAgainAndGetsASnapshotInTheEnd
   EXPECT_EQ(snapshot.log_term(), 1u);
 }
 
+TEST_F(FailoverTest, ABackupWhoseLogDoesNotReachBackGetsASnapshotAtOnce) {
+  BecomePrimaryAfter(3);
+  AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
+  transport_.EndCalls(absl::NotFoundError("it begins later"));
+  EXPECT_EQ(transport_.CallsOf(Method::kReplicate), 0u);
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+}
+
+TEST_F(FailoverTest, ABackupThatReadsItselfBackIsAskedAgain) {
+  BecomePrimaryAfter(3);
+  for (int i = 0; i < 5; ++i) {
+    AnswerPosition(/*log_index=*/4, /*follows_since=*/0);
+    EXPECT_TRUE(transport_.calls.empty());
+    transport_.RunActions();
+    ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
+  }
+  AnswerPosition(/*log_index=*/2, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
+  EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{3});
+}
+
+// Each costs it the memory of a second replica and a pass over its log.
+TEST_F(FailoverTest, PartitionsOfABackupGoBackOneAtATime) {
+  Begin();
+  plane_->AdoptRouting(Routing(1, {{.primary = 1, .backups = {0, 2}}}));
+  for (uint32_t partition = 0; partition < kPartitions; ++partition) {
+    ReplicateRequest change = BestKept(1, 1, 1, 1);
+    change.mutable_entries(0)->set_partition(partition);
+    ASSERT_TRUE((*Send(Method::kReplicate, change))->ok());
+  }
+  plane_->AdoptRouting(Routing(2, {{.primary = 0, .backups = {2}, .since = 2}}));
+  ReplicateResponse response;
+  for (uint32_t partition = 0; partition < kPartitions; ++partition) {
+    ReplicaPosition& position = *response.add_positions();
+    position.set_partition(partition);
+    position.set_log_index(2);
+    position.set_follows_since(2);
+    position.set_can_go_back(true);
+    position.add_terms()->set_first_index(1);
+    position.mutable_terms(0)->set_term(1);
+  }
+  transport_.EndCalls(absl::OkStatus(), response.SerializeAsString());
+  for (uint32_t partition = 0; partition < kPartitions; ++partition) {
+    EXPECT_EQ(transport_.CallsOf(Method::kGoBack), 1u);
+    transport_.EndCalls(absl::OkStatus());
+  }
+  EXPECT_EQ(transport_.CallsOf(Method::kGoBack), 0u);
+}
+
 // The answer to the request to go back was lost.
 TEST_F(FailoverTest, ABackupThatHasGoneBackAlreadyGoesOnFromThere) {
   BecomePrimaryAfter(3);
   AnswerPosition(/*log_index=*/4, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
   transport_.EndCalls(absl::UnavailableError("lost"));
+  EXPECT_TRUE(transport_.calls.empty()) << "not at once: it may be busy";
+  transport_.RunActions();
   ASSERT_EQ(transport_.CallsOf(Method::kReplicate), 1u);
   AnswerPosition(/*log_index=*/2, /*follows_since=*/2, {{1, 1}}, /*can_go_back=*/true);
   EXPECT_EQ(EntriesSent(), std::vector<uint64_t>{3});

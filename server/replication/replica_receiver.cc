@@ -178,11 +178,15 @@ absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
   PAWL_RETURN_IF_ERROR(CheckReign(*replica, view->routing.replicas(static_cast<int>(share.partition)).primary_since()));
   replica->addressed_epoch = std::max<uint64_t>(replica->addressed_epoch, header.epoch());
   // A learner with nothing takes nothing; nor does a replica in a newer role.
-  if (replica->partition == nullptr || replica->installing ||
+  if (replica->partition == nullptr ||
       (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
     return absl::OkStatus();
   }
   Partition& partition = *replica->partition;
+  if (replica->installing) {
+    if (share.is_asked) share.position.set_log_index(partition.log_index());
+    return absl::OkStatus();
+  }
   absl::Status status;
   for (const size_t k : share.changes) {
     const ChangeView& change = received.changes[k];
@@ -528,16 +532,31 @@ void ReplicaReceiver::GoBack(IncomingMessage message, CallContext context, Reque
   if (status.ok()) status = CheckSender(*view, request.header(), request.partition());
   if (!status.ok()) return reply(std::move(status), OutgoingMessage());
   const std::shared_ptr<Replica>& replica = view->replicas[request.partition()];
+  {
+    MutexLock lock(mu_);
+    if (reads_back_) {
+      return reply(absl::UnavailableError("another partition is being read back; ask again"), OutgoingMessage());
+    }
+    reads_back_ = true;
+  }
   status = BeginGoBack(*replica, request);
-  if (!status.ok()) return reply(std::move(status), OutgoingMessage());
+  if (!status.ok()) {
+    EndReadBack();
+    return reply(std::move(status), OutgoingMessage());
+  }
   log_->ReadBackThen(request.partition(), request.index(),
                      [this, replica, request, context = std::move(context),
                       reply = std::move(reply)](absl::StatusOr<std::unique_ptr<Partition>> read) mutable {
-                       if (absl::Status end = EndGoBack(*replica, request, std::move(read)); !end.ok()) {
-                         return reply(std::move(end), OutgoingMessage());
-                       }
+                       absl::Status end = EndGoBack(*replica, request, std::move(read));
+                       EndReadBack();
+                       if (!end.ok()) return reply(std::move(end), OutgoingMessage());
                        OnWentBack(replica, request, std::move(context), std::move(reply));
                      });
+}
+
+void ReplicaReceiver::EndReadBack() {
+  MutexLock lock(mu_);
+  reads_back_ = false;
 }
 
 void ReplicaReceiver::OnWentBack(const std::shared_ptr<Replica>& replica, const GoBackRequest& request,

@@ -139,6 +139,7 @@ class ReplicaReceiver {
   static absl::Status CheckNotInstalling(const Replica& replica) PAWL_REQUIRES(replica.mu);
   absl::Status BeginGoBack(Replica& replica, const GoBackRequest& request);
   absl::Status EndGoBack(Replica& replica, const GoBackRequest& request, absl::StatusOr<std::unique_ptr<Partition>> read);
+  void EndReadBack();
   void OnWentBack(const std::shared_ptr<Replica>& replica, const GoBackRequest& request, CallContext context,
                   RequestHandler::Reply reply);
   absl::Status CheckGoBack(const GoBackRequest& request, Replica& replica) const PAWL_REQUIRES(replica.mu);
@@ -159,6 +160,8 @@ class ReplicaReceiver {
   ArrivingSnapshots arriving_ PAWL_GUARDED_BY(mu_);
   // Of these, and of those that are being put in place.
   size_t bytes_arriving_ PAWL_GUARDED_BY(mu_) = 0;
+  // One partition at a time is: it takes the memory of a second replica, and reads the log.
+  bool reads_back_ PAWL_GUARDED_BY(mu_) = false;
   MonotonicTime next_refusal_logged_ PAWL_GUARDED_BY(mu_) = MonotonicTime::min();
 };
 

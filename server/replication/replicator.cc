@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/btree_set.h"
+#include "absl/strings/str_cat.h"
 #include "client_lib/base/crc32c.h"
 #include "client_lib/base/growing_pause.h"
 #include "client_lib/base/lease.h"
@@ -158,6 +159,11 @@ void Replicator::WantSnapshot(uint32_t partition) {
   if (std::find(wanting_.begin(), wanting_.end(), partition) == wanting_.end()) wanting_.push_back(partition);
 }
 
+void Replicator::NeedsSnapshot(Replica& replica, Follower& follower) {
+  replica.NeedsSnapshot(follower);
+  WantSnapshot(replica.index);
+}
+
 void Replicator::ForgetServersNotIn(const RoutingTable& routing) {
   absl::btree_set<std::string> gone;
   {
@@ -189,6 +195,7 @@ void Replicator::LiftLimit() {
 void Replicator::Close() {
   MutexLock lock(mu_);
   closed_ = true;
+  going_back_.clear();
   wanting_.clear();
   for (const auto& [server, peer] : peers_) {
     for (const auto& lane : peer.lanes) lane->Close();
@@ -203,7 +210,7 @@ void Replicator::PumpLanes() {
 void Replicator::Pump() {
   PumpLanes();
   BeginReads();
-  BeginInstalls();
+  BeginTransfers();
 }
 
 void Replicator::Tick(bool asks) {
@@ -310,8 +317,12 @@ Follower* Replicator::Find(const Attempt& attempt, Follower::State state) {
   return is_present ? follower : nullptr;
 }
 
-std::optional<GoBackRequest> Replicator::Match(const std::shared_ptr<Replica>& replica, Follower& follower,
-                                               const ReplicaPosition& position) {
+void Replicator::Match(const std::shared_ptr<Replica>& replica, Follower& follower, const ReplicaPosition& position,
+                       AfterAnswer& after) {
+  if (position.follows_since() == 0 && position.log_index() > 0) {
+    after.asks_later.push_back(WillAskLater(replica, follower));
+    return;
+  }
   TermHistory terms;
   for (const auto& run : position.terms()) terms.Begin(run.first_index(), run.term());
   const uint64_t last = position.log_index();
@@ -321,15 +332,14 @@ std::optional<GoBackRequest> Replicator::Match(const std::shared_ptr<Replica>& r
     BeginCatchUp(replica, follower, last);
     const bool is_done = follower.state != Follower::State::kCatchingUp && follower.state != Follower::State::kNeedsSnapshot;
     if (is_done && last < follower.asked_at) ++figures_.by_tail;
-    return std::nullopt;
+    return;
   }
   const bool has_rest = log_ != nullptr || tail_.Find(replica->index, shared + 1, follower.asked_at).has_value();
   if (position.follows_since() != replica->primary_since || shared == 0 || !position.can_go_back() || !has_rest ||
       follower.failed_go_backs >= kMaxGoBacks) {
     spdlog::debug("{} is at change {} of partition {}, of which this server has those up to {}: it gets a snapshot",
                   follower.node, last, replica->index, shared);
-    replica->NeedsSnapshot(follower);
-    return std::nullopt;
+    return NeedsSnapshot(*replica, follower);
   }
   follower.state = Follower::State::kGoingBack;
   follower.attempt = ++attempts_;
@@ -339,7 +349,28 @@ std::optional<GoBackRequest> Replicator::Match(const std::shared_ptr<Replica>& r
   request.set_index(shared);
   request.set_last_index(last);
   request.set_last_term(terms.TermOf(last));
-  return request;
+  MutexLock lock(mu_);
+  going_back_.push_back({{replica, {follower.node, follower.incarnation}, follower.attempt},
+                         follower.lane->address(),
+                         std::move(request)});
+}
+
+Replicator::Attempt Replicator::WillAskLater(const std::shared_ptr<Replica>& replica, Follower& follower) {
+  follower.state = Follower::State::kAsked;
+  follower.attempt = ++attempts_;
+  return {replica, {follower.node, follower.incarnation}, follower.attempt};
+}
+
+void Replicator::AskLater(Attempt attempt) {
+  transport_.After(kGoBackRetryInterval, [this, attempt = std::move(attempt)] {
+    {
+      MutexLock lock(attempt.replica->mu);
+      Follower* const follower = Find(attempt, Follower::State::kAsked);
+      if (follower == nullptr) return;
+      follower->lane->AskPosition(attempt.replica->index);
+    }
+    PumpLanes();
+  });
 }
 
 void Replicator::BeginCatchUp(const std::shared_ptr<Replica>& replica, Follower& follower, uint64_t index) {
@@ -361,7 +392,7 @@ void Replicator::CatchUp(const std::shared_ptr<Replica>& replica, Follower& foll
         follower.lane->Append(std::move(entry));
       }
     } else if (log_ == nullptr) {
-      return replica->NeedsSnapshot(follower);
+      return NeedsSnapshot(*replica, follower);
     } else {
       if (follower.lane->BytesOf(replica->index) > kCatchUpChunkBytes) return;
       follower.reads = true;
@@ -424,10 +455,13 @@ void Replicator::OnEntriesRead(const Reading& reading, absl::StatusOr<std::vecto
         static_cast<double>(bytes) / static_cast<double>(entries->size()) * static_cast<double>(lacking) >
             static_cast<double>(replica->partition->parameter_bytes());
     if (bytes == 0 || is_too_much) {
-      spdlog::info("{} lacks the changes of partition {} from {} on: it gets a snapshot{}", follower->node, replica->index,
-                   follower->next, is_too_much ? ", which is smaller" : ": " + entries.status().ToString());
-      replica->NeedsSnapshot(*follower);
-      WantSnapshot(replica->index);
+      const std::string why = is_too_much        ? "which is smaller"
+                              : !entries.ok()    ? entries.status().ToString()
+                              : entries->empty() ? "the log has none of them"
+                                                 : absl::StrCat("the log has ", entries->front().index, " first");
+      spdlog::info("{} lacks the changes of partition {} from {} on: it gets a snapshot, {}", follower->node, replica->index,
+                   follower->next, why);
+      NeedsSnapshot(*replica, *follower);
     } else {
       CatchUp(replica, *follower);
     }
@@ -436,35 +470,51 @@ void Replicator::OnEntriesRead(const Reading& reading, absl::StatusOr<std::vecto
   Pump();
 }
 
-void Replicator::SendGoBack(const Attempt& attempt, GoBackRequest request, const std::string& address) {
-  *request.mutable_header() = events_.header();
-  const uint64_t index = request.index();
+bool Replicator::SendGoBack(WaitingGoBack waiting) {
+  const Attempt& attempt = waiting.attempt;
   uint64_t bytes;
   {
     MutexLock lock(attempt.replica->mu);
-    bytes = attempt.replica->partition == nullptr ? 0 : attempt.replica->partition->parameter_bytes();
+    if (Find(attempt, Follower::State::kGoingBack) == nullptr) return false;
+    bytes = attempt.replica->partition->parameter_bytes();
   }
-  // It reads all of it back.
-  transport_.Call(address, Method::kGoBack, EncodeSmall(request), kSnapshotPieceDeadline + TransferTime(bytes),
-                  [this, attempt, index](absl::Status status, IncomingMessage) { OnWentBack(attempt, index, status); });
+  *waiting.request.mutable_header() = events_.header();
+  // It reads so much back.
+  const MonotonicDuration timeout = kSnapshotPieceDeadline + TransferTime(bytes);
+  transport_.Call(waiting.address, Method::kGoBack, EncodeSmall(waiting.request), timeout,
+                  [this, attempt, index = waiting.request.index()](absl::Status status, IncomingMessage) {
+                    OnWentBack(attempt, index, status);
+                  });
+  return true;
 }
 
 void Replicator::OnWentBack(const Attempt& attempt, uint64_t index, const absl::Status& status) {
   const std::shared_ptr<Replica>& replica = attempt.replica;
   {
+    MutexLock lock(mu_);
+    --transfers_;
+    if (const auto peer = peers_.find(attempt.server); peer != peers_.end()) peer->second.goes_back = false;
+    if (closed_) return;
+  }
+  std::optional<Attempt> asks_later;
+  {
     MutexLock lock(replica->mu);
-    Follower* const follower = Find(attempt, Follower::State::kGoingBack);
-    if (follower == nullptr) return;
-    if (status.ok()) {
-      ++figures_.by_going_back;
-      BeginCatchUp(replica, *follower, index);
-      if (follower->state == Follower::State::kNeedsSnapshot) WantSnapshot(replica->index);
-    } else {
-      ++follower->failed_go_backs;
-      follower->state = Follower::State::kAsked;
-      follower->lane->AskPosition(replica->index);
+    if (Follower* const follower = Find(attempt, Follower::State::kGoingBack)) {
+      if (status.ok()) {
+        ++figures_.by_going_back;
+        BeginCatchUp(replica, *follower, index);
+      } else if (absl::IsNotFound(status)) {
+        NeedsSnapshot(*replica, *follower);
+      } else if (absl::IsUnavailable(status)) {
+        asks_later = WillAskLater(replica, *follower);
+      } else {
+        ++follower->failed_go_backs;
+        follower->state = Follower::State::kAsked;
+        follower->lane->AskPosition(replica->index);
+      }
     }
   }
+  if (asks_later.has_value()) AskLater(*std::move(asks_later));
   if (!status.ok()) OnFailure(attempt.server, status);
   events_.advanced(replica);
   Pump();
@@ -480,63 +530,61 @@ void Replicator::OnAnswer(const Server& server, const ReplicateResponse& respons
           std::max(found->second.promised_until, sent + HeldFor(std::chrono::milliseconds(response.promise_ms())));
     }
   }
-  bool any_wants_snapshot = false;
-  bool any_changes_lanes = false;
-  bool pushes_waited = false;
+  AfterAnswer after;
   for (const ReplicaPosition& position : response.positions()) {
-    const std::shared_ptr<Replica> replica = events_.find(position.partition());
-    if (replica == nullptr) continue;
-    bool wants_snapshot = false;
-    std::optional<GoBackRequest> goes_back;
-    Attempt attempt{replica, server};
-    std::string address;
-    {
-      MutexLock lock(replica->mu);
-      Follower* const follower = replica->FindFollower(server.first, server.second);
-      if (!replica->HasDataAsPrimary() || follower == nullptr) continue;
-      if (follower->state == Follower::State::kAsked) {
-        // An answer to something else may be of a former reign.
-        if (!std::binary_search(asked.begin(), asked.end(), position.partition())) continue;
-        goes_back = Match(replica, *follower, position);
-        wants_snapshot = follower->state == Follower::State::kNeedsSnapshot;
-        attempt.number = follower->attempt;
-        address = follower->lane->address();
-      } else if (follower->state == Follower::State::kNeedsSnapshot || follower->state == Follower::State::kInstalling ||
-                 follower->state == Follower::State::kGoingBack) {
-        continue;
-      } else if (position.follows_since() != 0 && position.follows_since() != replica->primary_since) {
-        // A late answer, of a former term.
-        continue;
-      } else if (position.log_index() < follower->acked) {
-        // It has lost what it had: it is another replica than the one that acknowledged.
-        spdlog::error("{} is at {} of partition {} after {}: it gets a snapshot", server.first, position.log_index(),
-                      replica->index, follower->acked);
-        replica->StartAnew(*follower);
-        wants_snapshot = true;
-      } else if (follower->state == Follower::State::kCatchingUp) {
-        follower->acked = position.log_index();
-        CatchUp(replica, *follower);
-        wants_snapshot = follower->state == Follower::State::kNeedsSnapshot;
-      } else {
-        const bool was_on_catch_up_lane = follower->on_catch_up_lane;
-        pushes_waited = pushes_waited || (follower->counts && !was_on_catch_up_lane);
-        Advance(*replica, *follower, position.log_index());
-        any_changes_lanes = any_changes_lanes || was_on_catch_up_lane != follower->on_catch_up_lane;
-      }
-    }
-    if (wants_snapshot) WantSnapshot(replica->index);
-    if (goes_back.has_value()) SendGoBack(attempt, *std::move(goes_back), address);
-    any_wants_snapshot = any_wants_snapshot || wants_snapshot;
-    events_.advanced(replica);
+    TakePosition(server, position, std::binary_search(asked.begin(), asked.end(), position.partition()), after);
   }
-  if (pushes_waited) {
+  if (after.is_of_backup) {
     const MonotonicTime now = clock_.Now();
     MutexLock lock(mu_);
     pace_.OnReplication(clock_.LeaseNow() - sent, now);
   }
-  if (any_changes_lanes) PumpLanes();
+  for (Attempt& attempt : after.asks_later) AskLater(std::move(attempt));
+  if (after.changes_lanes) PumpLanes();
   BeginReads();
-  if (any_wants_snapshot) BeginInstalls();
+  BeginTransfers();
+}
+
+void Replicator::TakePosition(const Server& server, const ReplicaPosition& position, bool was_asked, AfterAnswer& after) {
+  const std::shared_ptr<Replica> replica = events_.find(position.partition());
+  if (replica == nullptr) return;
+  {
+    MutexLock lock(replica->mu);
+    Follower* const follower = replica->FindFollower(server.first, server.second);
+    if (!replica->HasDataAsPrimary() || follower == nullptr) return;
+    switch (follower->state) {
+      case Follower::State::kNeedsSnapshot:
+      case Follower::State::kInstalling:
+      case Follower::State::kGoingBack:
+        return;
+      case Follower::State::kAsked:
+        // An answer to something else may be of a former reign.
+        if (!was_asked) return;
+        Match(replica, *follower, position, after);
+        break;
+      case Follower::State::kCatchingUp:
+      case Follower::State::kStreaming:
+      case Follower::State::kChangingLanes:
+        // A late answer, of a former term.
+        if (position.follows_since() != 0 && position.follows_since() != replica->primary_since) return;
+        if (position.log_index() < follower->acked) {
+          // It has lost what it had: it is another replica than the one that acknowledged.
+          spdlog::error("{} is at {} of partition {} after {}: it gets a snapshot", server.first, position.log_index(),
+                        replica->index, follower->acked);
+          replica->StartAnew(*follower);
+          WantSnapshot(replica->index);
+        } else if (follower->state == Follower::State::kCatchingUp) {
+          follower->acked = position.log_index();
+          CatchUp(replica, *follower);
+        } else {
+          const bool was_on_catch_up_lane = follower->on_catch_up_lane;
+          after.is_of_backup = after.is_of_backup || (follower->counts && !was_on_catch_up_lane);
+          Advance(*replica, *follower, position.log_index());
+          after.changes_lanes = after.changes_lanes || was_on_catch_up_lane != follower->on_catch_up_lane;
+        }
+    }
+  }
+  events_.advanced(replica);
 }
 
 void Replicator::OnFailure(const Server& server, const absl::Status& status) {
@@ -552,21 +600,46 @@ void Replicator::OnFailure(const Server& server, const absl::Status& status) {
   spdlog::warn("replication to {}: {}", server.first, status.ToString());
 }
 
-void Replicator::BeginInstalls() {
+void Replicator::BeginTransfers() {
   for (;;) {
-    uint32_t partition;
+    std::optional<WaitingGoBack> goes_back;
+    uint32_t partition = 0;
     {
       MutexLock lock(mu_);
-      if (closed_ || installs_ >= kMaxSnapshotsUnderWay || wanting_.empty()) return;
-      partition = wanting_.front();
-      wanting_.pop_front();
-      ++installs_;
+      if (closed_ || transfers_ >= kMaxSnapshotsUnderWay) return;
+      // First, since its partition may wait for it.
+      goes_back = TakeGoBack();
+      if (!goes_back.has_value()) {
+        if (wanting_.empty()) return;
+        partition = wanting_.front();
+        wanting_.pop_front();
+      }
+      ++transfers_;
+    }
+    if (goes_back.has_value()) {
+      const Server server = goes_back->attempt.server;
+      if (SendGoBack(*std::move(goes_back))) continue;
+      MutexLock lock(mu_);
+      if (const auto peer = peers_.find(server); peer != peers_.end()) peer->second.goes_back = false;
+      --transfers_;
+      continue;
     }
     const std::shared_ptr<Replica> replica = events_.find(partition);
     if (replica != nullptr && BeginInstall(replica)) continue;
     MutexLock lock(mu_);
-    --installs_;
+    --transfers_;
   }
+}
+
+std::optional<Replicator::WaitingGoBack> Replicator::TakeGoBack() {
+  for (auto it = going_back_.begin(); it != going_back_.end(); ++it) {
+    const auto peer = peers_.find(it->attempt.server);
+    if (peer != peers_.end() && std::exchange(peer->second.goes_back, true)) continue;
+    WaitingGoBack taken = std::move(*it);
+    going_back_.erase(it);
+    return taken;
+  }
+  return std::nullopt;
 }
 
 bool Replicator::BeginInstall(const std::shared_ptr<Replica>& replica) {
@@ -713,7 +786,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
   const std::shared_ptr<Replica>& replica = install->attempt.replica;
   {
     MutexLock lock(mu_);
-    --installs_;
+    --transfers_;
     if (closed_) return;
   }
   bool again = false;

@@ -27,7 +27,7 @@ namespace pawl {
 
 // Between two servers, besides that on which learners catch up. While one carries a batch the others' batches fill.
 inline constexpr uint32_t kLanesToAServer = 2;
-// Snapshots that a server sends at one time.
+// Snapshots that a server sends at one time, those included that it makes others read back from their logs (GoBack).
 inline constexpr size_t kMaxSnapshotsUnderWay = 2;
 inline constexpr size_t kSnapshotPieceBytes = size_t{512} << 10;
 // Of the last one, before whose answer the whole is loaded and written down, the TransferTime of the whole besides.
@@ -41,6 +41,8 @@ inline constexpr std::chrono::milliseconds kPieceTriesTimeout{8000};
 inline constexpr size_t kCatchUpChunkBytes = kMaxLaneRequestBytes;
 // After so many tries to go back a follower gets a snapshot.
 inline constexpr uint32_t kMaxGoBacks = 3;
+// A follower that was not reached, or that reads another replica back, is asked again after this.
+inline constexpr std::chrono::milliseconds kGoBackRetryInterval{200};
 // After a snapshot that was given up the first interval is waited, and twice as long after each one that follows, up to
 // this.
 inline constexpr std::chrono::milliseconds kMaxSnapshotRetryInterval{5000};
@@ -141,6 +143,8 @@ class Replicator {
     std::optional<MonotonicTime> installs_fail_since;
     MonotonicTime install_failed_at = MonotonicTime::min();
     MonotonicTime next_refusal_logged = MonotonicTime::min();
+    // One of its replicas does; it reads back one at a time.
+    bool goes_back = false;
   };
   struct Install;
   // What a call says of a follower whose state it is about to change. Nothing is to happen if that has changed since.
@@ -148,6 +152,19 @@ class Replicator {
     std::shared_ptr<Replica> replica;
     Server server;
     uint64_t number = 0;  // Follower::attempt
+  };
+  // A request to go back, to be sent in its turn.
+  struct WaitingGoBack {
+    Attempt attempt;
+    std::string address;
+    GoBackRequest request;
+  };
+  // What is to be done after an answer, without locks.
+  struct AfterAnswer {
+    bool changes_lanes = false;
+    // Pushes waited for it.
+    bool is_of_backup = false;
+    std::vector<Attempt> asks_later;
   };
   // Entries of the log that a follower lacks.
   struct Reading {
@@ -161,23 +178,30 @@ class Replicator {
   std::vector<std::shared_ptr<ReplicationLane>> AllLanes() const PAWL_EXCLUDES(mu_);
   void OnAnswer(const Server& server, const ReplicateResponse& response, const std::vector<uint32_t>& asked,
                 MonotonicTime sent);
-  // A follower that was asked is at `position`: what it is to do. Returns a call that makes it go back, to be made without
-  // locks, if that is what it is to do first.
-  std::optional<GoBackRequest> Match(const std::shared_ptr<Replica>& replica, Follower& follower,
-                                     const ReplicaPosition& position) PAWL_REQUIRES(replica->mu);
+  void TakePosition(const Server& server, const ReplicaPosition& position, bool was_asked, AfterAnswer& after);
+  // A follower that was asked is at `position`: decides how it gets what it lacks.
+  void Match(const std::shared_ptr<Replica>& replica, Follower& follower, const ReplicaPosition& position,
+             AfterAnswer& after) PAWL_REQUIRES(replica->mu);
   // Makes it catch up from `index` on, the last entry that it shares with the primary.
   void BeginCatchUp(const std::shared_ptr<Replica>& replica, Follower& follower, uint64_t index) PAWL_REQUIRES(replica->mu);
   // Puts all that it lacks on its lane, or what of it is there and has room. What is to be read is begun by Pump.
   void CatchUp(const std::shared_ptr<Replica>& replica, Follower& follower) PAWL_REQUIRES(replica->mu);
   void BeginReads();
   void OnEntriesRead(const Reading& reading, absl::StatusOr<std::vector<StoredEntry>> entries);
-  void SendGoBack(const Attempt& attempt, GoBackRequest request, const std::string& address);
+  // False: the follower is not to go back any more.
+  bool SendGoBack(WaitingGoBack waiting);
   void OnWentBack(const Attempt& attempt, uint64_t index, const absl::Status& status);
   // Null if the attempt is not the present one any more, or the follower is not in `state`.
   static Follower* Find(const Attempt& attempt, Follower::State state) PAWL_REQUIRES(attempt.replica->mu);
   void OnFailure(const Server& server, const absl::Status& status);
+  // The follower gets kAsked, and is asked where it is by AskLater, which is called without locks.
+  Attempt WillAskLater(const std::shared_ptr<Replica>& replica, Follower& follower) PAWL_REQUIRES(replica->mu);
+  void AskLater(Attempt attempt);
+  void NeedsSnapshot(Replica& replica, Follower& follower) PAWL_REQUIRES(replica.mu);
   void WantSnapshot(uint32_t partition) PAWL_EXCLUDES(mu_);
-  void BeginInstalls();
+  // Begins to send what waits for its turn.
+  void BeginTransfers();
+  std::optional<WaitingGoBack> TakeGoBack() PAWL_REQUIRES(mu_);
   bool BeginInstall(const std::shared_ptr<Replica>& replica);
   void SendNextPiece(const std::shared_ptr<Install>& install);
   void SendPiece(const std::shared_ptr<Install>& install);
@@ -205,9 +229,10 @@ class Replicator {
   bool closed_ PAWL_GUARDED_BY(mu_) = false;
   bool is_limited_ PAWL_GUARDED_BY(mu_) = true;
   absl::btree_map<Server, Peer> peers_ PAWL_GUARDED_BY(mu_);
-  // Partitions of which a follower needs a snapshot, each once.
+  // Followers that are to go back, and partitions of which one needs a snapshot, each once; and how many are under way.
+  std::deque<WaitingGoBack> going_back_ PAWL_GUARDED_BY(mu_);
   std::deque<uint32_t> wanting_ PAWL_GUARDED_BY(mu_);
-  size_t installs_ PAWL_GUARDED_BY(mu_) = 0;
+  size_t transfers_ PAWL_GUARDED_BY(mu_) = 0;
   // To be begun without a replica's lock.
   std::vector<Reading> readings_ PAWL_GUARDED_BY(mu_);
   RepairPace pace_ PAWL_GUARDED_BY(mu_);
