@@ -144,6 +144,7 @@ TEST_F(ReplicaRolesTest, WhereTooManyCallsWaitTheLastPieceComesAgain) {
   const auto waits = Send(Method::kReplicate, BestKept(1, 1, 1, 1));
   EXPECT_FALSE(waits->has_value());
   auto primarys = EmptyPartition(0);
+  ASSERT_TRUE(primarys->SetTerm(1).ok());
   for (const uint64_t step : {1, 2}) primarys->KeepBest(step);
   const InstallSnapshotRequest snapshot = WholeSnapshot(1, 1, *primarys);
   EXPECT_TRUE(absl::IsUnavailable(**Send(Method::kInstallSnapshot, snapshot)));

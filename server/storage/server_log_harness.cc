@@ -121,8 +121,9 @@ NewChange MakeChange(uint32_t partition, uint64_t index) {
   return change;
 }
 
-void ApplyNext(Partition& partition, NewChange& change) {
+void ApplyNext(Partition& partition, uint64_t term, NewChange& change) {
   change = MakeChange(partition.index(), partition.log_index() + 1);
+  change.view.term = term;
   const absl::Status status = ApplyChange(change.view, change.owner, change.table, partition);
   if (status.ok()) return;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
@@ -208,8 +209,7 @@ void ServerLogHarness::Change(uint32_t partition, int count) {
       replica.partition = std::make_unique<Partition>(partition, HarnessPartitionOptions());
     }
     NewChange change;
-    ApplyNext(*replica.partition, change);
-    change.view.term = term_;
+    ApplyNext(*replica.partition, term_, change);
     OutgoingMessage entry = EncodeLogEntry(change.view, change.owner);
     log_->Append(partition, change.view.index, change.view.term, entry.bytes, entry.owner);
   }
@@ -237,7 +237,7 @@ void ServerLogHarness::Drop(uint32_t partition) {
 absl::Status ServerLogHarness::Install(uint32_t partition, uint64_t index) {
   Partition loaded(partition, HarnessPartitionOptions());
   NewChange change;
-  while (loaded.log_index() < index) ApplyNext(loaded, change);
+  while (loaded.log_index() < index) ApplyNext(loaded, term_, change);
   PAWL_ASSIGN_OR_RETURN(std::unique_ptr<StoredSnapshot> stored, log_->StoreSnapshot(partition, HoldSnapshot(loaded)));
   Replica& replica = replicas_[partition];
   MutexLock lock(replica.mu);
@@ -279,7 +279,7 @@ uint64_t ServerLogHarness::FingerprintAt(uint32_t partition, uint64_t index) {
   }
   NewChange change;
   while (fingerprints.size() <= index) {
-    ApplyNext(*state, change);
+    ApplyNext(*state, /*term=*/1, change);
     fingerprints.push_back(Fingerprint(*state));
   }
   return fingerprints[index];
