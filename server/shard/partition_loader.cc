@@ -121,6 +121,9 @@ class PartitionLoader::Sections {
     if (stage > 3 && stage_ <= 3) PAWL_RETURN_IF_ERROR(RanksAreThere());
     if (stage > 5 && stage_ <= 5 && is_sync() != (stage == 6)) return Damaged("the step is where there is none, or missing");
     if (stage > 8) PAWL_RETURN_IF_ERROR(EarlyAreThere());
+    if (kind == Kind::kTerms && (last_number_ != static_cast<uint8_t>(Kind::kState) || body_.empty())) {
+      return Damaged("the terms do not follow the state, or there are none");
+    }
     stage_ = stage;
     last_number_ = number;
     if (kind != Kind::kBest) FinishBest();
