@@ -14,6 +14,7 @@ void EntryTail::Add(const void* memory, size_t memory_bytes, ReplicationLane::En
   }
   Memory& counted = memory_[memory];
   if (counted.entries++ == 0) bytes_ += counted.bytes = memory_bytes;
+  bytes_ += entry_bytes_;
   entries_[partition].push_back({std::move(entry), memory});
   order_.push_back(partition);
   while (bytes_ > max_bytes_) {
@@ -44,6 +45,7 @@ void EntryTail::DropOldest(Partitions::iterator partition, std::vector<Kept>& dr
   dropped.push_back(std::move(partition->second.front()));
   partition->second.pop_front();
   if (partition->second.empty()) entries_.erase(partition);
+  bytes_ -= entry_bytes_;
   const auto memory = memory_.find(dropped.back().memory);
   if (--memory->second.entries > 0) return;
   bytes_ -= memory->second.bytes;

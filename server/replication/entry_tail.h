@@ -17,15 +17,20 @@ namespace pawl {
 
 // Of one server: of messages that entries refer to.
 inline constexpr size_t kMaxTailBytes = size_t{64} << 20;
+// What an entry takes besides its message: most entries of small changes are smaller than that.
+inline constexpr size_t kTailEntryBytes = 512;
 
 // Keeps the last entries that were applied, of all partitions together, for followers that lack a few: after a failover,
 // or after a moment in which they were not reached. Copies nothing. Thread-safe; its lock is taken after a replica's.
 //
-// Invariant: the entries of a partition follow each other, and the last one is the last change of the replica here. So
-// Forget is called, under the replica's lock, when another state takes its place.
+// Invariant: the entries of a partition follow each other. Forget is called, under the replica's lock, when a snapshot or an
+// earlier state takes the replica's place. It is not called when the partition is dropped or begins anew: then its entries
+// are void until the next Add, which drops them unless it follows them. A caller asks only for entries up to its replica's
+// last, which is that of an Add, or of a snapshot.
 class EntryTail {
  public:
-  explicit EntryTail(size_t max_bytes = kMaxTailBytes) : max_bytes_(max_bytes) {}
+  explicit EntryTail(size_t max_bytes = kMaxTailBytes, size_t entry_bytes = kTailEntryBytes)
+      : max_bytes_(max_bytes), entry_bytes_(entry_bytes) {}
 
   // The entry lies in `memory`, of so many bytes, which count once for all entries in it.
   void Add(const void* memory, size_t memory_bytes, ReplicationLane::Entry entry);
@@ -50,6 +55,7 @@ class EntryTail {
   void DropAll(uint32_t partition, std::vector<Kept>& dropped) PAWL_REQUIRES(mu_);
 
   const size_t max_bytes_;
+  const size_t entry_bytes_;
   mutable Mutex mu_;
   Partitions entries_ PAWL_GUARDED_BY(mu_);
   // The partition of each entry, the oldest first.

@@ -60,7 +60,7 @@ TEST(EntryTailTest, BeforeAGapNothingIsKept) {
 }
 
 TEST(EntryTailTest, WhatIsForgottenIsNotFoundAndTakesNoRoom) {
-  EntryTail tail(/*max_bytes=*/250);
+  EntryTail tail(/*max_bytes=*/250, /*entry_bytes=*/0);
   std::weak_ptr<const std::string> first;
   {
     const Message message("a");
@@ -81,7 +81,7 @@ TEST(EntryTailTest, WhatIsForgottenIsNotFoundAndTakesNoRoom) {
 }
 
 TEST(EntryTailTest, BeyondTheLimitTheOldestEntriesGo) {
-  EntryTail tail(/*max_bytes=*/250);
+  EntryTail tail(/*max_bytes=*/250, /*entry_bytes=*/0);
   std::weak_ptr<const std::string> first;
   {
     const Message message("a");
@@ -100,7 +100,7 @@ TEST(EntryTailTest, BeyondTheLimitTheOldestEntriesGo) {
 
 // Their primaries send at the same time, and each partition is added by itself.
 TEST(EntryTailTest, MessagesThatComeInTurnTakeTheirRoomOnce) {
-  EntryTail tail(/*max_bytes=*/250);
+  EntryTail tail(/*max_bytes=*/250, /*entry_bytes=*/0);
   std::weak_ptr<const std::string> first;
   {
     const Message a("a");
@@ -119,6 +119,17 @@ TEST(EntryTailTest, MessagesThatComeInTurnTakeTheirRoomOnce) {
   EXPECT_FALSE(tail.Find(1, 100, 100).has_value());
   EXPECT_EQ(Texts(tail.Find(2, 100, 100)), "100b ");
   EXPECT_TRUE(first.expired());
+}
+
+TEST(EntryTailTest, AnEntryTakesRoomOfItsOwn) {
+  EntryTail tail(/*max_bytes=*/100 + 3 * 50, /*entry_bytes=*/50);
+  const Message message("a");
+  message.AddTo(tail, {{1, 1}, {1, 2}, {1, 3}, {1, 4}});
+  EXPECT_FALSE(tail.Find(1, 1, 1).has_value());
+  EXPECT_TRUE(tail.Find(1, 2, 4).has_value());
+  tail.Forget(1);
+  message.AddTo(tail, {{2, 1}, {2, 2}, {2, 3}});
+  EXPECT_TRUE(tail.Find(2, 1, 3).has_value()) << "what was forgotten takes none";
 }
 
 }  // namespace
