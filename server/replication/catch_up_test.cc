@@ -213,6 +213,18 @@ TEST_F(CatchUpTest, ALogThatDoesNotReachBackMakesASnapshot) {
   EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
 }
 
+// A disk that fails never writes the others, and they are in memory.
+TEST_F(CatchUpTest, OnlyWhatIsDurableIsReadFromTheLog) {
+  Create().IgnoreError();
+  plane_->AdoptRouting(Routing(6, {{.primary = 0, .backups = {1}, .since = 5}, {.primary = 1}}));
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
+  ASSERT_EQ(log_->reads.size(), 1u);
+  EXPECT_EQ(log_->reads[0].last, 4u) << "of 5";
+  AnswerRead(std::vector<StoredEntry>{Entry(2), Entry(3), Entry(4)});
+  EXPECT_TRUE(log_->reads.empty());
+  EXPECT_EQ(EntriesSent(), (std::vector<uint64_t>{2, 3, 4, 5}));
+}
+
 // Otherwise a snapshot of the log's own takes the place of what is to be read next, again and again.
 TEST_F(CatchUpTest, TheLogKeepsWhatAFollowerIsAboutToGet) {
   EXPECT_TRUE(plane_->Hold(0).has_value());

@@ -88,10 +88,11 @@ struct Follower {
   // failed.
   MonotonicTime install_end = MonotonicTime::max();
   bool install_fails = false;
-  // kStreaming, of a learner that does not count: how fast its backlog goes.
+  // kCatchingUp, and kStreaming of a learner that does not count: how fast what is on its lane goes.
   DrainRate drain;
   // kInstalling: the entries behind the snapshot. kChangingLanes: those after `counts_after`. kAsked, kGoingBack,
-  // kCatchingUp: those after `asked_at`. With a log the oldest may be missing: from `unread_from` on, of so many bytes.
+  // kCatchingUp: those after `asked_at`. With a log the oldest may have been given up, which is read from there: those from
+  // `unread_from` on, of `unread_bytes`.
   std::deque<ReplicationLane::Entry> held;
   size_t held_bytes = 0;
   uint64_t unread_from = 0;

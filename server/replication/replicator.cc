@@ -300,11 +300,13 @@ void Replicator::Advance(Replica& replica, Follower& follower, uint64_t position
   AppendHeld(follower);
 }
 
+void Replicator::AppendToLane(Follower& follower, ReplicationLane::Entry entry) {
+  follower.drain.OnAppended(entry.bytes.size());
+  follower.lane->Append(std::move(entry));
+}
+
 void Replicator::AppendHeld(Follower& follower) {
-  for (ReplicationLane::Entry& entry : follower.held) {
-    follower.drain.OnAppended(entry.bytes.size());
-    follower.lane->Append(std::move(entry));
-  }
+  for (ReplicationLane::Entry& entry : follower.held) AppendToLane(follower, std::move(entry));
   follower.held.clear();
   follower.held_bytes = 0;
 }
@@ -389,16 +391,18 @@ void Replicator::CatchUp(const std::shared_ptr<Replica>& replica, Follower& foll
     if (auto entries = tail_.Find(replica->index, follower.next, held_from - 1)) {
       for (ReplicationLane::Entry& entry : *entries) {
         figures_.entry_bytes += entry.bytes.size();
-        follower.lane->Append(std::move(entry));
+        AppendToLane(follower, std::move(entry));
       }
     } else if (log_ == nullptr) {
       return NeedsSnapshot(*replica, follower);
     } else {
       if (follower.lane->BytesOf(replica->index) > kCatchUpChunkBytes) return;
       follower.reads = true;
+      // The tail has the entries after these. A disk that fails writes none of them, and the log waits for what it is asked.
+      const uint64_t last =
+          follower.next <= replica->durable_index ? std::min(replica->durable_index, held_from - 1) : held_from - 1;
       MutexLock lock(mu_);
-      readings_.push_back(
-          {{replica, {follower.node, follower.incarnation}, follower.attempt}, follower.next, held_from - 1});
+      readings_.push_back({{replica, {follower.node, follower.incarnation}, follower.attempt}, follower.next, last});
       return;
     }
   }
@@ -444,11 +448,11 @@ void Replicator::OnEntriesRead(const Reading& reading, absl::StatusOr<std::vecto
         bytes += size;
         if (entry.index >= follower->unread_from) follower->unread_bytes -= std::min(size, follower->unread_bytes);
         follower->next = entry.index + 1;
-        follower->lane->Append({replica->index, entry.index, std::move(entry.bytes), std::move(entry.owner)});
+        AppendToLane(*follower, {replica->index, entry.index, std::move(entry.bytes), std::move(entry.owner)});
       }
       figures_.entry_bytes += bytes;
     }
-    // Of what it lacked when it was asked. Behind a snapshot there is no other way.
+    // Only what it lacked when it was asked counts: after a snapshot, entries are all that is left.
     const uint64_t lacking = follower->asked_at - std::min(follower->next - 1, follower->asked_at);
     const bool is_too_much =
         bytes >= kCatchUpChunkBytes / 2 && lacking > 0 &&
@@ -479,7 +483,7 @@ bool Replicator::SendGoBack(WaitingGoBack waiting) {
     bytes = attempt.replica->partition->parameter_bytes();
   }
   *waiting.request.mutable_header() = events_.header();
-  // It reads so much back.
+  // The follower reads that many bytes back.
   const MonotonicDuration timeout = kSnapshotPieceDeadline + TransferTime(bytes);
   transport_.Call(waiting.address, Method::kGoBack, EncodeSmall(waiting.request), timeout,
                   [this, attempt, index = waiting.request.index()](absl::Status status, IncomingMessage) {
@@ -575,6 +579,7 @@ void Replicator::TakePosition(const Server& server, const ReplicaPosition& posit
           WantSnapshot(replica->index);
         } else if (follower->state == Follower::State::kCatchingUp) {
           follower->acked = position.log_index();
+          follower->drain.Look(follower->lane->BytesOf(replica->index), clock_.Now());
           CatchUp(replica, *follower);
         } else {
           const bool was_on_catch_up_lane = follower->on_catch_up_lane;

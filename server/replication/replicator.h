@@ -147,7 +147,7 @@ class Replicator {
     bool goes_back = false;
   };
   struct Install;
-  // What a call says of a follower whose state it is about to change. Nothing is to happen if that has changed since.
+  // Names the follower whose state the end of a call changes. The call has no effect if that state has changed since.
   struct Attempt {
     std::shared_ptr<Replica> replica;
     Server server;
@@ -210,6 +210,7 @@ class Replicator {
   // Whether the follower still waits for this snapshot; notes how it goes.
   static bool IsWanted(const Install& install, MonotonicTime end, bool fails);
   void EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status);
+  static void AppendToLane(Follower& follower, ReplicationLane::Entry entry);
   // Sends what was kept for it.
   static void AppendHeld(Follower& follower);
   // Notes that a follower has everything up to `position`. REQUIRES: it streams, or changes lanes.
