@@ -178,8 +178,7 @@ absl::Status ReplicaReceiver::Take(const Received& received, Share& share) {
   PAWL_RETURN_IF_ERROR(CheckReign(*replica, view->routing.replicas(static_cast<int>(share.partition)).primary_since()));
   replica->addressed_epoch = std::max<uint64_t>(replica->addressed_epoch, header.epoch());
   // A learner with nothing takes nothing; nor does a replica in a newer role.
-  if (replica->partition == nullptr ||
-      (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
+  if (replica->partition == nullptr || (replica->role != ReplicaRole::kBackup && replica->role != ReplicaRole::kLearner)) {
     return absl::OkStatus();
   }
   Partition& partition = *replica->partition;
@@ -559,8 +558,8 @@ void ReplicaReceiver::EndReadBack() {
   reads_back_ = false;
 }
 
-void ReplicaReceiver::OnWentBack(const std::shared_ptr<Replica>& replica, const GoBackRequest& request,
-                                 CallContext context, RequestHandler::Reply reply) {
+void ReplicaReceiver::OnWentBack(const std::shared_ptr<Replica>& replica, const GoBackRequest& request, CallContext context,
+                                 RequestHandler::Reply reply) {
   spdlog::info("partition {} has gone back to change {}, the last one that its primary has too, from {}",
                request.partition(), request.index(), request.last_index());
   const ChangeMark mark{replica, request.index(), request.primary_since()};

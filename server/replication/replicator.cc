@@ -352,9 +352,8 @@ void Replicator::Match(const std::shared_ptr<Replica>& replica, Follower& follow
   request.set_last_index(last);
   request.set_last_term(terms.TermOf(last));
   MutexLock lock(mu_);
-  going_back_.push_back({{replica, {follower.node, follower.incarnation}, follower.attempt},
-                         follower.lane->address(),
-                         std::move(request)});
+  going_back_.push_back(
+      {{replica, {follower.node, follower.incarnation}, follower.attempt}, follower.lane->address(), std::move(request)});
 }
 
 Replicator::Attempt Replicator::WillAskLater(const std::shared_ptr<Replica>& replica, Follower& follower) {
