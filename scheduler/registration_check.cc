@@ -28,7 +28,20 @@ absl::Status CheckAddress(const std::string& address) {
   return absl::OkStatus();
 }
 
+absl::Status CheckProtocol(const RegisterRequest& request, ProtocolRange own) {
+  const std::string version =
+      request.version().empty() ? "of an unknown version" : BoundedText(request.version(), kMaxVersionBytes);
+  return CommonProtocol({request.oldest_protocol(), request.newest_protocol()},
+                        absl::StrCat("the process that registers (Pawl ", version, ")"), own)
+      .status();
+}
+
 }  // namespace
+
+absl::Status CheckServerProtocol(const RegisterRequest& request) {
+  if (request.role() != SERVER_ROLE) return absl::OkStatus();
+  return CheckProtocol(request, {.oldest = kOldestServerProtocol});
+}
 
 absl::Status CheckRegistration(const RegisterRequest& request) {
   if (request.role() != SERVER_ROLE && request.role() != WORKER_ROLE && request.role() != CLIENT_ROLE) {
@@ -38,16 +51,7 @@ absl::Status CheckRegistration(const RegisterRequest& request) {
   if (request.process_nonce() == 0) {
     return absl::InvalidArgumentError("process_nonce is 0; choose one at random, once a process");
   }
-  if (const absl::Status status =
-          CommonProtocol({request.oldest_protocol(), request.newest_protocol()},
-                         absl::StrCat("the process that registers (Pawl ",
-                                      request.version().empty() ? "of an unknown version"
-                                                                : BoundedText(request.version(), kMaxVersionBytes),
-                                      ")"))
-              .status();
-      !status.ok()) {
-    return status;
-  }
+  PAWL_RETURN_IF_ERROR(CheckProtocol(request, ProtocolRange()));
   if (request.version().size() > kMaxVersionBytes || HasControlCharacters(request.version())) {
     return absl::InvalidArgumentError(
         absl::StrCat("version is longer than ", kMaxVersionBytes, " bytes or has control characters"));

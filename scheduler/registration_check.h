@@ -19,6 +19,9 @@ inline constexpr size_t kMaxZoneBytes = 64;
 // address at which others can reach the server. INVALID_ARGUMENT names the field.
 absl::Status CheckRegistration(const RegisterRequest& request);
 
+// OK unless it is a server that cannot replicate to the servers of this version: UNIMPLEMENTED, naming both ranges.
+absl::Status CheckServerProtocol(const RegisterRequest& request);
+
 }  // namespace pawl
 
 #endif  // PAWL_SCHEDULER_REGISTRATION_CHECK_H_

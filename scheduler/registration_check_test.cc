@@ -47,6 +47,20 @@ TEST(RegistrationCheckTest, AProcessOfAnotherProtocolIsRefusedNamingBothRanges) 
   EXPECT_TRUE(Refused(request));
 }
 
+TEST(RegistrationCheckTest, AServerThatCannotReplicateToTheOthersIsRefused) {
+  for (const Role role : {SERVER_ROLE, WORKER_ROLE, CLIENT_ROLE}) {
+    RegisterRequest request = Of(role);
+    const bool is_server = role == SERVER_ROLE;
+    EXPECT_EQ(absl::IsUnimplemented(CheckServerProtocol(request)), is_server) << "it names none";
+    request.set_oldest_protocol(1);
+    request.set_newest_protocol(kOldestServerProtocol - 1);
+    EXPECT_EQ(absl::IsUnimplemented(CheckServerProtocol(request)), is_server);
+    EXPECT_TRUE(CheckRegistration(request).ok());
+    request.set_newest_protocol(kOldestServerProtocol);
+    EXPECT_TRUE(CheckServerProtocol(request).ok());
+  }
+}
+
 TEST(RegistrationCheckTest, OthersMustReachAServerAtItsAddress) {
   for (const char* address :
        {"", "host", ":80", "host:0", "host:65536", "host:x", "0.0.0.0:80", "[::]:80", "ho\nst:80", "\x1b[2J:80"}) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client_lib/rpc/grpc_status.h"
+#include "scheduler/registration_check.h"
 
 namespace pawl {
 namespace {
@@ -68,6 +69,9 @@ grpc::ServerUnaryReactor* Park(Coordinator* coordinator, Ticket (Coordinator::*m
 
 grpc::ServerUnaryReactor* SchedulerService::Register(grpc::CallbackServerContext* context, const RegisterRequest* request,
                                                      RegisterResponse* response) {
+  if (absl::Status status = CheckServerProtocol(*request); !status.ok()) {
+    return AnswerNow(context, absl::StatusOr<RegisterResponse>(std::move(status)), response);
+  }
   return Park(coordinator_, &Coordinator::Register, context, request, response);
 }
 

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client_lib/base/mutex.h"
+#include "client_lib/base/version.h"
 #include "client_lib/job/job_file.h"
 #include "client_lib/rpc/grpc_settings.h"
 #include "grpcpp/grpcpp.h"
@@ -160,6 +161,7 @@ class ServiceTest : public testing::Test {
     request.set_process_nonce(nonce);
     request.set_address(address);
     request.set_description(absl::StrCat("host pid ", nonce));
+    request.set_newest_protocol(kNewestProtocol);
     const auto response = Call(&Scheduler::Stub::Register, request);
     EXPECT_TRUE(response.ok()) << response.status();
     HeartbeatRequest beat;

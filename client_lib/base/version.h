@@ -18,9 +18,11 @@ inline constexpr char kVersion[] = "0.1.0";
 
 // Of the messages between the processes of a job. A change that an older process would misunderstand raises the newest; what
 // a process need not understand any more raises the oldest. 1 is also what a peer speaks that names none. 2: servers compare
-// their logs by terms (ReplicaPosition.follows_since); all servers of a job are of one version.
+// their logs by terms (ReplicaPosition.follows_since).
 inline constexpr uint32_t kOldestProtocol = 1;
 inline constexpr uint32_t kNewestProtocol = 2;
+// Of a server: with one of an older protocol the others cannot replicate.
+inline constexpr uint32_t kOldestServerProtocol = 2;
 
 struct ProtocolRange {
   uint32_t oldest = kOldestProtocol;

@@ -68,7 +68,7 @@ class NodeLink::State : public std::enable_shared_from_this<State> {
     attempts->request = std::move(request);
     attempts->request.set_process_nonce(process_nonce_);
     attempts->request.set_version(kVersion);
-    attempts->request.set_oldest_protocol(kOldestProtocol);
+    attempts->request.set_oldest_protocol(attempts->request.role() == SERVER_ROLE ? kOldestServerProtocol : kOldestProtocol);
     attempts->request.set_newest_protocol(kNewestProtocol);
     attempts->deadline = deadline;
     auto answer = std::make_shared<Registered>(std::move(done));

@@ -375,6 +375,16 @@ TEST_F(NodeLinkTest, ProtocolsAreToldAndASchedulerOfAnotherOneIsRefused) {
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
 }
 
+TEST_F(NodeLinkTest, AServerTellsASchedulerThatItNeedsServersOfItsProtocol) {
+  RegisterRequest request;
+  request.set_role(SERVER_ROLE);
+  auto registered = Register(request, MonotonicTime::max());
+  RegisterRequest sent;
+  ASSERT_TRUE(sent.ParseFromString(channel_.Take(kRegister).bytes));
+  EXPECT_EQ(sent.oldest_protocol(), kOldestServerProtocol);
+  EXPECT_EQ(sent.newest_protocol(), kNewestProtocol);
+}
+
 TEST_F(NodeLinkTest, TheLeaseCountsFromTheSendingOfWhatWasAnswered) {
   EXPECT_EQ(link_.lease_until(), MonotonicTime::min());
   auto registered = Register(RegisterRequest(), MonotonicTime::max());
