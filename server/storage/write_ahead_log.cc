@@ -83,7 +83,12 @@ void WriteAheadLog::Enqueue(QueuedRecord record) {
 void WriteAheadLog::Run() {
   std::vector<QueuedRecord> group;
   while (TakeGroup(group)) {
-    if (group.empty()) {
+    bool ends_segment = false;
+    {
+      MutexLock lock(mu_);
+      ends_segment = segment_ends_;
+    }
+    if (group.empty() && !ends_segment) {
       writer_.MarkSettled();
       marked_ = true;
       continue;
@@ -102,6 +107,7 @@ bool WriteAheadLog::TakeGroup(std::vector<QueuedRecord>& group) {
   MutexLock lock(mu_);
   while (queue_.empty()) {
     if (stopping_) return false;
+    if (segment_ends_) return true;
     const auto now = std::chrono::steady_clock::now();
     if (marked_) {
       changed_.WaitUntil(mu_, now + kSleep);
@@ -222,7 +228,10 @@ uint64_t WriteAheadLog::Released(uint32_t partition) const {
 
 void WriteAheadLog::EndSegment() {
   MutexLock lock(mu_);
+  // A log without a segment has none to end.
+  if (segments_.empty()) return;
   segment_ends_ = true;
+  changed_.NotifyAll();
 }
 
 absl::Status WriteAheadLog::Release(uint32_t partition, uint64_t index, LogPosition begun) {

@@ -111,7 +111,8 @@ class WriteAheadLog {
   std::vector<SegmentUse> Segments() const;
   // Up to which index the partition's log is not needed any more: that may be deleted at any time.
   uint64_t Released(uint32_t partition) const;
-  // What comes next goes into a new segment, so that the present one can be deleted once no partition needs it.
+  // Begins a new segment soon, also if nothing is appended, so that the present one can be deleted once no partition
+  // needs it.
   void EndSegment();
 
  private:

@@ -270,6 +270,21 @@ TEST_F(WriteAheadLogTest, SegmentsThatNobodyNeedsAreDeletedOldestFirst) {
   EXPECT_EQ(server_->partitions(), expected);
 }
 
+TEST_F(WriteAheadLogTest, ASegmentThatIsEndedGetsASuccessorThoughNothingIsAppended) {
+  Restart();
+  ASSERT_TRUE(server_->Append(1, "x"));
+  ASSERT_TRUE(server_->WaitDurable(1));
+  const uint64_t segments = server_->log().figures().segments;
+  server_->log().EndSegment();
+  EXPECT_TRUE(Eventually([&] { return server_->log().figures().segments == segments + 1; }));
+  ASSERT_TRUE(server_->Append(1, "y"));
+  ASSERT_TRUE(server_->WaitDurable(1));
+  EXPECT_EQ(server_->log().figures().segments, segments + 1);
+  const auto expected = server_->partitions();
+  Restart();
+  EXPECT_EQ(server_->partitions(), expected);
+}
+
 TEST_F(WriteAheadLogTest, AReleaseOfThePartitionBeforeItsDropReleasesNothingOfTheNextOne) {
   WriteAheadLogOptions options = StorageHarness::QuickOptions();
   options.segment_bytes = 500;

@@ -378,8 +378,6 @@ TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
   const auto found =
       cluster->WaitFor([](const GetStatusResponse& status) { return status.counters().files_damaged() == 1; }, kTimeout);
   ASSERT_TRUE(found.ok()) << found.status() << cluster->Log("server-0");
-  // The next change begins another segment.
-  ASSERT_TRUE((*client)->PushRows(*table, keys, gradients).ok());
   const auto repaired = cluster->WaitFor(
       [](const GetStatusResponse& status) { return status.counters().files_repaired() == 1; }, 3 * kTimeout);
   ASSERT_TRUE(repaired.ok()) << repaired.status() << cluster->Log("server-0");
@@ -398,7 +396,7 @@ TEST_F(DaemonTest, ABitThatRotsInTheLogOfARunningServerIsFoundAndReplaced) {
     return rows.ok();
   })) << rows.status();
   ASSERT_TRUE(rows.ok());
-  EXPECT_EQ(*rows, std::vector<float>(keys.size(), 2.0f));
+  EXPECT_EQ(*rows, std::vector<float>(keys.size(), 1.0f));
 }
 
 TEST_F(DaemonTest, ABitThatRotsInACheckpointOfARunningJobIsFoundAndAnotherCheckpointIsMade) {
