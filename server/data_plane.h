@@ -251,6 +251,8 @@ class DataPlane final : public RequestHandler {
   static absl::Status CheckIsAt(Replica& replica, uint64_t step) PAWL_REQUIRES(replica.mu);
   void OnAdvanced(const std::shared_ptr<Replica>& replica);
   void PrepareReport();
+  // Notes whether the log can be written, and says in the report if it cannot.
+  void WatchDisk(const View& view, HeartbeatRequest& report);
   // Of some of the primaries, in turn.
   void AddPartitionFigures(const View& view, HeartbeatRequest& report) PAWL_REQUIRES(report_mu_);
   // Half of the lease has gone by without an answer: it is time to ask backups for promises.

@@ -65,6 +65,7 @@ void DataPlane::PrepareReport() {
   *report.mutable_server() = Counters(/*may_be_old=*/true);
   const auto view = hosting_.view();
   report.set_routing_epoch(view->epoch);
+  WatchDisk(*view, report);
   if (replicator_ != nullptr) {
     for (const auto& replica : view->replicas) {
       if (replica != nullptr) replicator_->AddCaughtUp(*replica, report);
@@ -79,9 +80,15 @@ void DataPlane::PrepareReport() {
     for (SilentServer& server : replicator_->SilentFor(patience)) *report.add_silent() = std::move(server);
   }
   for (Takeover& takeover : hosting_.Takeovers()) *report.add_takeovers() = std::move(takeover);
+  MutexLock lock(report_mu_);
+  AddPartitionFigures(*view, report);
+  report_ = std::move(report);
+}
+
+void DataPlane::WatchDisk(const View& view, HeartbeatRequest& report) {
   bool waits_for_log = false;
   uint64_t durable = 0;
-  for (const auto& replica : view->replicas) {
+  for (const auto& replica : view.replicas) {
     if (replica == nullptr) continue;
     const ReplicaFigures last = replica->LastFigures();
     waits_for_log = waits_for_log || last.waits_for_log;
@@ -92,8 +99,6 @@ void DataPlane::PrepareReport() {
   MutexLock lock(report_mu_);
   disk_.Note(room, waits_for_log, durable, now);
   if (const auto failure = disk_.Failure(now)) *report.mutable_disk_failure() = *failure;
-  AddPartitionFigures(*view, report);
-  report_ = std::move(report);
 }
 
 void DataPlane::AddPartitionFigures(const View& view, HeartbeatRequest& report) {

@@ -225,6 +225,36 @@ TEST_F(CatchUpTest, OnlyWhatIsDurableIsReadFromTheLog) {
   EXPECT_EQ(EntriesSent(), (std::vector<uint64_t>{2, 3, 4, 5}));
 }
 
+// The follower may be the only one that this server can hand over to, and a snapshot needs no disk here.
+TEST_F(CatchUpTest, AReadThatTakesTooLongMakesASnapshot) {
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
+  ASSERT_EQ(log_->reads.size(), 1u);
+  clock_.Advance(kLogReadTimeout - std::chrono::seconds(1));
+  Heartbeat();
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+  clock_.Advance(std::chrono::seconds(1));
+  Heartbeat();
+  Heartbeat();
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+  AnswerRead(std::vector<StoredEntry>{Entry(2), Entry(3), Entry(4)});
+  EXPECT_TRUE(EntriesSent().empty()) << "too late";
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+}
+
+TEST_F(CatchUpTest, AReadFromADiskThatFailsIsGivenUpEarlier) {
+  log_->room = absl::ResourceExhaustedError("full");
+  Heartbeat();
+  clock_.Advance(kDiskFailureTold);
+  EXPECT_TRUE(Heartbeat().has_disk_failure());
+  AnswerPosition(/*log_index=*/1, /*follows_since=*/5, {{1, 1}});
+  ASSERT_EQ(log_->reads.size(), 1u);
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 0u);
+  clock_.Advance(kFailingLogReadTimeout);
+  Heartbeat();
+  Heartbeat();
+  EXPECT_EQ(transport_.CallsOf(Method::kInstallSnapshot), 1u);
+}
+
 // Otherwise a snapshot of the log's own takes the place of what is to be read next, again and again.
 TEST_F(CatchUpTest, TheLogKeepsWhatAFollowerIsAboutToGet) {
   EXPECT_TRUE(plane_->Hold(0).has_value());

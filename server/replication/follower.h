@@ -79,9 +79,9 @@ struct Follower {
   uint32_t failed_go_backs = 0;
   // kAsked, kGoingBack, kCatchingUp: the last change when it was asked, or that of its snapshot.
   uint64_t asked_at = 0;
-  // kCatchingUp: the first entry that is not on the lane, and whether it is being read.
+  // kCatchingUp: the first entry that is not on the lane, and if it is being read, since when.
   uint64_t next = 0;
-  bool reads = false;
+  std::optional<MonotonicTime> reads_since;
   // kGoingBack, kInstalling, kCatchingUp: which attempt.
   uint64_t attempt = 0;
   // kInstalling: when all of the snapshot will have arrived, by its rate so far; and whether the last try of a piece has

@@ -131,6 +131,7 @@ void Replica::NeedsSnapshot(Follower& follower) {
   follower.held.clear();
   follower.held_bytes = 0;
   follower.unread_bytes = 0;
+  follower.reads_since.reset();
   follower.attempt = 0;
   follower.install_end = MonotonicTime::max();
   follower.install_fails = false;

@@ -78,7 +78,7 @@ class HeldTransport final : public Transport {
 // A disk on which everything is durable at once, and that is told what to do meanwhile.
 class HeldLog final : public ChangeLog {
  public:
-  absl::Status CheckRoom(uint64_t) const override { return absl::OkStatus(); }
+  absl::Status CheckRoom(uint64_t) const override { return room; }
   void Append(uint32_t, uint64_t, uint64_t, const ByteView&, std::shared_ptr<const void>) override {}
   uint64_t DurableIndex(uint32_t) const override { return durable; }
   absl::Status AwaitDurable(uint32_t, uint64_t) const override { return absl::OkStatus(); }
@@ -111,6 +111,7 @@ class HeldLog final : public ChangeLog {
   std::function<void(uint32_t)> on_drop;
   std::function<void(HeldSnapshot)> on_store;
   std::vector<uint32_t> replaced;
+  absl::Status room;
   std::atomic<uint64_t> durable{~uint64_t{0}};
 };
 

@@ -262,7 +262,13 @@ void Replicator::AddCaughtUp(Replica& replica, HeartbeatRequest& request) {
   // A replica that is busy is told of the next time.
   if (!replica.mu.TryLock()) return;
   if (replica.HasDataAsPrimary()) {
-    for (const Follower& follower : replica.followers) {
+    const MonotonicDuration patience = request.has_disk_failure() ? kFailingLogReadTimeout : kLogReadTimeout;
+    for (Follower& follower : replica.followers) {
+      if (follower.reads_since.has_value() && clock_.Now() - *follower.reads_since >= patience) {
+        spdlog::warn("{} lacks the changes of partition {} from {} on, and the log does not answer: it gets a snapshot",
+                     follower.node, replica.index, follower.next);
+        replica.NeedsSnapshot(follower);
+      }
       if (follower.state == Follower::State::kNeedsSnapshot) WantSnapshot(replica.index);
       if (!follower.is_learner || !follower.HasCaughtUp() || clock_.LeaseNow() < replica.serves_from) continue;
       CaughtUpReplica& entry = *request.add_caught_up();
@@ -379,12 +385,12 @@ void Replicator::BeginCatchUp(const std::shared_ptr<Replica>& replica, Follower&
   follower.attempt = ++attempts_;
   follower.acked = index;
   follower.next = index + 1;
-  follower.reads = false;
+  follower.reads_since.reset();
   CatchUp(replica, follower);
 }
 
 void Replicator::CatchUp(const std::shared_ptr<Replica>& replica, Follower& follower) {
-  if (follower.reads) return;
+  if (follower.reads_since.has_value()) return;
   const uint64_t held_from = follower.held.empty() ? replica->partition->log_index() + 1 : follower.held.front().index;
   if (follower.next < held_from) {
     if (auto entries = tail_.Find(replica->index, follower.next, held_from - 1)) {
@@ -396,7 +402,7 @@ void Replicator::CatchUp(const std::shared_ptr<Replica>& replica, Follower& foll
       return NeedsSnapshot(*replica, follower);
     } else {
       if (follower.lane->BytesOf(replica->index) > kCatchUpChunkBytes) return;
-      follower.reads = true;
+      follower.reads_since = clock_.Now();
       // The tail has the entries after these. A disk that fails writes none of them, and the log waits for what it is asked.
       const uint64_t last =
           follower.next <= replica->durable_index ? std::min(replica->durable_index, held_from - 1) : held_from - 1;
@@ -438,7 +444,7 @@ void Replicator::OnEntriesRead(const Reading& reading, absl::StatusOr<std::vecto
     MutexLock lock(replica->mu);
     Follower* const follower = Find(reading.attempt, Follower::State::kCatchingUp);
     if (follower == nullptr) return;
-    follower->reads = false;
+    follower->reads_since.reset();
     size_t bytes = 0;
     if (entries.ok() && !entries->empty() && entries->front().index == follower->next) {
       if (reading.first == follower->found_index + 1) ++figures_.by_log;

@@ -39,6 +39,10 @@ inline constexpr std::chrono::milliseconds kMaxPieceRetryInterval{400};
 inline constexpr std::chrono::milliseconds kPieceTriesTimeout{8000};
 // Entries that a follower lacks are read from the log in pieces of so many bytes. One is on its lane and one is being read.
 inline constexpr size_t kCatchUpChunkBytes = kMaxLaneRequestBytes;
+// A read that takes longer is given up, and its follower gets a snapshot, which is made from memory: the disk does not
+// answer. The second one, where it is known to fail.
+inline constexpr std::chrono::seconds kLogReadTimeout{30};
+inline constexpr std::chrono::seconds kFailingLogReadTimeout{2};
 // After so many tries to go back a follower gets a snapshot.
 inline constexpr uint32_t kMaxGoBacks = 3;
 // A follower that was not reached, or that reads another replica back, is asked again after this.
@@ -126,9 +130,10 @@ class Replicator {
   // Nothing is sent or begun from now on; calls under way end by themselves.
   void Close();
 
-  // Tells of the replica's learners that have caught up, and begins anew with those that fell too far behind. Does nothing
-  // while somebody holds the replica's lock. Nobody has caught up while the primary before may still serve by this server's
-  // promise: a learner has given none, and could be made the primary and not wait for that.
+  // Tells of the replica's learners that have caught up, and begins anew with those that fell too far behind or for which
+  // the log is read for too long; `request` says whether the disk fails. Does nothing while somebody holds the replica's
+  // lock. Nobody has caught up while the primary before may still serve by this server's promise: a learner has given none,
+  // and could be made the primary and not wait for that.
   void AddCaughtUp(Replica& replica, HeartbeatRequest& request);
 
  private:

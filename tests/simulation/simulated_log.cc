@@ -15,6 +15,9 @@
 namespace pawl {
 namespace {
 
+// As ServerLog has it.
+constexpr std::chrono::seconds kDiskTimeout{30};
+
 struct Stored final : StoredSnapshot {
   uint64_t index = 0;
   std::string bytes;
@@ -156,7 +159,8 @@ absl::Status SimulatedLog::Truncate(uint32_t partition, uint64_t index) {
 }
 
 void SimulatedLog::ReadEntries(uint32_t partition, uint64_t first, uint64_t last, size_t max_bytes, EntriesRead done) {
-  ScheduleRead(std::make_shared<Read>(Read{partition, first, last, max_bytes, states_[partition].cuts, std::move(done)}));
+  ScheduleRead(std::make_shared<Read>(
+      Read{partition, first, last, max_bytes, states_[partition].cuts, std::move(done), loop_.elapsed() + kDiskTimeout}));
 }
 
 void SimulatedLog::ScheduleRead(std::shared_ptr<Read> read) {
@@ -165,6 +169,10 @@ void SimulatedLog::ScheduleRead(std::shared_ptr<Read> read) {
     const PartitionState& state = states_[read->partition];
     if (state.cuts != read->cuts) return read->done(absl::AbortedError("the log was cut"));
     if (state.last < read->last) return read->done(absl::NotFoundError("the log ends before that"));
+    if (state.durable < read->last && loop_.elapsed() >= read->deadline) {
+      return read->done(absl::UnavailableError("it is not written yet"));
+    }
+    // What is written is read from the disk, and that takes as long as the disk hangs.
     if (disk_.hangs || state.durable < read->last) return ScheduleRead(read);
     const SimulatedDisk::StoredPartition& stored = disk_.partitions[read->partition];
     if (read->first <= stored.snapshot_index || random_.Chance(0.05)) {

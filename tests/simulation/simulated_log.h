@@ -97,6 +97,8 @@ class SimulatedLog final : public NodeLog {
     size_t max_bytes = 0;
     uint64_t cuts = 0;
     EntriesRead done;
+    // For entries that are not written.
+    MonotonicDuration deadline{};
   };
 
   void Enqueue(Record record);
