@@ -36,7 +36,7 @@ class CheckpointRepairs {
   // Whether a checkpoint is wanted now. It stays so until one has completed or failed.
   bool IsDue(MonotonicTime now) const { return counts_.replaced < counts_.damaged && now >= next_; }
 
-  // A checkpoint in the job's folder has come to nothing, whoever wanted it.
+  // A checkpoint in the job's folder has failed, whatever it was requested for.
   void OnFailed(MonotonicTime now) {
     if (counts_.replaced < counts_.damaged) {
       next_ = now + GrowingPause(++failures_, kFirstRepairPause, kLongestRepairPause);

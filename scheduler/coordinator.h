@@ -321,7 +321,7 @@ class Coordinator {
   WorkerGroup group_ PAWL_GUARDED_BY(mu_);
   Evaluations evaluations_ PAWL_GUARDED_BY(mu_);
   Checkpoints checkpoints_ PAWL_GUARDED_BY(mu_);
-  // Not saved: whoever takes the job over finds the damaged files itself.
+  // Not saved: a scheduler that takes the job over finds the damaged files itself.
   CheckpointRepairs repairs_ PAWL_GUARDED_BY(mu_);
   // The checkpoint that the job has begun with.
   std::optional<StoredRestore> restore_ PAWL_GUARDED_BY(mu_);

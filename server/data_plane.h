@@ -188,8 +188,8 @@ class DataPlane final : public RequestHandler {
     std::vector<std::shared_ptr<WaitingCall>> ready;
   };
 
-  // Where the keys and values of a change lie. The log and the lanes keep the reservation too: whoever waits for them may
-  // give up before they are done. The tail does not, and counts the `bytes` of `owner` itself.
+  // Where the keys and values of a change lie. The log and the lanes keep the reservation too: a call that waits for them
+  // may end before they are done. The tail does not, and counts the `bytes` of `owner` itself.
   struct ChangeMemory {
     std::shared_ptr<const void> owner;
     size_t bytes = 0;

@@ -18,7 +18,7 @@ TEST_F(FailoverTest, ABackupGetsTheChangesThatItLacks) {
   EXPECT_EQ(question.entries_size(), 0);
   ASSERT_EQ(question.asks_position_size(), 1);
   EXPECT_EQ(question.asks_position(0), 0u);
-  // One of the new reign, meanwhile.
+  // Meanwhile, a change of the new term.
   Create().IgnoreError();
   AnswerPosition(/*log_index=*/1, /*follows_since=*/2, {{1, 1}});
   EXPECT_EQ(EntriesSent(), (std::vector<uint64_t>{2, 3, 4}));

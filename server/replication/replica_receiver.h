@@ -130,7 +130,7 @@ class ReplicaReceiver {
   // Reads the piece, unless it has come before.
   absl::Status TakePiece(const InstallSnapshotRequest& request, Arriving& snapshot);
   absl::Status CountBytes(Arriving& snapshot, size_t size);
-  // UNAVAILABLE: the replica is gone, or belongs to another primary's reign.
+  // UNAVAILABLE: the replica is gone, or follows another primary.
   static absl::Status CheckDurable(const ChangeMark& mark);
   absl::Status TakeSnapshot(const Hosting::View& view, const InstallSnapshotRequest& request);
   // What to answer if the replica need not, or must not, become what the snapshot says.

@@ -567,7 +567,7 @@ void Replicator::TakePosition(const Server& server, const ReplicaPosition& posit
       case Follower::State::kGoingBack:
         return;
       case Follower::State::kAsked:
-        // An answer to something else may be of a former reign.
+        // An answer to another request may be of a former term.
         if (!was_asked) return;
         Match(replica, *follower, position, after);
         break;

@@ -110,9 +110,12 @@ TEST_F(CatchUpTest, AServerThatWasTakenForDeadGetsWhatWasPushedMeanwhile) {
                              [](const NodeStatus& node) { return node.node() == "server-1" && node.gone(); });
         },
         kPatience);
-    EXPECT_TRUE(gone.ok()) << gone.status();
-    // Meanwhile the other one goes on alone.
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    ASSERT_TRUE(gone.ok()) << gone.status();
+    // The other server goes on alone.
+    const uint64_t applied = gone->counters().pushes_applied();
+    const auto pushed =
+        cluster.WaitFor([&](const auto& status) { return status.counters().pushes_applied() >= applied + 100; }, kPatience);
+    EXPECT_TRUE(pushed.ok()) << pushed.status();
   };
   RestartServer(away, counters);
   EXPECT_EQ(counters.snapshot_bytes_sent(), 0u);
