@@ -194,7 +194,8 @@ void Coordinator::NodesAreGone(const std::vector<Node>& nodes, const std::vector
   }
   // All at once: who died together may each be the one that comes back first.
   if (!servers.empty() && director_.placed()) {
-    const std::optional<std::string> loss = director_.ServersAreGone(servers, how_servers, nothing_yet(), running_.Now());
+    const std::optional<std::string> loss =
+        director_.ServersAreGone(servers, how_servers, dead, nothing_yet(), running_.Now());
     // The table is for those that are there; a restarted server is again.
     PlacementHasChanged(actions);
     if (loss.has_value()) FailJob(*loss, actions);

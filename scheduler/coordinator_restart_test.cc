@@ -357,7 +357,7 @@ TEST_F(RestartTest, EndedJobIsToldAgain) {
   Run(2, Job(2, 1, "durability: MEMORY"));
   ASSERT_TRUE((*CreateTable("w"))->ok());
   Kill("server-1");
-  Pass(seconds(2));
+  Pass(seconds(62));
   const std::string failure = Status().failure();
   // Somebody else dies after the end: where its replicas were does not matter any more.
   Kill("server-0");

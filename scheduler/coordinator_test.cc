@@ -368,7 +368,8 @@ TEST_F(CoordinatorTest, WorkerMayLeaveOnceItsWorkIsDone) {
 }
 
 TEST_F(CoordinatorTest, DeathOfAServerFailsTheJobByNameAndAnswersEverybody) {
-  Begin(absl::StrCat(kTraining, "durability: MEMORY"), 2, 1);
+  Begin(absl::StrCat(kTraining, "durability: MEMORY"), 2, 1,
+        [](Coordinator::Options& options) { options.recovery_timeout = milliseconds(0); });
   Join(SERVER_ROLE);
   const RegisterResponse victim = Join(SERVER_ROLE);
   const RegisterResponse worker = Join(WORKER_ROLE);
@@ -384,8 +385,8 @@ TEST_F(CoordinatorTest, DeathOfAServerFailsTheJobByNameAndAnswersEverybody) {
   Pass(milliseconds(150));
 
   const std::string failure =
-      "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s; partitions 1, 3, 5, 7 are nowhere else, and durability "
-      "is MEMORY";
+      "server-1 (host pid 2, s:2) died: no heartbeat for 1.1 s; partitions 1, 3, 5, 7 are nowhere else, and none of "
+      "those has come back within 0.0 s";
   EXPECT_EQ(Status().state(), FAILED);
   EXPECT_EQ(Status().failure(), failure);
   const absl::Status told = absl::FailedPreconditionError("the job has failed: " + failure);
@@ -468,7 +469,8 @@ TEST_F(CoordinatorTest, WorkerThatCannotGoOnFailsTheJobWithItsWords) {
 }
 
 TEST_F(CoordinatorTest, SchedulerThatDidNotRunDeclaresNobodyDeadForIt) {
-  Begin(absl::StrCat(kTraining, "durability: MEMORY"), 1, 1);
+  Begin(absl::StrCat(kTraining, "durability: MEMORY"), 1, 1,
+        [](Coordinator::Options& options) { options.recovery_timeout = milliseconds(0); });
   const RegisterResponse server = Join(SERVER_ROLE);
   ASSERT_TRUE((*CreateTable("w"))->ok());
   clock_.Advance(seconds(30));

@@ -26,11 +26,14 @@ const char* RoleWord(Role role) {
   }
 }
 
-// The number in a client's name; unset if it is no such name.
-std::optional<uint32_t> ClientNumber(const std::string& name) {
+// The number in the name of a node of that role, if it is below the limit; unset if it is no such name.
+std::optional<uint32_t> NumberInName(const std::string& name, Role role, uint32_t limit) {
+  const std::string prefix = absl::StrCat(RoleWord(role), "-");
   uint32_t number = 0;
-  const absl::string_view digits = absl::StripPrefix(name, "client-");
-  if (!absl::SimpleAtoi(digits, &number) || number >= kMaxClients || name != absl::StrCat("client-", number)) return {};
+  if (!absl::SimpleAtoi(absl::StripPrefix(name, prefix), &number) || number >= limit ||
+      name != absl::StrCat(prefix, number)) {
+    return std::nullopt;
+  }
   return number;
 }
 
@@ -105,13 +108,15 @@ absl::Status Membership::CheckRoom(Role role) const {
 absl::StatusOr<uint32_t> Membership::NextNumber(const RegisterRequest& request) {
   const Role role = request.role();
   PAWL_RETURN_IF_ERROR(CheckRoom(role));
-  if (role == SERVER_ROLE) return next_server_++;
   if (role == WORKER_ROLE) return next_worker_++;
-  // To the servers it is who it was: somebody else with its number would shut its pushes out.
-  if (const std::optional<uint32_t> former = ClientNumber(request.node());
+  // A node that was forgotten, or that an earlier scheduler knew whose state is lost, gets its number again. The data
+  // directory of a server has its name; another client with this one's number would shut its pushes out.
+  if (const std::optional<uint32_t> former =
+          NumberInName(request.node(), role, role == SERVER_ROLE ? next_server_ : kMaxClients);
       former.has_value() && request.job_id() == options_.job_id && !nodes_.contains({role, *former})) {
     return *former;
   }
+  if (role == SERVER_ROLE) return next_server_++;
   for (uint32_t tried = 0; tried < kMaxClients; ++tried) {
     const uint32_t number = next_client_;
     next_client_ = (next_client_ + 1) % kMaxClients;

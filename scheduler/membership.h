@@ -171,7 +171,7 @@ class Membership {
   // OK if the server, which has not been declared dead, can be replaced by the process.
   absl::Status CheckIsSilent(uint64_t newcomer, Node& server, MonotonicTime now) const;
   absl::Status CheckRoom(Role role) const;
-  // For a new node. A client that joins again gets the number that it had, if nobody has it.
+  // For a new node. A server or client that names itself by a number that no node has gets that number.
   absl::StatusOr<uint32_t> NextNumber(const RegisterRequest& request);
   void MarkGone(Node& node);
   void Forget(const std::string& name);

@@ -82,7 +82,7 @@ absl::Status CheckIsThisJob(const RebuildOptions& options, const std::vector<Reg
   return absl::OkStatus();
 }
 
-// Names of the servers that have every acknowledged push of the partition.
+// Names of the servers that have every push of the partition that was acknowledged by that routing.
 std::vector<std::string> InSync(const RoutingTable& routing, int partition) {
   std::vector<uint32_t> servers;
   if (routing.primary(partition) != kNoPrimary) servers.push_back(routing.primary(partition));
@@ -95,7 +95,39 @@ std::vector<std::string> InSync(const RoutingTable& routing, int partition) {
     if (server < static_cast<uint32_t>(routing.servers_size()))
       names.push_back(routing.servers(static_cast<int>(server)).node());
   }
+  if (servers.empty() && partition < routing.replicas_size()) {
+    const auto& away = routing.replicas(partition).last_in_sync();
+    names.assign(away.begin(), away.end());
+  }
   return names;
+}
+
+// Of one partition: how far a server's replica is.
+struct HeldReplica {
+  std::string server;
+  // The term and the index of its last change. Of two replicas the one with the larger pair has all acknowledged pushes, if
+  // one of them has.
+  std::pair<uint64_t, uint64_t> position;
+  // The server was started again after it had adopted its last routing, and does not know that routing any more.
+  bool restarted = false;
+};
+
+// Of those that were in sync by the newest routing that is known, the servers that may become primary. A server that was
+// restarted may have acted by a later routing, in which others were in sync no more: who is behind it is not trusted.
+std::vector<std::string> Candidates(const std::vector<std::string>& in_sync, const std::vector<HeldReplica>& held) {
+  const HeldReplica* ahead = nullptr;
+  for (const HeldReplica& replica : held) {
+    if (replica.restarted && (ahead == nullptr || replica.position > ahead->position)) ahead = &replica;
+  }
+  std::vector<std::string> candidates;
+  bool any_in_sync = false;
+  for (const HeldReplica& replica : held) {
+    if (std::find(in_sync.begin(), in_sync.end(), replica.server) == in_sync.end()) continue;
+    any_in_sync = true;
+    if (ahead == nullptr || replica.position >= ahead->position) candidates.push_back(replica.server);
+  }
+  if (any_in_sync && candidates.empty()) candidates.push_back(ahead->server);
+  return candidates;
 }
 
 std::vector<std::string> NotHeard(const RoutingTable& routing, const std::vector<RegisterRequest>& heard,
@@ -179,7 +211,16 @@ absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
 
 bool AllServersAreHeard(const std::vector<RegisterRequest>& heard, const absl::btree_set<std::string>& without) {
   const RegisterRequest* const newest = WithNewestRouting(heard);
-  return newest != nullptr && NotHeard(newest->held_job().routing(), heard, without).empty();
+  if (newest == nullptr || !NotHeard(newest->held_job().routing(), heard, without).empty()) return false;
+  // Of a partition that waits for its servers, one is enough.
+  const auto is_heard = [&](const std::string& server) {
+    return std::any_of(heard.begin(), heard.end(), [&](const RegisterRequest& one) { return one.node() == server; });
+  };
+  for (const PartitionReplicas& replicas : newest->held_job().routing().replicas()) {
+    const auto& away = replicas.last_in_sync();
+    if (!away.empty() && std::none_of(away.begin(), away.end(), is_heard)) return false;
+  }
+  return true;
 }
 
 absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const std::vector<RegisterRequest>& all_heard) {
@@ -207,9 +248,12 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
   for (const RegisterRequest& server : heard) {
     PAWL_ASSIGN_OR_RETURN(numbers[server.node()], NumberOf(server.node()));
   }
-  absl::btree_map<std::string, absl::btree_set<uint32_t>> held;  // partitions by server
+  absl::btree_map<uint32_t, std::vector<HeldReplica>> held;  // by partition
   for (const RegisterRequest& server : heard) {
-    for (const RecoveredReplica& replica : server.recovered()) held[server.node()].insert(replica.partition());
+    for (const RecoveredReplica& replica : server.recovered()) {
+      held[replica.partition()].push_back(
+          {server.node(), {replica.term(), replica.log_index()}, /*restarted=*/!server.has_held_job()});
+    }
   }
 
   SchedulerState state;
@@ -225,11 +269,8 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
   absl::btree_set<std::string> needed;
   for (int partition = 0; partition < routing.primary_size(); ++partition) {
     const std::vector<std::string> in_sync = InSync(routing, partition);
-    const bool is_held = std::any_of(in_sync.begin(), in_sync.end(), [&](const std::string& server) {
-      const auto found = held.find(server);
-      return found != held.end() && found->second.contains(static_cast<uint32_t>(partition));
-    });
-    if (!is_held) {
+    const std::vector<std::string> candidates = Candidates(in_sync, held[static_cast<uint32_t>(partition)]);
+    if (candidates.empty()) {
       missing.push_back(partition);
       needed.insert(in_sync.begin(), in_sync.end());
     }
@@ -239,9 +280,12 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
     set.set_leaving(kNoPrimary);
     set.set_primary_since(placement.epoch());
     if (partition < routing.replicas_size()) set.set_began(routing.replicas(partition).began());
-    for (const std::string& server : in_sync) {
-      set.add_last_in_sync(numbers.at(server));
-      set.add_keepers(numbers.at(server));
+    for (const std::string& server : candidates) set.add_last_in_sync(numbers.at(server));
+    // Others that were in sync keep what they have, as in any failover.
+    for (const auto& [name, number] : numbers) {
+      const bool keeps = std::find(in_sync.begin(), in_sync.end(), name) != in_sync.end() ||
+                         std::find(candidates.begin(), candidates.end(), name) != candidates.end();
+      if (keeps) set.add_keepers(number);
     }
     set.set_keepers_since(placement.epoch());
   }

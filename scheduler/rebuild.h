@@ -33,14 +33,16 @@ struct RebuildOptions {
   absl::btree_set<std::string> without;
 };
 
-// Whether every server that the newest routing names is in `heard` or in `without`, so that waiting brings nothing more.
+// Whether every server that the newest routing names is in `heard` or in `without`, and of each partition without a primary
+// a server that was in sync is in `heard`, so that waiting brings nothing more.
 bool AllServersAreHeard(const std::vector<RegisterRequest>& heard, const absl::btree_set<std::string>& without);
 
-// The state of the job that the servers hold. All of them count as gone and may return; of each partition, those in
-// sync by the newest routing table may become primary. Ranks are distributed again when the workers have joined; the
-// clocks are in the partitions. Evaluations, barriers, events and figures of the lost scheduler are not rebuilt.
+// The state of the job that the servers hold. All of them count as gone and may return; of each partition, those that were
+// in sync by the newest routing table may become primary, unless a server that was restarted is ahead of them. Ranks are
+// distributed again when the workers have joined; the clocks are in the partitions. Evaluations, barriers, events and
+// figures of the lost scheduler are not rebuilt.
 //
-// `heard`: the last registration of each server, in any order; those without held_job are ignored.
+// `heard`: the last registration of each server, in any order; those of other jobs than held_job's are ignored.
 // FAILED_PRECONDITION: no server holds a job, they hold several, or the job is not the one of `options`; a server that
 // the newest routing names was not heard, which may have been the only one in sync by a routing that no other has
 // adopted; or no server that was heard has an in-sync replica of some partitions. The message names them.

@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client_lib/base/clock.h"
 #include "client_lib/base/limits.h"
 #include "gmock/gmock.h"
@@ -108,6 +110,42 @@ TEST(RebuildTest, PartitionsThatNoServerHasAreNamedWithTheServersToStart) {
   EXPECT_EQ(state.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(state.status().message()), HasSubstr("partitions 2; start server-2 again"));
   EXPECT_EQ(RebuildState(Options(), {}).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(RebuildTest, ServersOfAPartitionThatWaitsAreKnownByTheRouting) {
+  // By then servers 0 and 5 were in sync, and both away.
+  RegisterRequest newest = Server(2, 9, {0});
+  RoutingTable& routing = *newest.mutable_held_job()->mutable_routing();
+  routing.set_primary(1, kNoPrimary);
+  routing.mutable_replicas(1)->add_last_in_sync("server-0");
+  routing.mutable_replicas(1)->add_last_in_sync("server-5");
+  routing.mutable_replicas(2)->clear_backups();
+  routing.mutable_replicas(2)->add_last_in_sync("server-5");
+  RegisterRequest returned = Server(5, 9, {1, 2});
+  returned.clear_held_job();
+  const auto state = RebuildState(Options(), {Server(0, 8, {0}), newest, returned});
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_THAT(LastInSync(*state, 1), ElementsAre(5));
+  EXPECT_THAT(LastInSync(*state, 2), ElementsAre(5));
+}
+
+TEST(RebuildTest, AReplicaBehindOneOfARestartedServerIsNotTrusted) {
+  const auto set_position = [](RegisterRequest& server, int replica, uint64_t term, uint64_t index) {
+    server.mutable_recovered(replica)->set_term(term);
+    server.mutable_recovered(replica)->set_log_index(index);
+  };
+  RegisterRequest living = Server(2, 9, {0, 2});
+  set_position(living, 0, 4, 100);
+  RegisterRequest restarted = Server(0, 9, {0, 1});
+  restarted.clear_held_job();
+  for (const auto& [term, index, in_sync] : std::vector<std::tuple<uint64_t, uint64_t, std::vector<uint32_t>>>{
+           {4, 101, {0}}, {5, 90, {0}}, {4, 100, {2, 0}}, {4, 99, {2, 0}}, {3, 200, {2, 0}}}) {
+    SCOPED_TRACE(absl::StrCat("the restarted server has term ", term, ", index ", index));
+    set_position(restarted, 0, term, index);
+    const auto state = RebuildState(Options(), {living, restarted});
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(LastInSync(*state, 0), in_sync);
+  }
 }
 
 TEST(RebuildTest, TablesAreCreatedAgain) {

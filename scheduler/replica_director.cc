@@ -49,7 +49,7 @@ void ReplicaDirector::PlaceFirst(const std::vector<const Node*>& servers, uint32
 }
 
 std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Node>& servers,
-                                                           const std::vector<std::string>& how, bool nothing_yet,
+                                                           const std::vector<std::string>& how, bool dead, bool nothing_yet,
                                                            MonotonicTime now) {
   if (!placed()) return std::nullopt;
   std::vector<ServerNumber> numbers;
@@ -75,7 +75,7 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   NoteRedundancy();
   if (waiting.empty()) return std::nullopt;
   const std::string loss = LossText(waiting, absl::StrJoin(texts, "; "));
-  if (!options_.durable && !nothing_yet) return absl::StrCat(loss, ", and durability is MEMORY");
+  if (!dead && !options_.durable && !nothing_yet) return absl::StrCat(loss, ", and durability is MEMORY");
   spdlog::warn("{}; waiting for them", loss);
   return std::nullopt;
 }

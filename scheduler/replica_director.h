@@ -76,8 +76,9 @@ class ReplicaDirector {
 
   // What the job fails with, or nothing. Each raises the epoch once it is placed.
   //
-  // The servers have died or left, at once; `how` says for each of them how. `nothing_yet`: as in RecoverServer.
-  std::optional<std::string> ServersAreGone(const std::vector<Node>& servers, const std::vector<std::string>& how,
+  // The servers have died, or left, all at the same time; `how` says for each server how. A dead server may come back with
+  // its data: with a log, or, whatever the durability, if it was only unreachable. `nothing_yet`: as in RecoverServer.
+  std::optional<std::string> ServersAreGone(const std::vector<Node>& servers, const std::vector<std::string>& how, bool dead,
                                             bool nothing_yet, MonotonicTime now);
   std::optional<std::string> ServerIsThere(const Node& server, std::vector<uint32_t> recovered, bool nothing_yet);
 

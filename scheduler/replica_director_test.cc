@@ -44,7 +44,8 @@ class ReplicaDirectorTest : public testing::Test {
 
 TEST_F(ReplicaDirectorTest, FailoverLosesNothingAndSaysNothing) {
   ReplicaDirector director = Placed(2, 2, /*durable=*/false);
-  EXPECT_FALSE(director.ServersAreGone({Server(0)}, {"died"}, /*nothing_yet=*/false, clock_.Now()).has_value());
+  EXPECT_FALSE(
+      director.ServersAreGone({Server(0)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now()).has_value());
   EXPECT_EQ(director.epoch(), 2u);
   EXPECT_EQ(director.primaries_since(), 2u);
   EXPECT_TRUE(director.EveryPartitionHasAPrimary());
@@ -52,16 +53,27 @@ TEST_F(ReplicaDirectorTest, FailoverLosesNothingAndSaysNothing) {
   EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
 }
 
-TEST_F(ReplicaDirectorTest, WithoutALogTheLastReplicaIsLostAtOnce) {
+TEST_F(ReplicaDirectorTest, WithoutALogTheLastReplicaIsLostWhenItsServerLeaves) {
   ReplicaDirector director = Placed(2, 1, /*durable=*/false);
-  EXPECT_EQ(*director.ServersAreGone({Server(1)}, {"died: no heartbeat for 1.1 s"}, /*nothing_yet=*/false, clock_.Now()),
-            "server-1 died: no heartbeat for 1.1 s; partitions 1, 3, 5, 7, 9, 11 are nowhere else, "
-            "and durability is MEMORY");
+  EXPECT_EQ(*director.ServersAreGone({Server(1)}, {"left"}, /*dead=*/false, /*nothing_yet=*/false, clock_.Now()),
+            "server-1 left; partitions 1, 3, 5, 7, 9, 11 are nowhere else, and durability is MEMORY");
+}
+
+TEST_F(ReplicaDirectorTest, UnreachableServersAreWaitedForWithoutALogToo) {
+  ReplicaDirector director = Placed(2, 1, /*durable=*/false);
+  const std::vector<std::string> how(2, "died: no heartbeat for 1.1 s");
+  EXPECT_FALSE(
+      director.ServersAreGone({Server(0), Server(1)}, how, /*dead=*/true, /*nothing_yet=*/false, clock_.Now()).has_value());
+  clock_.Advance(seconds(10));
+  EXPECT_FALSE(director.ServerIsThere(Server(1), {1, 3, 5, 7, 9, 11}, /*nothing_yet=*/false).has_value());
+  EXPECT_FALSE(director.ServerIsThere(Server(0), {0, 2, 4, 6, 8, 10}, /*nothing_yet=*/false).has_value());
+  EXPECT_TRUE(director.EveryPartitionHasAPrimary());
 }
 
 TEST_F(ReplicaDirectorTest, HolderIsWaitedForSoLong) {
   ReplicaDirector director = Placed(2, 1);
-  EXPECT_FALSE(director.ServersAreGone({Server(1)}, {"died"}, /*nothing_yet=*/false, clock_.Now()).has_value());
+  EXPECT_FALSE(
+      director.ServersAreGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now()).has_value());
   EXPECT_FALSE(director.EveryPartitionHasAPrimary());
   clock_.Advance(seconds(10));
   EXPECT_FALSE(director.CheckRecovery(clock_.Now()).has_value());
@@ -75,7 +87,7 @@ TEST_F(ReplicaDirectorTest, HolderIsWaitedForSoLong) {
 
 TEST_F(ReplicaDirectorTest, HolderThatComesBackWithoutItsPartitionsIsNamed) {
   ReplicaDirector director = Placed(2, 1);
-  director.ServersAreGone({Server(1)}, {"was restarted"}, /*nothing_yet=*/false, clock_.Now());
+  director.ServersAreGone({Server(1)}, {"was restarted"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
   EXPECT_EQ(*director.ServerIsThere(Server(1), {1, 3, 5, 9, 11}, /*nothing_yet=*/false),
             "server-1 was restarted; partition 7 is nowhere else, and it has come back without them");
 }
@@ -90,7 +102,7 @@ TEST_F(ReplicaDirectorTest, CaughtUpReportOfAnotherLifeIsIgnored) {
     request.set_address(absl::StrCat("s:", i + 1));
     ASSERT_TRUE(membership.Register(request, clock_.Now()).ok());
   }
-  director.ServersAreGone({Server(1)}, {"died"}, /*nothing_yet=*/false, clock_.Now());
+  director.ServersAreGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
   for (const Node* node : membership.Present(SERVER_ROLE)) director.Confirm(*node, director.epoch());
   ASSERT_TRUE(director.Step(membership.Present(SERVER_ROLE), true, clock_.Now()));
   ASSERT_TRUE(director.placement().partitions[0].Learns(1));
@@ -218,7 +230,7 @@ INSTANTIATE_TEST_SUITE_P(WithAndWithoutData, SettlingTest, testing::Bool());
 
 TEST_F(ReplicaDirectorTest, RestoredPlacementIsTheSameAndWaitsAnew) {
   ReplicaDirector director = Placed(3, 1);
-  director.ServersAreGone({Server(1)}, {"died"}, /*nothing_yet=*/false, clock_.Now());
+  director.ServersAreGone({Server(1)}, {"died"}, /*dead=*/true, /*nothing_yet=*/false, clock_.Now());
   clock_.Advance(seconds(9));
   ReplicaDirector::Options options;
   options.partitions = 12;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 
 namespace pawl {
 
@@ -60,6 +61,8 @@ RoutingTable MakeRoutingTable(uint64_t job_id, const Placement& placement, const
       if (const auto it = indices.find(keeper); it != indices.end()) replicas.add_keepers(it->second);
     }
     replicas.set_confirm_since(set.confirm_since);
+    if (set.primary != kNoServer) continue;
+    for (const ServerNumber server : set.last_in_sync) replicas.add_last_in_sync(absl::StrCat("server-", server));
   }
   return table;
 }

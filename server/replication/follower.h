@@ -19,8 +19,8 @@ namespace pawl {
 // partition are slowed before they reach it (push_brake.h), unless the follower does not move: then it gets another
 // snapshot.
 inline constexpr size_t kMaxLearnerBacklogBytes = size_t{256} << 20;
-// Of a large partition it is half of its parameters instead, up to this. The slabs that a snapshot holds are given back
-// while it travels, so both together take less than the partition.
+// Of a large partition it is the size of its parameters instead, up to this. The slabs that a snapshot holds are given back
+// while it travels and the backlog grows, so both together take no more than the partition.
 inline constexpr size_t kMaxLargeLearnerBacklogBytes = size_t{1} << 30;
 // Of these in memory, where there is a log; the log has the others.
 inline constexpr size_t kMaxHeldBytes = size_t{64} << 20;

@@ -23,7 +23,7 @@ inline constexpr double kUnbrakedShare = 0.25;
 // Pushes fill the backlog up to this share while the snapshot travels; the rest is for those already under way.
 inline constexpr double kSnapshotShare = 0.875;
 // Of the rate at which a learner takes its backlog, pushes get this share, so that it ends.
-inline constexpr double kPushShare = 0.5;
+inline constexpr double kPushShare = 0.8;
 // A brake never asks for less than this rate: the refusal at the bound does the rest.
 inline constexpr double kLeastPushBytesPerS = 4 << 20;
 // How fast a learner takes its backlog before that was seen.

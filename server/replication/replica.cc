@@ -86,8 +86,8 @@ bool Replica::FollowerNeedsLog() const {
 }
 
 size_t Replica::MaxLearnerBacklog() const {
-  const uint64_t half = partition == nullptr ? 0 : partition->parameter_bytes() / 2;
-  return std::clamp<uint64_t>(half, limits.max_backlog_bytes, limits.max_large_backlog_bytes);
+  const uint64_t bytes = partition == nullptr ? 0 : partition->parameter_bytes();
+  return std::clamp<uint64_t>(bytes, limits.max_backlog_bytes, limits.max_large_backlog_bytes);
 }
 
 size_t Replica::BacklogOf(const Follower& follower) const {

@@ -18,21 +18,27 @@
 #include "spdlog/spdlog.h"
 
 namespace pawl {
+namespace {
+
+// A snapshot that is ahead of its rate by less goes on at once.
+constexpr std::chrono::milliseconds kLeastPause{5};
+
+}  // namespace
 
 // One snapshot on its way to one follower.
 struct Replicator::Install {
   Attempt attempt;
   std::string address;
   uint64_t primary_since = 0;
+  // Its Read under `mu`.
   HeldSnapshot snapshot;
   // Of its last change.
   uint64_t log_term = 0;
   MonotonicTime began;
-  // The piece under way, which is sent again if it fails, and where in the snapshot it begins; the checksum of all up to its
-  // end.
+  // The piece under way, which is sent again if it fails, and where in the snapshot it begins; whether it is the last one;
+  // the checksum of all up to its end.
   std::string piece;
-  // Read and not sent: sections end where they end.
-  std::string ahead;
+  bool is_last = false;
   uint64_t offset = 0;
   uint32_t crc = 0;
   MonotonicTime piece_sent;
@@ -42,13 +48,30 @@ struct Replicator::Install {
 
   void NextPiece(size_t size) {
     offset += piece.size();
-    if (ahead.size() < size && !snapshot.at_end()) snapshot.Read(size - ahead.size(), ahead);
-    piece = ahead.substr(0, size);
-    ahead.erase(0, piece.size());
+    {
+      MutexLock lock(mu);
+      Read(size);
+      piece = ahead.substr(0, size);
+      ahead.erase(0, piece.size());
+      is_last = snapshot.at_end() && ahead.empty();
+    }
     crc = Crc32c(crc, piece.data(), piece.size());
     failed_tries = 0;
   }
-  bool IsLastPiece() const { return snapshot.at_end() && ahead.empty(); }
+  // While the piece before is on its way, and perhaps when it has been answered.
+  void ReadAhead(size_t size) {
+    MutexLock lock(mu);
+    Read(size);
+  }
+
+ private:
+  void Read(size_t size) PAWL_REQUIRES(mu) {
+    if (ahead.size() < size && !snapshot.at_end()) snapshot.Read(size - ahead.size(), ahead);
+  }
+
+  Mutex mu;
+  // Read and not sent: sections end where they end.
+  std::string ahead PAWL_GUARDED_BY(mu);
 };
 
 Replicator::Replicator(const ReplicatorOptions& options, Transport& transport, const Clock& clock, const EntryTail& tail,
@@ -697,6 +720,7 @@ void Replicator::SendNextPiece(const std::shared_ptr<Install>& install) {
   install->NextPiece(options_.snapshot_piece_bytes);
   install->first_try = clock_.Now();
   SendPiece(install);
+  install->ReadAhead(options_.snapshot_piece_bytes);
 }
 
 void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
@@ -708,7 +732,7 @@ void Replicator::SendPiece(const std::shared_ptr<Install>& install) {
   request.set_log_term(install->log_term);
   request.set_offset(install->offset);
   request.set_data(install->piece);
-  request.set_last(install->IsLastPiece());
+  request.set_last(install->is_last);
   request.set_crc32c(install->crc);
   const MonotonicDuration timeout =
       kSnapshotPieceDeadline +
@@ -730,7 +754,7 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
     pace_.OnPiece(bytes, install->piece_sent, now);
     figures_.snapshot_bytes += bytes;
   }
-  if (install->IsLastPiece()) return EndInstall(install, status);
+  if (install->is_last) return EndInstall(install, status);
   // All of it will have arrived when the rest has taken as long as its share.
   const double sent = static_cast<double>(install->offset + bytes);
   const double rest = std::max(0.0, static_cast<double>(install->snapshot.approximate_bytes()) - sent);
@@ -744,13 +768,16 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
   {
     MutexLock lock(mu_);
     if (is_limited_) {
-      const double rate = pace_.bytes_per_s();
+      // While pushes wait for the snapshot, it does not make room for them.
+      const double rate = install->attempt.replica->brakes.load(std::memory_order_relaxed)
+                              ? static_cast<double>(options_.repair_bytes_per_s)
+                              : pace_.bytes_per_s();
       next_piece_ = std::max(next_piece_, now) +
                     std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(bytes) / rate));
       pause = next_piece_ - now;
     }
   }
-  if (pause < std::chrono::milliseconds(1)) return SendNextPiece(install);
+  if (pause < kLeastPause) return SendNextPiece(install);
   transport_.After(pause, [this, install, end = now + left] {
     // Its server may be gone meanwhile.
     if (!IsWanted(*install, end, /*fails=*/false)) {
@@ -772,7 +799,7 @@ void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install, const ab
   }
   // The last piece is answered only when the follower has written all of the snapshot down. From then on it
   // answers quickly: its tries count from the first answer.
-  if (install->failed_tries == 0 && install->IsLastPiece()) install->first_try = now;
+  if (install->failed_tries == 0 && install->is_last) install->first_try = now;
   const MonotonicDuration pause = GrowingPause(++install->failed_tries, kSnapshotRetryInterval, kMaxPieceRetryInterval);
   if (!may_pass || now + pause - install->first_try > kPieceTriesTimeout) return EndInstall(install, status);
   if (!IsWanted(*install, MonotonicTime::max(), /*fails=*/true)) return EndInstall(install, status);

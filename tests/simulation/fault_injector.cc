@@ -232,7 +232,7 @@ void FaultInjector::CutNetwork() {
   const bool is_server =
       site >= SimulatedCluster::SiteOfServer(0) && site < SimulatedCluster::SiteOfServer(cluster_.servers());
   const int server = site - SimulatedCluster::SiteOfServer(0);
-  // The scheduler's silence takes all the leases, but harms nobody.
+  // A scheduler that hears no server takes all of them for dead; none has lost anything.
   if (is_server && !MayDisturbServer(server)) return;
   std::vector<std::pair<int, int>> cuts;
   const uint64_t direction = random_.Below(3);
@@ -240,11 +240,6 @@ void FaultInjector::CutNetwork() {
   const int peer = static_cast<int>(random_.Below(static_cast<uint64_t>(sites)));
   for (int other = 0; other < sites; ++other) {
     if (other == site || (!from_all && other != peer)) continue;
-    // With MEMORY nobody but this server may be taken for dead.
-    if (!is_server && schedule_.durability == MEMORY && other >= SimulatedCluster::SiteOfServer(0) &&
-        other < SimulatedCluster::SiteOfServer(cluster_.servers()) && site == kSchedulerSite) {
-      continue;
-    }
     if (direction != 1) cuts.emplace_back(site, other);
     if (direction != 2) cuts.emplace_back(other, site);
   }
@@ -277,6 +272,14 @@ bool FaultInjector::IsRedundant() {
 bool FaultInjector::IsAdopted(const RoutingTable& routing) {
   for (int server = 0; server < cluster_.servers(); ++server) {
     if (cluster_.server(server) == nullptr || cluster_.server(server)->data_plane().epoch() != routing.epoch()) return false;
+  }
+  return true;
+}
+
+bool FaultInjector::AllHaveTheTable() {
+  for (int server = 0; server < cluster_.servers(); ++server) {
+    const std::optional<HeldJob> held = cluster_.server(server)->data_plane().Held();
+    if (!held.has_value() || held->tables().empty()) return false;
   }
   return true;
 }
@@ -338,14 +341,10 @@ void FaultInjector::CopyDisk() {
 void FaultInjector::LoseSchedulerState() {
   const std::optional<RoutingTable> routing = cluster_.scheduler().ToldRouting();
   if (!routing.has_value()) return;
-  // A partition is nowhere before its first servers have heard of it.
-  has_begun_ |= IsAdopted(*routing);
+  // Before there is a table a server may come back without a partition and has lost nothing; a scheduler that rebuilds its
+  // state cannot tell, and refuses.
+  has_begun_ |= IsAdopted(*routing) && AllHaveTheTable();
   if (!has_begun_) return;
-  // A routing says who is in sync, except where all of these are away (README.md).
-  for (int partition = 0; partition < routing->primary_size(); ++partition) {
-    const bool has_primary = routing->primary(partition) < static_cast<uint32_t>(routing->servers_size());
-    if (!has_primary && routing->replicas(partition).backups().empty()) return;
-  }
   bool is_adopted = false;
   for (int server = 0; server < cluster_.servers(); ++server) {
     is_adopted |= cluster_.server(server) != nullptr && cluster_.server(server)->data_plane().epoch() == routing->epoch();

@@ -59,6 +59,8 @@ class FaultInjector {
   bool IsRedundant();
   // All servers act by what the scheduler tells.
   bool IsAdopted(const RoutingTable& routing);
+  // REQUIRES: IsAdopted.
+  bool AllHaveTheTable();
   void StartSchedulerIn(MonotonicDuration high);
   void PauseLife(const std::shared_ptr<Life>& life);
   void SuspendMachine(const std::shared_ptr<Life>& life, MachineClock& clock);
