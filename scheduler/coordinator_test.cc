@@ -374,7 +374,7 @@ TEST_F(CoordinatorTest, DeathOfAServerFailsTheJobByNameAndAnswersEverybody) {
   const RegisterResponse victim = Join(SERVER_ROLE);
   const RegisterResponse worker = Join(WORKER_ROLE);
   ASSERT_TRUE((*CreateTable("w"))->ok());
-  const auto routing = GetRouting(1);
+  const auto routing = GetRouting(100);
   const auto barrier = Barrier(worker, 2, 0);
   const auto evaluation = Report(worker, 0, 1, true);
   servers_.Hold();

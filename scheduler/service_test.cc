@@ -330,7 +330,7 @@ TEST_F(ServiceTest, DeathOfAServerIsNamedToEverybodyWhoWaits) {
   table.mutable_table()->set_row_width(4);
   ASSERT_TRUE(Call(&Scheduler::Stub::CreateTable, table).ok());
   GetRoutingRequest newer;
-  newer.set_newer_than_epoch(1);
+  newer.set_newer_than_epoch(100);
   auto routing = Begin(&Scheduler::Stub::GetRouting, newer);
   auto assignment = Begin(&Scheduler::Stub::GetAssignment, From<GetAssignmentRequest>(worker));
   auto barrier_request = From<BarrierRequest>(worker);
