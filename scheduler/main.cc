@@ -255,9 +255,12 @@ absl::Status RebuildAndStore(const CoordinatorOptions& options, const HostPort& 
   const auto timeout = std::chrono::seconds(absl::GetFlag(FLAGS_rebuild_timeout_s));
   spdlog::info("rebuilding the state: waiting for servers, {} s at most", timeout.count());
   const std::vector<std::string> dead = absl::GetFlag(FLAGS_rebuild_without);
-  Rebuild rebuild(
-      {.job = options.job, .servers = options.servers, .workers = options.workers, .without = {dead.begin(), dead.end()}},
-      timeout, Clock::Real().Now());
+  Rebuild rebuild({.job = options.job,
+                   .servers = options.servers,
+                   .workers = options.workers,
+                   .without = {dead.begin(), dead.end()},
+                   .unix_ms = options.unix_ms()},
+                  timeout, Clock::Real().Now());
   std::vector<RegisterRequest> heard = listener->Heard();
   std::optional<absl::StatusOr<SchedulerState>> rebuilt = rebuild.Poll(heard, Clock::Real().Now());
   while (!rebuilt.has_value()) {

@@ -48,6 +48,11 @@ absl::Status CheckHeld(const std::string& node, const HeldJob& held) {
   return absl::InvalidArgumentError(absl::StrCat(node, " knows an epoch or incarnation ", largest, ", which no job has"));
 }
 
+// Larger than any epoch or incarnation of the job's, of which `known` is the largest that is known.
+uint64_t NeverGivenOut(uint64_t known, uint64_t unix_ms) {
+  return std::max(known + kRebuildGap, unix_ms * kEpochsInAMillisecond);
+}
+
 // Null if no server holds a job.
 const RegisterRequest* WithNewestRouting(const std::vector<RegisterRequest>& heard) {
   const RegisterRequest* newest = nullptr;
@@ -143,7 +148,7 @@ std::vector<std::string> NotHeard(const RoutingTable& routing, const std::vector
 
 // Of each server that the routing names or that was heard. `heard`: of this job.
 StoredMembership RebuiltMembership(const RoutingTable& routing, const std::vector<RegisterRequest>& heard,
-                                   const absl::btree_map<std::string, uint32_t>& numbers) {
+                                   const absl::btree_map<std::string, uint32_t>& numbers, uint64_t unix_ms) {
   StoredMembership membership;
   uint64_t last_incarnation = 0;
   uint32_t next_server = 0;
@@ -180,7 +185,7 @@ StoredMembership RebuiltMembership(const RoutingTable& routing, const std::vecto
     node->set_registration(std::max<uint64_t>(server.registration(), 1) - 1);
     node->set_address(server.address());
   }
-  membership.set_last_incarnation(last_incarnation + kRebuildGap);
+  membership.set_last_incarnation(NeverGivenOut(last_incarnation, unix_ms));
   membership.set_next_server(next_server + kRebuildNumberGap);
   membership.set_next_worker(kRebuildNumberGap);
   return membership;
@@ -262,9 +267,9 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
   state.set_servers(options.servers);
   state.set_workers(options.workers);
   state.set_state(STARTING);
-  *state.mutable_membership() = RebuiltMembership(routing, heard, numbers);
+  *state.mutable_membership() = RebuiltMembership(routing, heard, numbers, options.unix_ms);
   StoredPlacement& placement = *state.mutable_placement();
-  placement.set_epoch(routing.epoch() + kRebuildGap);
+  placement.set_epoch(NeverGivenOut(routing.epoch(), options.unix_ms));
   std::vector<int> missing;
   absl::btree_set<std::string> needed;
   for (int partition = 0; partition < routing.primary_size(); ++partition) {

@@ -18,9 +18,11 @@
 
 namespace pawl {
 
-// Epochs and incarnations of a rebuilt state begin this far beyond the largest that a server knows: the lost
-// scheduler may have given out later ones to nodes that are gone.
+// Epochs and incarnations of a rebuilt state begin at least this far beyond the largest that a server knows, and not before
+// this many for each millisecond of Unix time: the lost scheduler may have given out larger ones to nodes that are gone, the
+// more so if its state was rebuilt too. All stay below 2^53, which every reader of JSON takes.
 inline constexpr uint64_t kRebuildGap = uint64_t{1} << 32;
+inline constexpr uint64_t kEpochsInAMillisecond = 1024;
 // Numbers of nodes likewise: they are part of names.
 inline constexpr uint32_t kRebuildNumberGap = 1000;
 
@@ -31,6 +33,7 @@ struct RebuildOptions {
   uint32_t workers = 0;
   // Servers that the operator says are dead: the state is made without their word.
   absl::btree_set<std::string> without;
+  uint64_t unix_ms = 0;
 };
 
 // Whether every server that the newest routing names is in `heard` or in `without`, and of each partition without a primary

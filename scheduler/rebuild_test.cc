@@ -92,6 +92,13 @@ TEST(RebuildTest, NothingThatTheLostSchedulerGaveOutIsGivenOutAgain) {
   EXPECT_GE(state->membership().last_incarnation(), 20 + kRebuildGap);
   EXPECT_GE(state->placement().epoch(), 9 + kRebuildGap);
   EXPECT_GE(state->membership().next_server(), 3 + kRebuildNumberGap);
+  // Nor what another rebuilt scheduler gave out of which no server knows any more.
+  RebuildOptions later = Options();
+  later.unix_ms = 1'800'000'000'000;
+  const auto again = RebuildState(later, {Server(0, 8, {0, 1}), Server(2, 9, {0, 2})});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->placement().epoch(), later.unix_ms * kEpochsInAMillisecond);
+  EXPECT_EQ(again->membership().last_incarnation(), later.unix_ms * kEpochsInAMillisecond);
   EXPECT_EQ(state->tables().last_id(), 4u);
 }
 

@@ -60,7 +60,6 @@ SimulatedCluster::SimulatedCluster(EventLoop& loop, SimulatedNetwork& network, S
       options_(std::move(options)),
       scheduler_(loop, network, random, options_,
                  {.is_dead_for_good = [this](const std::string& node) { return !IsThere(node); },
-                  .is_running = [this](const std::string& node) { return IsRunning(node); },
                   .any_server_has_routing = [this] { return AnyServerHasRouting(); }}),
       servers_(options_.servers + 1) {
   for (int server = 0; server < servers(); ++server) {
@@ -161,11 +160,6 @@ bool SimulatedCluster::IsThere(const std::string& node) const {
     return (server.node != nullptr && server.node->node() == node) ||
            (server.disk.identity.has_value() && server.disk.identity->node() == node);
   });
-}
-
-bool SimulatedCluster::IsRunning(const std::string& node) const {
-  return std::any_of(servers_.begin(), servers_.end() - 1,
-                     [&](const ServerProcess& server) { return server.node != nullptr && server.node->node() == node; });
 }
 
 uint64_t SimulatedCluster::SumOver(uint64_t (DataPlane::*count)() const) const {

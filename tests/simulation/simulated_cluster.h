@@ -75,7 +75,6 @@ class SimulatedCluster {
   CatchUps catch_ups() const;
   // Some process has the name or will have it, by its disk.
   bool IsThere(const std::string& node) const;
-  bool IsRunning(const std::string& node) const;
   bool AnyServerHasRouting() const;
   // Pushes that waited, or were to come again, for the sake of learners.
   uint64_t pushes_delayed() const { return pushes_delayed_ + SumOver(&DataPlane::pushes_delayed); }

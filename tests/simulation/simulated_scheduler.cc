@@ -26,6 +26,8 @@ constexpr std::chrono::minutes kNever{60};
 // Short, so that it ends also while servers are away.
 constexpr std::chrono::seconds kRebuildTimeout{2};
 constexpr std::chrono::milliseconds kRestartPause{300};
+// Some day in 2027.
+constexpr uint64_t kUnixMsAtBegin = 1'800'000'000'000;
 
 // What an error message names after `label`, up to the next blank or semicolon, separated by `separator`.
 std::vector<std::string> NamedAfter(const std::string& message, const std::string& label, const char* separator) {
@@ -158,6 +160,8 @@ void SimulatedScheduler::StartRebuild() {
   options.job = options_.job;
   options.servers = static_cast<uint32_t>(options_.servers);
   options.without = {rebuild_without_.begin(), rebuild_without_.end()};
+  options.unix_ms =
+      kUnixMsAtBegin + static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::milliseconds>(loop_.elapsed()).count());
   process_->rebuild = std::make_unique<Rebuild>(std::move(options), kRebuildTimeout, clock_->Now());
   TickRebuild();
 }
@@ -201,10 +205,13 @@ void SimulatedScheduler::OnRefusal(const absl::Status& why) {
     refused_for_good_ = true;
     return;
   }
-  // All servers that were in sync are away, and one of them is still to be started again.
+  // All servers that were in sync are away, and one of them is still to be heard.
   const std::vector<std::string> wanted = NamedAfter(message.substr(0, message.find(" again")), "; start ", " or ");
-  const bool some_return = std::any_of(wanted.begin(), wanted.end(), [this](const std::string& node) {
-    return !world_.is_running(node) && !world_.is_dead_for_good(node);
+  const std::vector<RegisterRequest> heard = process_->census.Heard();
+  const bool some_return = std::any_of(wanted.begin(), wanted.end(), [&](const std::string& node) {
+    const bool is_heard =
+        std::any_of(heard.begin(), heard.end(), [&](const RegisterRequest& one) { return one.node() == node; });
+    return !is_heard && !world_.is_dead_for_good(node);
   });
   if (!lost.empty() && !some_return) {
     violation_ = absl::StrCat("the scheduler does not go on (", message, "), though servers have all partitions but ",

@@ -51,8 +51,6 @@ class SimulatedScheduler {
   struct World {
     // Neither a process nor a disk of that name is left.
     std::function<bool(const std::string& node)> is_dead_for_good;
-    // A process lives that is that node.
-    std::function<bool(const std::string& node)> is_running;
     // A process lives that has adopted a routing.
     std::function<bool()> any_server_has_routing;
   };
