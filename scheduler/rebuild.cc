@@ -50,7 +50,8 @@ absl::Status CheckHeld(const std::string& node, const HeldJob& held) {
 
 // Larger than any epoch or incarnation of the job's, of which `known` is the largest that is known.
 uint64_t NeverGivenOut(uint64_t known, uint64_t unix_ms) {
-  return std::max(known + kRebuildGap, unix_ms * kEpochsInAMillisecond);
+  const uint64_t by_clock = unix_ms * kEpochsInAMillisecond;
+  return by_clock > known ? by_clock : known + kRebuildGap;
 }
 
 // Null if no server holds a job.
@@ -118,11 +119,15 @@ struct HeldReplica {
 };
 
 // Of those that were in sync by the newest routing that is known, the servers that may become primary. A server that was
-// restarted may have acted by a later routing, in which others were in sync no more: who is behind it is not trusted.
-std::vector<std::string> Candidates(const std::vector<std::string>& in_sync, const std::vector<HeldReplica>& held) {
+// restarted may have acted by a later routing, with another primary and others in sync: who is behind such a one is not
+// trusted. What it has of `primary_since`, the term of that newest routing, or of an earlier term tells nothing: the primary
+// has it too, or it was never acknowledged, and a living primary has acknowledged more since it registered.
+std::vector<std::string> Candidates(const std::vector<std::string>& in_sync, uint64_t primary_since,
+                                    const std::vector<HeldReplica>& held) {
   const HeldReplica* ahead = nullptr;
   for (const HeldReplica& replica : held) {
-    if (replica.restarted && (ahead == nullptr || replica.position > ahead->position)) ahead = &replica;
+    if (!replica.restarted || replica.position.first <= primary_since) continue;
+    if (ahead == nullptr || replica.position > ahead->position) ahead = &replica;
   }
   std::vector<std::string> candidates;
   bool any_in_sync = false;
@@ -135,13 +140,23 @@ std::vector<std::string> Candidates(const std::vector<std::string>& in_sync, con
   return candidates;
 }
 
+// The servers that may have data by that routing or a later one: those that were there, and those that partitions wait for.
+absl::btree_set<std::string> Named(const RoutingTable& routing) {
+  absl::btree_set<std::string> names;
+  for (const ServerAddress& server : routing.servers()) names.insert(server.node());
+  for (const PartitionReplicas& replicas : routing.replicas()) {
+    names.insert(replicas.last_in_sync().begin(), replicas.last_in_sync().end());
+  }
+  return names;
+}
+
 std::vector<std::string> NotHeard(const RoutingTable& routing, const std::vector<RegisterRequest>& heard,
                                   const absl::btree_set<std::string>& without) {
   std::vector<std::string> missing;
-  for (const ServerAddress& server : routing.servers()) {
-    const auto is = [&](const RegisterRequest& request) { return request.node() == server.node(); };
-    if (without.contains(server.node()) || std::any_of(heard.begin(), heard.end(), is)) continue;
-    missing.push_back(server.node());
+  for (const std::string& server : Named(routing)) {
+    const auto is = [&](const RegisterRequest& request) { return request.node() == server; };
+    if (without.contains(server) || std::any_of(heard.begin(), heard.end(), is)) continue;
+    missing.push_back(server);
   }
   return missing;
 }
@@ -174,6 +189,10 @@ StoredMembership RebuiltMembership(const RoutingTable& routing, const std::vecto
     StoredNode& node = add(server.node(), server.incarnation());
     node.set_address(server.address());
     nodes[server.node()] = &node;
+  }
+  // Those that partitions wait for.
+  for (const auto& [name, number] : numbers) {
+    if (!nodes.contains(name)) nodes[name] = &add(name, ++last_incarnation);
   }
   for (const RegisterRequest& server : heard) {
     StoredNode*& node = nodes[server.node()];
@@ -216,16 +235,7 @@ absl::StatusOr<StoredTables> Tables(const std::vector<RegisterRequest>& heard) {
 
 bool AllServersAreHeard(const std::vector<RegisterRequest>& heard, const absl::btree_set<std::string>& without) {
   const RegisterRequest* const newest = WithNewestRouting(heard);
-  if (newest == nullptr || !NotHeard(newest->held_job().routing(), heard, without).empty()) return false;
-  // Of a partition that waits for its servers, one is enough.
-  const auto is_heard = [&](const std::string& server) {
-    return std::any_of(heard.begin(), heard.end(), [&](const RegisterRequest& one) { return one.node() == server; });
-  };
-  for (const PartitionReplicas& replicas : newest->held_job().routing().replicas()) {
-    const auto& away = replicas.last_in_sync();
-    if (!away.empty() && std::none_of(away.begin(), away.end(), is_heard)) return false;
-  }
-  return true;
+  return newest != nullptr && NotHeard(newest->held_job().routing(), heard, without).empty();
 }
 
 absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const std::vector<RegisterRequest>& all_heard) {
@@ -247,8 +257,8 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
                      " again, or, if dead for good, add --rebuild_without=", absl::StrJoin(silent, ",")));
   }
   absl::btree_map<std::string, uint32_t> numbers;
-  for (const ServerAddress& server : routing.servers()) {
-    PAWL_ASSIGN_OR_RETURN(numbers[server.node()], NumberOf(server.node()));
+  for (const std::string& server : Named(routing)) {
+    PAWL_ASSIGN_OR_RETURN(numbers[server], NumberOf(server));
   }
   for (const RegisterRequest& server : heard) {
     PAWL_ASSIGN_OR_RETURN(numbers[server.node()], NumberOf(server.node()));
@@ -274,7 +284,9 @@ absl::StatusOr<SchedulerState> RebuildState(const RebuildOptions& options, const
   absl::btree_set<std::string> needed;
   for (int partition = 0; partition < routing.primary_size(); ++partition) {
     const std::vector<std::string> in_sync = InSync(routing, partition);
-    const std::vector<std::string> candidates = Candidates(in_sync, held[static_cast<uint32_t>(partition)]);
+    const std::vector<std::string> candidates =
+        Candidates(in_sync, partition < routing.replicas_size() ? routing.replicas(partition).primary_since() : 0,
+                   held[static_cast<uint32_t>(partition)]);
     if (candidates.empty()) {
       missing.push_back(partition);
       needed.insert(in_sync.begin(), in_sync.end());

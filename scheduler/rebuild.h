@@ -18,9 +18,9 @@
 
 namespace pawl {
 
-// Epochs and incarnations of a rebuilt state begin at least this far beyond the largest that a server knows, and not before
-// this many for each millisecond of Unix time: the lost scheduler may have given out larger ones to nodes that are gone, the
-// more so if its state was rebuilt too. All stay below 2^53, which every reader of JSON takes.
+// Epochs and incarnations of a rebuilt state begin at so many for each millisecond of Unix time: the lost scheduler may have
+// given out some that no server knows any more, the more so if its state was rebuilt too. If a server knows larger ones, the
+// clock is not to be trusted, and they begin this far beyond. All stay below 2^53, which every reader of JSON takes.
 inline constexpr uint64_t kRebuildGap = uint64_t{1} << 32;
 inline constexpr uint64_t kEpochsInAMillisecond = 1024;
 // Numbers of nodes likewise: they are part of names.
@@ -36,14 +36,14 @@ struct RebuildOptions {
   uint64_t unix_ms = 0;
 };
 
-// Whether every server that the newest routing names is in `heard` or in `without`, and of each partition without a primary
-// a server that was in sync is in `heard`, so that waiting brings nothing more.
+// Whether every server that the newest routing names, as present or as in sync when it went, is in `heard` or in `without`,
+// so that waiting brings nothing more.
 bool AllServersAreHeard(const std::vector<RegisterRequest>& heard, const absl::btree_set<std::string>& without);
 
 // The state of the job that the servers hold. All of them count as gone and may return; of each partition, those that were
-// in sync by the newest routing table may become primary, unless a server that was restarted is ahead of them. Ranks are
-// distributed again when the workers have joined; the clocks are in the partitions. Evaluations, barriers, events and
-// figures of the lost scheduler are not rebuilt.
+// in sync by the newest routing table may become primary, unless a server that was restarted has changes of a later term
+// than that routing's. Ranks are distributed again when the workers have joined; the clocks are in the partitions.
+// Evaluations, barriers, events and figures of the lost scheduler are not rebuilt.
 //
 // `heard`: the last registration of each server, in any order; those of other jobs than held_job's are ignored.
 // FAILED_PRECONDITION: no server holds a job, they hold several, or the job is not the one of `options`; a server that

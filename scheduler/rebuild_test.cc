@@ -134,19 +134,24 @@ TEST(RebuildTest, ServersOfAPartitionThatWaitsAreKnownByTheRouting) {
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_THAT(LastInSync(*state, 1), ElementsAre(5));
   EXPECT_THAT(LastInSync(*state, 2), ElementsAre(5));
+  EXPECT_GE(state->membership().next_server(), 6 + kRebuildNumberGap);
+  // It may have become primary by a routing that no other server has adopted.
+  const auto refused = RebuildState(Options(), {Server(0, 8, {0, 1}), newest});
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--rebuild_without=server-5"));
 }
 
-TEST(RebuildTest, AReplicaBehindOneOfARestartedServerIsNotTrusted) {
+TEST(RebuildTest, AReplicaBehindALaterTermIsNotTrusted) {
   const auto set_position = [](RegisterRequest& server, int replica, uint64_t term, uint64_t index) {
     server.mutable_recovered(replica)->set_term(term);
     server.mutable_recovered(replica)->set_log_index(index);
   };
   RegisterRequest living = Server(2, 9, {0, 2});
+  living.mutable_held_job()->mutable_routing()->mutable_replicas(0)->set_primary_since(4);
   set_position(living, 0, 4, 100);
   RegisterRequest restarted = Server(0, 9, {0, 1});
   restarted.clear_held_job();
   for (const auto& [term, index, in_sync] : std::vector<std::tuple<uint64_t, uint64_t, std::vector<uint32_t>>>{
-           {4, 101, {0}}, {5, 90, {0}}, {4, 100, {2, 0}}, {4, 99, {2, 0}}, {3, 200, {2, 0}}}) {
+           {5, 90, {0}}, {4, 101, {2, 0}}, {4, 99, {2, 0}}, {3, 200, {2, 0}}}) {
     SCOPED_TRACE(absl::StrCat("the restarted server has term ", term, ", index ", index));
     set_position(restarted, 0, term, index);
     const auto state = RebuildState(Options(), {living, restarted});

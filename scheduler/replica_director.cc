@@ -60,6 +60,7 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   if (!RemoveServers(numbers, Unsettled(now), placement_)) ++placement_.epoch;
   for (const ServerNumber server : numbers) settled_from_.erase(server);
   std::vector<uint32_t> waiting;
+  bool some_may_return = dead;
   std::set<std::string> texts;
   for (size_t i = 0; i < servers.size(); ++i) how_gone_[numbers[i]] = absl::StrCat(NodeText(servers[i]), " ", how[i]);
   ForgetHowOthersWent();
@@ -67,7 +68,11 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
     const ReplicaSet& set = placement_.partitions[partition];
     if (!set.Waits() || !waiting_since_.emplace(partition, now).second) continue;
     waiting.push_back(partition);
-    for (const ServerNumber server : set.last_in_sync) texts.insert(HowGone(server));
+    for (const ServerNumber server : set.last_in_sync) {
+      texts.insert(HowGone(server));
+      // Others have only been silent.
+      some_may_return = some_may_return || std::find(numbers.begin(), numbers.end(), server) == numbers.end();
+    }
   }
   spdlog::warn("routing: epoch {} without {}", epoch(),
                absl::StrJoin(numbers, ", ", [](std::string* out, uint32_t n) { absl::StrAppend(out, "server-", n); }));
@@ -75,7 +80,7 @@ std::optional<std::string> ReplicaDirector::ServersAreGone(const std::vector<Nod
   NoteRedundancy();
   if (waiting.empty()) return std::nullopt;
   const std::string loss = LossText(waiting, absl::StrJoin(texts, "; "));
-  if (!dead && !options_.durable && !nothing_yet) return absl::StrCat(loss, ", and durability is MEMORY");
+  if (!some_may_return && !options_.durable && !nothing_yet) return absl::StrCat(loss, ", and durability is MEMORY");
   spdlog::warn("{}; waiting for them", loss);
   return std::nullopt;
 }

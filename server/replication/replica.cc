@@ -110,7 +110,10 @@ std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime 
     if (!IsBraked(follower)) continue;
     const size_t backlog = BacklogOf(follower);
     if (static_cast<double>(backlog) <= kUnbrakedShare * static_cast<double>(bound)) continue;
-    if (backlog + bytes > bound) return std::nullopt;
+    if (backlog + bytes > bound) {
+      pushes_waited_at = now;
+      return std::nullopt;
+    }
     const double its_rate =
         follower.state == Follower::State::kInstalling
             ? PushRateDuringInstall(backlog, bound, now, follower.install_end, limits.least_push_bytes_per_s)
@@ -122,7 +125,9 @@ std::optional<MonotonicDuration> Replica::BrakePush(size_t bytes, MonotonicTime 
     brakes = false;
     return MonotonicDuration::zero();
   }
-  return brake.Take(bytes, *rate, now);
+  const std::optional<MonotonicDuration> delay = brake.Take(bytes, *rate, now);
+  if (!delay.has_value() || *delay > MonotonicDuration::zero()) pushes_waited_at = now;
+  return delay;
 }
 
 void Replica::NeedsSnapshot(Follower& follower) {

@@ -101,6 +101,8 @@ struct Replica {
   // Some learner may lack so much that BrakePush slows pushes. Set under `mu`.
   std::atomic<bool> brakes{false};
   PushBrake brake PAWL_GUARDED_BY(mu);
+  // When BrakePush last delayed or refused a push.
+  MonotonicTime pushes_waited_at PAWL_GUARDED_BY(mu) = MonotonicTime::min();
   // Of a primary: to be taken; null if there is none.
   std::shared_ptr<const Cut> cut PAWL_GUARDED_BY(mu);
 

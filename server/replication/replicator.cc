@@ -22,6 +22,7 @@ namespace {
 
 // A snapshot that is ahead of its rate by less goes on at once.
 constexpr std::chrono::milliseconds kLeastPause{5};
+constexpr std::chrono::milliseconds kPushesWaitedLately{500};
 
 }  // namespace
 
@@ -761,7 +762,8 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
   const auto left = std::chrono::duration_cast<MonotonicDuration>((now - install->began) * (rest / sent));
   // Then a follower with a log writes all of it down before it answers: for about as long, where the disk is no faster.
   const auto written = install->attempt.replica->logs ? now - install->began + left : MonotonicDuration::zero();
-  if (!IsWanted(*install, now + left + written, /*fails=*/false)) {
+  bool pushes_wait = false;
+  if (!IsWanted(*install, now + left + written, /*fails=*/false, &pushes_wait)) {
     return EndInstall(install, absl::AbortedError("the follower needs no snapshot any more"));
   }
   MonotonicDuration pause = MonotonicDuration::zero();
@@ -769,9 +771,7 @@ void Replicator::OnPiece(const std::shared_ptr<Install>& install, const absl::St
     MutexLock lock(mu_);
     if (is_limited_) {
       // While pushes wait for the snapshot, it does not make room for them.
-      const double rate = install->attempt.replica->brakes.load(std::memory_order_relaxed)
-                              ? static_cast<double>(options_.repair_bytes_per_s)
-                              : pace_.bytes_per_s();
+      const double rate = pushes_wait ? static_cast<double>(options_.repair_bytes_per_s) : pace_.bytes_per_s();
       next_piece_ = std::max(next_piece_, now) +
                     std::chrono::nanoseconds(static_cast<int64_t>(1e9 * static_cast<double>(bytes) / rate));
       pause = next_piece_ - now;
@@ -810,12 +810,16 @@ void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install, const ab
   });
 }
 
-bool Replicator::IsWanted(const Install& install, MonotonicTime end, bool fails) {
+bool Replicator::IsWanted(const Install& install, MonotonicTime end, bool fails, bool* pushes_wait) {
   MutexLock lock(install.attempt.replica->mu);
   Follower* const follower = Find(install.attempt, Follower::State::kInstalling);
   if (follower == nullptr) return false;
   follower->install_end = end;
   follower->install_fails = fails;
+  if (pushes_wait != nullptr) {
+    const MonotonicTime waited_at = install.attempt.replica->pushes_waited_at;
+    *pushes_wait = waited_at != MonotonicTime::min() && clock_.Now() - waited_at < kPushesWaitedLately;
+  }
   return true;
 }
 

@@ -212,8 +212,9 @@ class Replicator {
   void SendPiece(const std::shared_ptr<Install>& install);
   void OnPiece(const std::shared_ptr<Install>& install, const absl::Status& status);
   void OnPieceFailed(const std::shared_ptr<Install>& install, const absl::Status& status);
-  // Whether the follower still waits for this snapshot; notes how it goes.
-  static bool IsWanted(const Install& install, MonotonicTime end, bool fails);
+  // Whether the follower still waits for this snapshot; notes how it goes. `pushes_wait`, unless null: whether pushes are
+  // slowed for it.
+  bool IsWanted(const Install& install, MonotonicTime end, bool fails, bool* pushes_wait = nullptr);
   void EndInstall(const std::shared_ptr<Install>& install, const absl::Status& status);
   static void AppendToLane(Follower& follower, ReplicationLane::Entry entry);
   // Sends what was kept for it.

@@ -345,11 +345,6 @@ void FaultInjector::LoseSchedulerState() {
   // state cannot tell, and refuses.
   has_begun_ |= IsAdopted(*routing) && AllHaveTheTable();
   if (!has_begun_) return;
-  bool is_adopted = false;
-  for (int server = 0; server < cluster_.servers(); ++server) {
-    is_adopted |= cluster_.server(server) != nullptr && cluster_.server(server)->data_plane().epoch() == routing->epoch();
-  }
-  if (!is_adopted) return;
   Note("the scheduler is killed, and its state is lost");
   ++state_losses_;
   cluster_.scheduler().LoseState();
