@@ -92,6 +92,11 @@ class MessengerTest : public testing::Test {
     return addresses;
   }
 
+  // Calls under way keep the messenger, which keeps those that wait for their turn.
+  void TearDown() override {
+    while (!transport_.calls.empty()) transport_.EndFirst(absl::InvalidArgumentError("the test is over"));
+  }
+
   SimulatedClock clock_;
   HeldTransport transport_;
   Router router_{7};

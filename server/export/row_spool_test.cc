@@ -44,7 +44,7 @@ class RowSpoolTest : public testing::Test {
         });
     EXPECT_TRUE(merged.ok()) << merged;
     std::vector<uint64_t> merged_keys(keys.size() / sizeof(uint64_t));
-    std::memcpy(merged_keys.data(), keys.data(), keys.size());
+    if (!keys.empty()) std::memcpy(merged_keys.data(), keys.data(), keys.size());
     std::string expected(merged_keys.size() * width * sizeof(float), '\0');
     ReadRows(width, merged_keys, expected.data());
     EXPECT_TRUE(rows == expected);

@@ -341,8 +341,7 @@ void Replicator::AppendHeld(Follower& follower) {
   follower.held_bytes = 0;
 }
 
-Follower* Replicator::Find(const Attempt& attempt, Follower::State state) {
-  Replica& replica = *attempt.replica;
+Follower* Replicator::Find(Replica& replica, const Attempt& attempt, Follower::State state) {
   Follower* const follower = replica.FindFollower(attempt.server.first, attempt.server.second);
   const bool is_present =
       replica.HasDataAsPrimary() && follower != nullptr && follower->attempt == attempt.number && follower->state == state;
@@ -396,7 +395,7 @@ void Replicator::AskLater(Attempt attempt) {
   transport_.After(kGoBackRetryInterval, [this, attempt = std::move(attempt)] {
     {
       MutexLock lock(attempt.replica->mu);
-      Follower* const follower = Find(attempt, Follower::State::kAsked);
+      Follower* const follower = Find(*attempt.replica, attempt, Follower::State::kAsked);
       if (follower == nullptr) return;
       follower->lane->AskPosition(attempt.replica->index);
     }
@@ -466,7 +465,7 @@ void Replicator::OnEntriesRead(const Reading& reading, absl::StatusOr<std::vecto
   const std::shared_ptr<Replica>& replica = reading.attempt.replica;
   {
     MutexLock lock(replica->mu);
-    Follower* const follower = Find(reading.attempt, Follower::State::kCatchingUp);
+    Follower* const follower = Find(*replica, reading.attempt, Follower::State::kCatchingUp);
     if (follower == nullptr) return;
     follower->reads_since.reset();
     size_t bytes = 0;
@@ -508,7 +507,7 @@ bool Replicator::SendGoBack(WaitingGoBack waiting) {
   uint64_t bytes;
   {
     MutexLock lock(attempt.replica->mu);
-    if (Find(attempt, Follower::State::kGoingBack) == nullptr) return false;
+    if (Find(*attempt.replica, attempt, Follower::State::kGoingBack) == nullptr) return false;
     bytes = attempt.replica->partition->parameter_bytes();
   }
   *waiting.request.mutable_header() = events_.header();
@@ -532,7 +531,7 @@ void Replicator::OnWentBack(const Attempt& attempt, uint64_t index, const absl::
   std::optional<Attempt> asks_later;
   {
     MutexLock lock(replica->mu);
-    if (Follower* const follower = Find(attempt, Follower::State::kGoingBack)) {
+    if (Follower* const follower = Find(*replica, attempt, Follower::State::kGoingBack)) {
       if (status.ok()) {
         ++figures_.by_going_back;
         BeginCatchUp(replica, *follower, index);
@@ -812,7 +811,7 @@ void Replicator::OnPieceFailed(const std::shared_ptr<Install>& install, const ab
 
 bool Replicator::IsWanted(const Install& install, MonotonicTime end, bool fails, bool* pushes_wait) {
   MutexLock lock(install.attempt.replica->mu);
-  Follower* const follower = Find(install.attempt, Follower::State::kInstalling);
+  Follower* const follower = Find(*install.attempt.replica, install.attempt, Follower::State::kInstalling);
   if (follower == nullptr) return false;
   follower->install_end = end;
   follower->install_fails = fails;
@@ -833,7 +832,7 @@ void Replicator::EndInstall(const std::shared_ptr<Install>& install, const absl:
   bool again = false;
   {
     MutexLock lock(replica->mu);
-    if (Follower* const follower = Find(install->attempt, Follower::State::kInstalling)) {
+    if (Follower* const follower = Find(*replica, install->attempt, Follower::State::kInstalling)) {
       if (status.ok()) {
         ++figures_.by_snapshot;
         follower->failed_installs = 0;

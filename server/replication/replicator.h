@@ -197,7 +197,8 @@ class Replicator {
   bool SendGoBack(WaitingGoBack waiting);
   void OnWentBack(const Attempt& attempt, uint64_t index, const absl::Status& status);
   // Null if the attempt is not the present one any more, or the follower is not in `state`.
-  static Follower* Find(const Attempt& attempt, Follower::State state) PAWL_REQUIRES(attempt.replica->mu);
+  // `replica`: the attempt's.
+  static Follower* Find(Replica& replica, const Attempt& attempt, Follower::State state) PAWL_REQUIRES(replica.mu);
   void OnFailure(const Server& server, const absl::Status& status);
   // The follower gets kAsked, and is asked where it is by AskLater, which is called without locks.
   Attempt WillAskLater(const std::shared_ptr<Replica>& replica, Follower& follower) PAWL_REQUIRES(replica->mu);

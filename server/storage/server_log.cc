@@ -180,7 +180,7 @@ absl::Status ServerLog::Start(Events events, const PartitionOptions& partition_o
   if (options_.scrub_bytes_per_s > 0) {
     const std::string folder = JoinPath(options_.data_folder, kLogFolder);
     scrubber_ = std::make_unique<Scrubber>(
-        *snapshots_, *log_, ScrubberOptions{folder, options_.scrub_bytes_per_s, options_.scrub_pause},
+        *snapshots_, StartedLog(), ScrubberOptions{folder, options_.scrub_bytes_per_s, options_.scrub_pause},
         Scrubber::Events{
             .snapshot_damaged = [this](const SnapshotStore::Snapshot& snapshot,
                                        const absl::Status& damage) { NoteDamage(snapshot.path, damage, snapshot); },
@@ -406,6 +406,11 @@ std::vector<ServerLog::Read> ServerLog::TakeReads() {
   return taken;
 }
 
+WriteAheadLog& ServerLog::StartedLog() {
+  MutexLock lock(mu_);
+  return *log_;
+}
+
 void ServerLog::RunReads() {
   // Where the last request ended the next one begins.
   std::optional<LogSegment> segment;
@@ -541,7 +546,7 @@ std::chrono::milliseconds ServerLog::RepairDamaged() {
     if (!status.ok()) result = status;
   }
   if (segments && repaired.size() < damaged.size()) {
-    log_->EndSegment();
+    StartedLog().EndSegment();
     if (const absl::Status status = compactor_->RunRound(); !status.ok()) result = status;
   }
   if (!result.ok()) spdlog::warn("damaged files in {} stay for now: {}", options_.data_folder, result.ToString());

@@ -152,6 +152,8 @@ class ServerLog final : public NodeLog {
   LogHistory History() const PAWL_REQUIRES(mu_);
   // Those that can be answered now, from the log or, without one, with an error.
   std::vector<Read> TakeReads() PAWL_REQUIRES(mu_);
+  // Of the threads that Stop ends before it deletes the log.
+  WriteAheadLog& StartedLog() PAWL_EXCLUDES(mu_);
   void RunReads();
   void RunBackground();
   void NoteDamage(const std::string& path, const absl::Status& damage, std::optional<SnapshotStore::Snapshot> snapshot);

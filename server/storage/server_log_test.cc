@@ -319,14 +319,15 @@ TEST_F(ServerLogTest, ABusyPartitionHoldsUpNeitherTheLogNorAnotherPartition) {
   Restart();
   server_->Change(1, 20);
   ASSERT_TRUE(server_->WaitDurable(1));
-  server_->lock_of(1).Lock();
-  const auto records = server_->log().figures().records;
-  // A report of it cannot be made.
-  server_->log().Append(1, 21, /*term=*/1, ByteView("x", 1), nullptr);
-  ASSERT_TRUE(Eventually([&] { return server_->log().figures().records > records; }));
-  server_->Change(2, 5);
-  EXPECT_TRUE(server_->WaitDurable(2));
-  server_->lock_of(1).Unlock();
+  {
+    MutexLock lock(server_->lock_of(1));
+    const auto records = server_->log().figures().records;
+    // A report of it cannot be made.
+    server_->log().Append(1, 21, /*term=*/1, ByteView("x", 1), nullptr);
+    ASSERT_TRUE(Eventually([&] { return server_->log().figures().records > records; }));
+    server_->Change(2, 5);
+    EXPECT_TRUE(server_->WaitDurable(2));
+  }
   EXPECT_TRUE(Eventually([&] { return server_->wrong_reports() > 0; }))
       << "change 21, which the replica has not, is reported";
 }
