@@ -91,8 +91,8 @@ ABSL_FLAG(double, worker_takeover_grace_s, 1,
           "how long the ranks of a worker that died are kept for it, so that whoever starts it again comes first; then "
           "the workers that live take them over");
 ABSL_FLAG(double, recovery_timeout_s, 60,
-          "how long to wait for a server that died with the last replica of a partition, before the job fails; with "
-          "durability: MEMORY it fails at once");
+          "how long to wait for a server that died with the last replica of a partition, before the job fails. With "
+          "durability: MEMORY such a server can only come back if it was unreachable");
 ABSL_FLAG(std::string, restore, "",
           "begin from a checkpoint: its folder, or a folder of checkpoints, of which this job's newest is taken. The number "
           "of servers and workers may be another one");

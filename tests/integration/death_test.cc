@@ -27,7 +27,7 @@ class DeathTest : public ClusterTest {
                      " }\nbatch_size: 100 epochs: 1000000 partitions: 8 logical_workers: 2 durability: MEMORY");
     options.lease = kLease;
     // Nobody takes over before the job is given up.
-    options.flags["scheduler"] = {"--worker_return_timeout_s=1", "--worker_takeover_grace_s=60"};
+    options.flags["scheduler"] = {"--worker_return_timeout_s=1", "--worker_takeover_grace_s=60", "--recovery_timeout_s=1"};
     for (const char* server : {"server-0", "server-1"}) options.flags[server] = {"--scheduler_timeout_s=3"};
     options.servers = 2;
     options.workers = 2;

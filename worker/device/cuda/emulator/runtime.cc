@@ -58,7 +58,8 @@ constexpr size_t kAlignment = 256;
 
 // Everything below, and the emulator, is one thread's at a time.
 std::recursive_mutex mutex;
-std::map<const char*, Memory> device_memory;
+// Never destroyed, so that a sanitizer does not take for leaked what graphs still have at the end.
+auto& device_memory = *new std::map<const char*, Memory>;
 std::map<const char*, size_t> locked_memory;
 size_t allocated = 0;
 // Of graphs.
