@@ -223,6 +223,11 @@ absl::Status DataPlane::CheckServes(Replica& replica, uint64_t epoch) const {
   return absl::OkStatus();
 }
 
+absl::Status DataPlane::CheckTakesGradients(Replica& replica, uint64_t epoch) const {
+  PAWL_RETURN_IF_ERROR(CheckServes(replica, epoch));
+  return replica.MayBeReplaced() ? CheckLease(replica) : absl::OkStatus();
+}
+
 absl::Status DataPlane::CheckLease(Replica& replica) const {
   if (lease_until_ == nullptr) return absl::OkStatus();
   const MonotonicTime now = clock_.LeaseNow();
@@ -230,8 +235,8 @@ absl::Status DataPlane::CheckLease(Replica& replica) const {
   for (const Follower& follower : replica.followers) {
     if (follower.counts) until = std::min(until, replicator_->PromisedUntil(follower.node, follower.incarnation));
   }
-  // No server but a follower that counts can become the primary, once that is confirmed.
-  if (replica.unconfirmed_since != 0) until = MonotonicTime::min();
+  // Otherwise no server but a follower that counts can become the primary, once that is confirmed.
+  if (replica.unconfirmed_since != 0 || replica.MayBeReplaced()) until = MonotonicTime::min();
   if (now < until || now < lease_until_()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("partition ", replica.index, ": this server's lease has run out, and another may be the primary"));

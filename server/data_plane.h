@@ -201,7 +201,9 @@ class DataPlane final : public RequestHandler {
   absl::StatusOr<std::shared_ptr<Replica>> Find(const View& view, uint32_t partition) const;
   // Whether the replica takes a request that was routed by `epoch`.
   absl::Status CheckServes(Replica& replica, uint64_t epoch) const PAWL_REQUIRES(replica.mu);
-  // Whether nobody else can have become the primary, so that what is read here is current.
+  // The same for a push or the end of a step, which a primary that may be replaced takes only under its lease.
+  absl::Status CheckTakesGradients(Replica& replica, uint64_t epoch) const PAWL_REQUIRES(replica.mu);
+  // Returns OK only if no other server can have become the primary, so that what is read here is current.
   absl::Status CheckLease(Replica& replica) const PAWL_REQUIRES(replica.mu);
 
   void Push(IncomingMessage message, CallContext context, Reply reply);

@@ -332,6 +332,20 @@ TEST_F(DataPlaneTest, WorkersOnManyThreadsAgreeOnEveryStep) {
   EXPECT_EQ(Row(1), (Floats{-static_cast<float>(kSteps), -static_cast<float>(kSteps)}));
 }
 
+TEST_F(DataPlaneTest, PrimaryWithoutFollowersNeedsItsLeaseUntilTheFirstPush) {
+  Start(ASYNC, 1);
+  const uint32_t partition = PartitionOf(kTable, 7, kPartitions);
+  lease_until_ = clock_.LeaseNow();
+  EXPECT_TRUE(plane_->Served().empty());
+  EXPECT_TRUE(absl::IsUnavailable(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})))) << "another may be the primary";
+
+  lease_until_ = MonotonicTime::max();
+  ASSERT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})).ok());
+  lease_until_ = clock_.LeaseNow();
+  EXPECT_EQ(plane_->Served(), std::vector<uint32_t>{partition}) << "nobody else has this push";
+  EXPECT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f}, 1)).ok());
+}
+
 TEST_F(DataPlaneTest, WhatNobodyElseHasIsKeptUntilThisServerIsThePrimaryAgain) {
   Start(ASYNC, 1);
   ASSERT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})).ok());

@@ -53,10 +53,12 @@ TEST_F(SimulationTest, FollowersCatchUpInEveryWay) {
 }
 
 // Each has shown a bug. (A change of what a seed draws makes other schedules of them.)
-// The last seven lose the scheduler's state while servers are away, or twice.
+// 516 to 2004244 lose the scheduler's state while servers are away, or twice. In 3007695 a partition without a push starts
+// again on another server while its only primary is cut off.
 TEST_F(SimulationTest, SeedsThatHaveFailedOnce) {
-  for (const uint64_t seed : {12,    13,     6,      122,  137, 377,  378, 1378, 1935,  2476,  3191,   5221,    30047,
-                              40019, 130286, 145457, 1573, 677, 2023, 516, 1988, 13076, 22180, 600740, 2003412, 2004244}) {
+  for (const uint64_t seed :
+       {12,     13,     6,    122, 137,  377, 378,  1378,  1935,  2476,   3191,    5221,    30047,  40019,
+        130286, 145457, 1573, 677, 2023, 516, 1988, 13076, 22180, 600740, 2003412, 2004244, 3007695}) {
     EXPECT_EQ(Simulate(DrawSchedule(seed)).violation, "");
   }
 }
