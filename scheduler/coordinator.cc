@@ -162,7 +162,11 @@ void Coordinator::Tick() {
   if (state_.over()) return;
 
   // A replica that is copied before its partition is loaded would be one of nothing.
-  if (director_.placed() && nothing_yet() && director_.BeginAnew(ServersHeardOf())) PlacementHasChanged(section.actions());
+  if (director_.placed() && nothing_yet() && director_.BeginAnew(ServersHeardOf())) {
+    PlacementHasChanged(section.actions());
+    // The new primaries know nothing of ranks that were released before.
+    ReleaseOnServers(logical_workers_.FreeRanks(), section.actions());
+  }
   if ((replan_ || now - planned_ >= kReplanInterval) && !loading()) {
     replan_ = false;
     planned_ = now;

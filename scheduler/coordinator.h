@@ -306,6 +306,8 @@ class Coordinator {
   EventLog events_ PAWL_GUARDED_BY(mu_);
   // The last change by which a node was told to leave.
   uint64_t leave_change_ PAWL_GUARDED_BY(mu_) = 0;
+  // A change at which nothing_yet() no longer held; it never does again.
+  std::optional<uint64_t> begun_change_ PAWL_GUARDED_BY(mu_);
   // Of all schedulers of this job, this one included; of those before it.
   std::chrono::milliseconds longest_lease_ PAWL_GUARDED_BY(mu_){};
   std::chrono::milliseconds former_lease_ PAWL_GUARDED_BY(mu_){};

@@ -93,7 +93,12 @@ Ticket Coordinator::Register(const RegisterRequest& request, Done<RegisterRespon
     for (const RecoveredReplica& replica : request.recovered()) recovered.push_back(replica.partition());
     const std::optional<std::string> loss = director_.ServerIsThere(node, std::move(recovered), nothing_yet());
     PlacementHasChanged(rpc.actions());
-    if (loss.has_value()) FailJob(*loss, rpc.actions());
+    if (loss.has_value()) {
+      FailJob(*loss, rpc.actions());
+    } else if (nothing_yet()) {
+      // Its partitions may begin again, without the ranks that were released before.
+      ReleaseOnServers(logical_workers_.FreeRanks(), rpc.actions());
+    }
   }
   if (node.role == WORKER_ROLE) {
     worker.name = node.name;
@@ -150,6 +155,8 @@ absl::StatusOr<HeartbeatResponse> Coordinator::Heartbeat(const HeartbeatRequest&
   response.set_job_state(told_.state);
   response.set_failure(told_.reason);
   response.set_challenge(node->newcomer);
+  if (!begun_change_.has_value() && director_.placed() && !nothing_yet()) begun_change_ = gate_.change();
+  response.set_begun(begun_change_.has_value() && gate_.IsSaved(*begun_change_));
   return response;
 }
 

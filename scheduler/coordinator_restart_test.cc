@@ -135,6 +135,20 @@ TEST_F(RestartTest, ALongerLeaseIsGivenOnceItIsSaved) {
   EXPECT_EQ(Beat(node)->lease_ms(), 10000u);
 }
 
+TEST_F(RestartTest, ServersLearnThatTheJobHasBegunOnceThatIsSaved) {
+  Run(1, Job(4, 1));
+  const RegisterResponse server = NodeNamed("server-0").registration;
+  EXPECT_FALSE(Beat(server)->begun()) << "no table is ready";
+  HoldSaves();
+  const auto created = CreateTable("w");
+  EXPECT_FALSE(Beat(server)->begun()) << "a restarted scheduler would know of no table";
+  ReleaseSaves();
+  ASSERT_TRUE((*created)->ok());
+  EXPECT_TRUE(Beat(server)->begun());
+  Restart();
+  EXPECT_TRUE(Beat(server)->begun());
+}
+
 TEST_F(RestartTest, ServerThatDiedMeanwhileIsFailedOver) {
   Run(3, Job(6, 2, "durability: MEMORY"));
   Kill("server-1");

@@ -55,10 +55,11 @@ std::string DescribeSender(const RequestHeader& header) {
 }  // namespace
 
 DataPlane::DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers,
-                     std::function<MonotonicTime()> lease_until)
+                     std::function<MonotonicTime()> lease_until, std::function<bool()> has_begun)
     : options_(options),
       clock_(clock),
       lease_until_(std::move(lease_until)),
+      has_begun_(std::move(has_begun)),
       hosting_(clock, options.replication.learners),
       waiting_(options.max_waiting_calls, clock, hosting_),
       tail_(options.max_tail_bytes),
@@ -92,6 +93,7 @@ DataPlane::~DataPlane() { Close(absl::UnavailableError("the server is going away
 
 void DataPlane::Begin(const RegisterResponse& registration) {
   const std::chrono::milliseconds lease(registration.lease_ms());
+  if (registration.job_id() != job_id()) begun_ = false;
   hosting_.Begin(registration.job_id(), PartitionOptionsOf(registration.job(), options_.max_rows_per_partition),
                  registration.job().min_in_sync(), registration.node(), registration.incarnation(),
                  std::max(lease, std::chrono::milliseconds(registration.longest_lease_ms())));
@@ -223,9 +225,14 @@ absl::Status DataPlane::CheckServes(Replica& replica, uint64_t epoch) const {
   return absl::OkStatus();
 }
 
-absl::Status DataPlane::CheckTakesGradients(Replica& replica, uint64_t epoch) const {
+absl::Status DataPlane::CheckTakesChanges(Replica& replica, uint64_t epoch) const {
   PAWL_RETURN_IF_ERROR(CheckServes(replica, epoch));
-  return replica.MayBeReplaced() ? CheckLease(replica) : absl::OkStatus();
+  return HasBegun() ? absl::OkStatus() : CheckLease(replica);
+}
+
+bool DataPlane::HasBegun() const {
+  if (!begun_ && (has_begun_ == nullptr || has_begun_())) begun_ = true;
+  return begun_;
 }
 
 absl::Status DataPlane::CheckLease(Replica& replica) const {
@@ -236,7 +243,7 @@ absl::Status DataPlane::CheckLease(Replica& replica) const {
     if (follower.counts) until = std::min(until, replicator_->PromisedUntil(follower.node, follower.incarnation));
   }
   // Otherwise no server but a follower that counts can become the primary, once that is confirmed.
-  if (replica.unconfirmed_since != 0 || replica.MayBeReplaced()) until = MonotonicTime::min();
+  if (replica.unconfirmed_since != 0 || !HasBegun()) until = MonotonicTime::min();
   if (now < until || now < lease_until_()) return absl::OkStatus();
   return absl::UnavailableError(
       absl::StrCat("partition ", replica.index, ": this server's lease has run out, and another may be the primary"));

@@ -77,10 +77,11 @@ class DataPlane final : public RequestHandler {
   using Done = absl::AnyInvocable<void(absl::Status)>;
 
   // `peers` reaches other servers; null: nothing can be replicated. `lease_until` says until when, by LeaseNow, this server
-  // is alive by the scheduler's word; null: for ever. Both outlive this, and no callback of theirs runs after its
-  // destruction.
+  // is alive by the scheduler's word; null: for ever. `has_begun`: the scheduler has said so of the job (HasBegun), and this
+  // server acts by a routing of its present incarnation; null: always. All outlive this, and no callback of theirs runs
+  // after its destruction.
   DataPlane(const DataPlaneOptions& options, const Clock& clock, Transport* peers = nullptr,
-            std::function<MonotonicTime()> lease_until = nullptr);
+            std::function<MonotonicTime()> lease_until = nullptr, std::function<bool()> has_begun = nullptr);
   ~DataPlane() override;
 
   // Where changes are written down; without it durability is MEMORY. REQUIRES: not after Begin; as for `peers`.
@@ -201,8 +202,11 @@ class DataPlane final : public RequestHandler {
   absl::StatusOr<std::shared_ptr<Replica>> Find(const View& view, uint32_t partition) const;
   // Whether the replica takes a request that was routed by `epoch`.
   absl::Status CheckServes(Replica& replica, uint64_t epoch) const PAWL_REQUIRES(replica.mu);
-  // The same for a push or the end of a step, which a primary that may be replaced takes only under its lease.
-  absl::Status CheckTakesGradients(Replica& replica, uint64_t epoch) const PAWL_REQUIRES(replica.mu);
+  // The same for what a logical worker or client changes. Until the job has begun, the scheduler may start the partition
+  // again on another server (HeartbeatResponse.begun), so a primary without followers needs its lease too.
+  absl::Status CheckTakesChanges(Replica& replica, uint64_t epoch) const PAWL_REQUIRES(replica.mu);
+  // HeartbeatResponse.begun; stays true for the job.
+  bool HasBegun() const;
   // Returns OK only if no other server can have become the primary, so that what is read here is current.
   absl::Status CheckLease(Replica& replica) const PAWL_REQUIRES(replica.mu);
 
@@ -267,6 +271,8 @@ class DataPlane final : public RequestHandler {
   // Not changed once there is a routing table.
   ChangeLog* log_ = nullptr;
   const std::function<MonotonicTime()> lease_until_;
+  const std::function<bool()> has_begun_;
+  mutable std::atomic<bool> begun_{false};
   Hosting hosting_;
   WaitingCalls waiting_;
   EntryTail tail_;

@@ -128,7 +128,6 @@ absl::Status DataPlane::PutInPlace(std::unique_ptr<Partition> partition) {
     MutexLock lock(replica->mu);
     PAWL_RETURN_IF_ERROR(check());
     replica->partition = std::move(partition);
-    replica->restored_index = log_index;
     tail_.Forget(index);
     if (log_ == nullptr) return absl::OkStatus();
     log_->Replace(index, std::move(stored));

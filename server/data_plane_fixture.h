@@ -59,7 +59,8 @@ class DataPlaneTest : public testing::Test {
   };
 
   void Start(ConsistencyMode mode, uint32_t logical_workers, DataPlaneOptions options = {}) {
-    plane_ = std::make_unique<DataPlane>(options, clock_, nullptr, [this] { return lease_until_; });
+    plane_ = std::make_unique<DataPlane>(
+        options, clock_, nullptr, [this] { return lease_until_; }, [this] { return has_begun_; });
     Job job;
     job.set_seed(3);
     job.set_partitions(kPartitions);
@@ -239,6 +240,8 @@ class DataPlaneTest : public testing::Test {
   SimulatedClock clock_;
   // Until when the scheduler calls this server alive.
   MonotonicTime lease_until_ = MonotonicTime::max();
+  // HeartbeatResponse.begun.
+  bool has_begun_ = true;
   std::unique_ptr<DataPlane> plane_;
   uint64_t next_ordinal_ = 0;  // of BlockPush
 };

@@ -145,7 +145,7 @@ absl::Status DataPlane::CheckPush(const View& view, const Sender& sender, const 
     Replica& replica = *view.replicas[segment.partition];
     PushesAhead& before = ahead[segment.partition];
     MutexLock lock(replica.mu);
-    PAWL_RETURN_IF_ERROR(CheckTakesGradients(replica, request.header.epoch()));
+    PAWL_RETURN_IF_ERROR(CheckTakesChanges(replica, request.header.epoch()));
     if (replica.partition->FindTable(segment.table) == nullptr) return NoSuchTable(segment.table);
     const size_t value_bytes = FloatBytes(segment);
     const absl::Status status =
@@ -177,7 +177,7 @@ absl::StatusOr<PushResponse> DataPlane::ApplyPush(const View& view, const Sender
     const size_t owner_bytes = decoded_bytes > 0 ? decoded_bytes : message_bytes;
     const std::shared_ptr<Replica>& replica = view.replicas[segment.partition];
     MutexLock lock(replica->mu);
-    PAWL_RETURN_IF_ERROR(CheckTakesGradients(*replica, request.header.epoch()));
+    PAWL_RETURN_IF_ERROR(CheckTakesChanges(*replica, request.header.epoch()));
     PushOutcome outcome = PushOutcome::kAccepted;
     const absl::Status status = Change(
         replica, change, {owner, owner_bytes, reservation},

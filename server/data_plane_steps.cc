@@ -57,7 +57,7 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
   if (status.ok()) {
     for (const StepEnd& end : *ends) {
       MutexLock lock(end.replica->mu);
-      status = CheckTakesGradients(*end.replica, header.epoch());
+      status = CheckTakesChanges(*end.replica, header.epoch());
       if (status.ok()) status = end.replica->partition->CheckEndStep(sender, end.segments);
       if (!status.ok()) break;
       closes_step = closes_step || end.replica->partition->EndClosesStep(sender);
@@ -75,7 +75,7 @@ void DataPlane::EndStep(IncomingMessage message, CallContext context, Reply repl
         change.sender = HeaderOf(sender);
         change.segments = end.segments;
         MutexLock lock(end.replica->mu);
-        PAWL_RETURN_IF_ERROR(CheckTakesGradients(*end.replica, epoch));
+        PAWL_RETURN_IF_ERROR(CheckTakesChanges(*end.replica, epoch));
         return Change(
             end.replica, change, {}, [&](Partition& partition) { return partition.EndStep(sender, end.segments); }, changes);
       },
@@ -111,7 +111,7 @@ void DataPlane::TakeOver(IncomingMessage message, CallContext context, Reply rep
     change.kind = ChangeView::Kind::kTakeOver;
     change.sender = HeaderOf(sender);
     MutexLock lock(replica->mu);
-    PAWL_RETURN_IF_ERROR(CheckServes(*replica, request.header().epoch()));
+    PAWL_RETURN_IF_ERROR(CheckTakesChanges(*replica, request.header().epoch()));
     // After all were released, the clocks that count may be further than they were.
     return Change(
         replica, change, {},

@@ -332,18 +332,27 @@ TEST_F(DataPlaneTest, WorkersOnManyThreadsAgreeOnEveryStep) {
   EXPECT_EQ(Row(1), (Floats{-static_cast<float>(kSteps), -static_cast<float>(kSteps)}));
 }
 
-TEST_F(DataPlaneTest, PrimaryWithoutFollowersNeedsItsLeaseUntilTheFirstPush) {
-  Start(ASYNC, 1);
-  const uint32_t partition = PartitionOf(kTable, 7, kPartitions);
+TEST_F(DataPlaneTest, PrimaryWithoutFollowersNeedsItsLeaseUntilTheJobHasBegun) {
+  has_begun_ = false;
+  Start(SYNC, 1);
+  const RequestHeader header = WorkerHeader(0, 0);
+  TakeOverRequest take_over;
+  *take_over.mutable_header() = header;
+  take_over.add_partitions(0);
   lease_until_ = clock_.LeaseNow();
-  EXPECT_TRUE(plane_->Served().empty());
-  EXPECT_TRUE(absl::IsUnavailable(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})))) << "another may be the primary";
+  EXPECT_TRUE(plane_->Served().empty()) << "another may be the primary";
+  EXPECT_TRUE(absl::IsUnavailable((*Send(Method::kTakeOver, take_over))->status));
+  EXPECT_TRUE(absl::IsUnavailable(Push(RowPush(header, 7, {1.0f, 2.0f}))));
+  EXPECT_TRUE(absl::IsUnavailable(EndStep(0, 0)));
+  EXPECT_TRUE(absl::IsUnavailable((*Send(Method::kPull, RowPull(header, 7)))->status));
 
-  lease_until_ = MonotonicTime::max();
-  ASSERT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f})).ok());
-  lease_until_ = clock_.LeaseNow();
-  EXPECT_EQ(plane_->Served(), std::vector<uint32_t>{partition}) << "nobody else has this push";
-  EXPECT_TRUE(Push(RowPush(ClientHeader(), 7, {1.0f, 2.0f}, 1)).ok());
+  has_begun_ = true;
+  EXPECT_EQ(plane_->Served().size(), kPartitions);
+  has_begun_ = false;  // as after another registration for the job
+  EXPECT_TRUE((*Send(Method::kTakeOver, take_over))->status.ok());
+  EXPECT_TRUE((*Send(Method::kPull, RowPull(header, 7)))->status.ok());
+  EXPECT_TRUE(Push(RowPush(header, 7, {1.0f, 2.0f})).ok());
+  EXPECT_TRUE(EndStep(0, 0).ok()) << "of partitions without a push, too";
 }
 
 TEST_F(DataPlaneTest, WhatNobodyElseHasIsKeptUntilThisServerIsThePrimaryAgain) {

@@ -28,7 +28,8 @@ ServerNode::ServerNode(ServerNodeOptions options, const DataPlaneOptions& data_p
       data_plane_options_(data_plane),
       clock_(clock),
       link_(channel, clock, options_.scheduler, Events(), routing_channel),
-      data_plane_(data_plane, clock, &peers, [this] { return LeaseUntil(); }),
+      data_plane_(
+          data_plane, clock, &peers, [this] { return LeaseUntil(); }, [this] { return HasBegun(); }),
       log_(std::move(log)) {}
 
 ServerNode::~ServerNode() { Close(); }
@@ -96,6 +97,11 @@ MonotonicTime ServerNode::LeaseUntil() const {
   // In this order: a lease of the next life comes after its `routed_`.
   const MonotonicTime until = link_.lease_until();
   return routed_ ? until : MonotonicTime::min();
+}
+
+bool ServerNode::HasBegun() const {
+  // In this order, as in LeaseUntil.
+  return link_.begun() && routed_;
 }
 
 absl::Status ServerNode::Start(const std::string& address) {

@@ -94,6 +94,8 @@ class ServerNode {
   void ConfirmRouting();
   // Until when the roles hold.
   MonotonicTime LeaseUntil() const;
+  // See DataPlane's constructor.
+  bool HasBegun() const;
   void Register(MonotonicTime deadline);
   // This server is in the job as `registration` says.
   absl::Status Join(const RegisterResponse& registration);

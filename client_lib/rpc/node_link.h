@@ -94,6 +94,8 @@ class NodeLink {
   // Until when, by Clock::LeaseNow, this node is alive by the scheduler's word: the sending of the last registration or
   // heartbeat that was answered, plus HeldFor(lease_ms). MonotonicTime::min() before that and once disowned. Lock-free.
   MonotonicTime lease_until() const;
+  // HeartbeatResponse.begun of this life's heartbeats. Lock-free.
+  bool begun() const;
   // How long ago the last answer came; zero before the first registration.
   MonotonicDuration silence() const;
 

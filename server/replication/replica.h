@@ -96,8 +96,6 @@ struct Replica {
   std::optional<MonotonicTime> without_primary_since PAWL_GUARDED_BY(mu);
   // Of a primary: PartitionReplicas.confirm_since, until the scheduler has confirmed that. 0: confirmed.
   uint64_t unconfirmed_since PAWL_GUARDED_BY(mu) = 0;
-  // The log index of the checkpoint that a restore put in place here; 0: none.
-  uint64_t restored_index PAWL_GUARDED_BY(mu) = 0;
   std::vector<Follower> followers PAWL_GUARDED_BY(mu);
   uint64_t durable_index PAWL_GUARDED_BY(mu) = 0;
   // Some learner may lack so much that BrakePush slows pushes. Set under `mu`.
@@ -130,13 +128,6 @@ struct Replica {
 
   // Not the role alone: a primary may have nothing yet.
   bool HasDataAsPrimary() const PAWL_REQUIRES(mu) { return role == ReplicaRole::kPrimary && partition != nullptr; }
-
-  // Before the first push, or while a checkpoint is restored, the scheduler may start the partition again on another server
-  // without this one's data (BeginAnew in scheduler/placement.h). A primary then serves only under its lease, even when it
-  // has no followers. REQUIRES: HasDataAsPrimary().
-  bool MayBeReplaced() const PAWL_REQUIRES(mu) {
-    return partition->counters().pushes_applied == 0 || partition->log_index() <= restored_index;
-  }
 
   // The changes up to this one are durable here and on every follower that counts; none, while there are too few of those or
   // the scheduler has not confirmed that no other server counts. Falls when a learner begins to count, which is told of only

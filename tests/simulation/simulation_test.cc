@@ -16,7 +16,7 @@ constexpr uint64_t kSeedsInShard = 50;
 constexpr uint64_t kShards = 8;
 // Each breaks a promise without what keeps it.
 constexpr uint64_t kSuspensionSeed = 97;
-constexpr uint64_t kOtherLeaseSeed = 2;
+constexpr uint64_t kOtherLeaseSeed = 107;
 
 class SimulationTest : public testing::Test {
  protected:
